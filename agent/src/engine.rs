@@ -1,0 +1,404 @@
+//! The engine: runs' instances on the data runtime, and what the control side may ask of them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tuplane_core::job::Op;
+use tuplane_wire::frame::DATA_VERSION;
+use tuplane_wire::message::{
+    AgentId, AgentInfo, EdgeLedger, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault,
+};
+use tuplane_wire::net::{Incoming, Security};
+
+pub(crate) mod build;
+pub(crate) mod clock;
+pub(crate) mod instance;
+pub(crate) mod ledger;
+pub mod operator;
+pub(crate) mod output;
+pub mod rows;
+pub(crate) mod run;
+pub(crate) mod splits;
+pub(crate) mod timer;
+pub(crate) mod work;
+
+pub use splits::SplitClient;
+
+use crate::exchange::inbound::Inbound;
+use crate::exchange::outbound::{Ended, Outbound, distinct};
+use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+use instance::Instance;
+use rows::Budget;
+use run::Run;
+use timer::Timer;
+
+/// Every peer of a run must have answered within this time.
+const MEET: Duration = Duration::from_secs(10);
+
+/// What an engine needs to know.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// The agent.
+    pub me: AgentId,
+    /// Bytes of queued rows.
+    pub memory: u64,
+    /// Most rows in `work` at once; 0 for no limit.
+    pub cores: u32,
+    /// Relative paths start here.
+    pub folder: PathBuf,
+    /// How data connections are secured.
+    pub security: Security,
+}
+
+/// The engine of one agent.
+pub struct Engine {
+    shared: Arc<Shared>,
+    runs: Mutex<HashMap<u64, Held>>,
+}
+
+/// A run and the plan it came from.
+#[derive(Clone)]
+struct Held {
+    run: Arc<Run>,
+    plan: Arc<RunPlan>,
+}
+
+/// What all runs of an agent share.
+pub(crate) struct Shared {
+    pub(crate) me: AgentId,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) cores: Option<Arc<Semaphore>>,
+    pub(crate) folder: PathBuf,
+    pub(crate) timer: Timer,
+    pub(crate) splits: Arc<dyn SplitClient>,
+    security: Security,
+    data: Handle,
+    events: mpsc::UnboundedSender<Event>,
+    outbound: Mutex<HashMap<AgentId, Arc<Outbound>>>,
+    inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,
+    /// Instances that wait to be spawned, by run.
+    ready: Mutex<HashMap<u64, Vec<Instance>>>,
+}
+
+impl Engine {
+    /// An engine whose instances run on `data`.
+    ///
+    /// # Errors
+    /// If the timer's thread cannot be started.
+    pub fn new(
+        config: EngineConfig,
+        data: Handle,
+        events: mpsc::UnboundedSender<Event>,
+        splits: Arc<dyn SplitClient>,
+    ) -> std::io::Result<Arc<Self>> {
+        let shared = Shared {
+            me: config.me,
+            budget: Budget::new(config.memory),
+            cores: (config.cores > 0).then(|| Arc::new(Semaphore::new(config.cores as usize))),
+            folder: config.folder,
+            timer: Timer::start()?,
+            splits,
+            security: config.security,
+            data,
+            events,
+            outbound: Mutex::default(),
+            inbound: Mutex::default(),
+            ready: Mutex::default(),
+        };
+        Ok(Arc::new(Self { shared: Arc::new(shared), runs: Mutex::default() }))
+    }
+
+    /// Makes the instances, queues and channels of a run. Nothing reads yet.
+    pub async fn prepare(&self, plan: RunPlan) -> Result<(), WireFault> {
+        if let Some(held) = self.find(plan.run) {
+            // Asked again after a lost answer.
+            return if held.plan.attempt == plan.attempt {
+                Ok(())
+            } else {
+                Err(WireFault::new(FaultCode::Stale, format!("run {} is prepared for another attempt", plan.run)))
+            };
+        }
+        let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
+        // Compiling expressions takes a while, and sessions are started on the data runtime.
+        let built = self
+            .shared
+            .data
+            .spawn_blocking(move || build::build(&shared, plan))
+            .await
+            .map_err(|e| WireFault::new(FaultCode::Internal, format!("preparing a run failed: {e}")))??;
+        let run = Arc::new(built.run);
+        lock(&self.shared.ready).insert(run.run, built.instances);
+        lock(&self.runs).insert(run.run, Held { run, plan: kept });
+        Ok(())
+    }
+
+    /// Checks that each peer of a run answers.
+    pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
+        let run = self.get(run)?;
+        let sessions = distinct(run.sessions.values().cloned());
+        let deadline = tokio::time::Instant::now() + MEET;
+        for session in sessions {
+            loop {
+                match session.met() {
+                    Ok(true) => break,
+                    Ok(false) if tokio::time::Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Ok(false) => {
+                        let peer = &session.peer().name;
+                        let message = format!(
+                            "{} cannot reach {peer} for data: no answer in {} s",
+                            self.shared.me.name,
+                            MEET.as_secs()
+                        );
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                    Err(cause) => {
+                        let peer = &session.peer().name;
+                        let message = format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows begin to flow.
+    pub async fn start(&self, run: u64) -> Result<(), WireFault> {
+        let run = self.get(run)?;
+        let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
+        let mut tasks = lock(&run.tasks);
+        for edge in run.edges.values() {
+            tasks.push(self.shared.data.spawn(Arc::clone(edge).run()));
+        }
+        for (number, instance) in ready.into_iter().enumerate() {
+            let watched = watch_instance(Arc::clone(&run), number, instance, self.shared.events.clone());
+            tasks.push(self.shared.data.spawn(watched));
+        }
+        drop(tasks);
+        run.start.send_replace(true);
+        Ok(())
+    }
+
+    /// All instances stop where they are; gives the ledger of that moment.
+    pub async fn stop(&self, run: u64, reason: &str) -> Result<Vec<EdgeLedger>, WireFault> {
+        let run = self.get(run)?;
+        tracing::info!(run = run.run, reason, "run stops");
+        lock(&self.shared.ready).remove(&run.run);
+        let ledger = run.stop().await;
+        for inbound in lock(&self.shared.inbound).values() {
+            inbound.forget(run.run);
+        }
+        Ok(ledger)
+    }
+
+    /// The job has finished: sinks' files become visible. Asking again gives the same answer.
+    pub async fn seal(&self, run: u64, empty: &[String]) -> Result<Vec<SinkFile>, WireFault> {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        let (shared, empty) = (Arc::clone(&self.shared), empty.to_vec());
+        // Renaming and syncing files blocks.
+        let sealed = self.shared.data.spawn_blocking(move || seal(&shared, &held, &empty));
+        sealed.await.map_err(|e| WireFault::new(FaultCode::Internal, format!("sealing failed: {e}")))?
+    }
+
+    /// Nothing of the run is needed any more.
+    pub async fn forget(&self, run: u64) {
+        let Some(held) = lock(&self.runs).remove(&run) else { return };
+        lock(&self.shared.ready).remove(&run);
+        held.run.stop().await;
+        for inbound in lock(&self.shared.inbound).values() {
+            inbound.forget(run);
+        }
+    }
+
+    /// Changes a live option of a stage's instances here.
+    pub fn set(&self, run: u64, stage: &str, option: &str, value: &str) -> Result<(), WireFault> {
+        let refused = |message: String| WireFault::new(FaultCode::Refused, message);
+        let value = serde_json::from_str(value).map_err(|e| refused(format!("`{value}` is no value: {e}")))?;
+        self.get(run)?.set(stage, option, &value).map_err(refused)
+    }
+
+    /// Changes the policy of an edge's senders here.
+    pub fn route(&self, run: u64, edge: u32, policy: &str) -> Result<(), WireFault> {
+        let run = self.get(run)?;
+        run.route(edge, policy)
+            .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
+    }
+
+    /// An agent is dead: nothing is sent to it any more.
+    pub fn peer_lost(&self, id: &AgentId) {
+        if let Some(session) = lock(&self.shared.outbound).remove(id) {
+            session.close();
+        }
+        lock(&self.shared.inbound).remove(id);
+    }
+
+    /// Counters of all runs here.
+    pub fn reports(&self) -> Vec<RunReport> {
+        let runs: Vec<Arc<Run>> = lock(&self.runs).values().map(|held| Arc::clone(&held.run)).collect();
+        runs.iter()
+            .map(|run| RunReport { run: run.run, instances: run.instance_reports(), edges: run.ledger() })
+            .collect()
+    }
+
+    /// Drops runs that the coordinator no longer knows.
+    pub fn retain(self: &Arc<Self>, runs: &[u64]) {
+        let gone: Vec<u64> = lock(&self.runs).keys().filter(|run| !runs.contains(run)).copied().collect();
+        for run in gone {
+            tracing::warn!(run, "the coordinator does not know this run any more: dropped");
+            let engine = Arc::clone(self);
+            self.shared.data.spawn(async move { engine.forget(run).await });
+        }
+    }
+
+    /// A file that a sink of the run wrote; no other file may be read from outside.
+    pub fn sink_file(&self, run: u64, path: &str) -> Option<PathBuf> {
+        let held = self.find(run)?;
+        let known = lock(&held.run.files).iter().any(|file| file.path == path);
+        known.then(|| PathBuf::from(path))
+    }
+
+    /// Bytes that queued rows keep alive, and their bound.
+    pub fn charged(&self) -> (u64, u64) {
+        (self.shared.budget.used(), self.shared.budget.limit())
+    }
+
+    /// Round trips to peers, in microseconds.
+    pub fn round_trips(&self) -> Vec<(String, u64)> {
+        lock(&self.shared.outbound)
+            .values()
+            .filter_map(|session| Some((session.peer().name.clone(), session.round_trip()?)))
+            .collect()
+    }
+
+    /// Serves a data connection that another agent has opened, on the data runtime.
+    pub fn accept_data(self: &Arc<Self>, incoming: Incoming) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.data.spawn(async move {
+            let peer = incoming.peer();
+            if let Err(error) = shared.serve_data(incoming).await {
+                tracing::info!(%peer, %error, "data connection ended");
+            }
+        });
+    }
+
+    fn find(&self, run: u64) -> Option<Held> {
+        lock(&self.runs).get(&run).cloned()
+    }
+
+    fn get(&self, run: u64) -> Result<Arc<Run>, WireFault> {
+        self.find(run).map(|held| held.run).ok_or_else(|| no_run(run))
+    }
+}
+
+impl Shared {
+    /// The session by which this agent sends to a peer.
+    pub(crate) fn session_to(self: &Arc<Self>, peer: &AgentInfo) -> Arc<Outbound> {
+        let mut sessions = lock(&self.outbound);
+        if let Some(session) = sessions.get(&peer.id) {
+            return Arc::clone(session);
+        }
+        let session = Outbound::new(self.me.clone(), peer.id.clone(), peer.address.clone(), self.security.clone());
+        sessions.insert(peer.id.clone(), Arc::clone(&session));
+        let (shared, kept) = (Arc::clone(self), Arc::clone(&session));
+        self.data.spawn(async move {
+            let peer = kept.peer().clone();
+            match kept.run().await {
+                Ended::Closed => {}
+                Ended::Gone(cause) | Ended::Broken(cause) => {
+                    tracing::warn!(peer = %peer.name, %cause, "a peer is gone");
+                    // The receiver is this agent's own control side, which outlives its sessions.
+                    let _ = shared.events.send(Event::PeerGone { peer: peer.clone(), cause });
+                }
+            }
+            lock(&shared.outbound).remove(&peer);
+        });
+        session
+    }
+
+    /// The session by which a peer sends to this agent.
+    pub(crate) fn session_from(&self, peer: &AgentId) -> Arc<Inbound> {
+        let mut sessions = lock(&self.inbound);
+        let made = || Inbound::new(peer.clone(), Arc::clone(&self.budget));
+        Arc::clone(sessions.entry(peer.clone()).or_insert_with(made))
+    }
+
+    async fn serve_data(&self, incoming: Incoming) -> anyhow::Result<()> {
+        let mut stream = incoming.secure(&self.security).await?;
+        let greeting: Greeting = read_message(&mut stream).await?;
+        if greeting.version != DATA_VERSION {
+            write_message(&mut stream, &Welcome::Version(DATA_VERSION)).await?;
+            return Ok(());
+        }
+        if greeting.to != self.me {
+            write_message(&mut stream, &Welcome::NotMe(self.me.clone())).await?;
+            return Ok(());
+        }
+        Ok(self.session_from(&greeting.from).serve(stream).await?)
+    }
+}
+
+/// Runs an instance and says how it ended. A panic ends the instance, not the agent.
+async fn watch_instance(
+    run: Arc<Run>,
+    number: usize,
+    instance: Instance,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    let name = instance.name.clone();
+    let local = &run.local[number];
+    let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
+    local.counters.ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    let id = local.placed.id;
+    let event = match ended {
+        Ok(Ok(files)) => {
+            lock(&run.files).extend(files.iter().cloned());
+            let last = Box::new(run.instance_report(local));
+            Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }
+        }
+        Ok(Err(fault)) => Event::InstanceFailed { run: run.run, instance: id, fault },
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<&str>()
+                .map(|s| (*s).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            let fault = WireFault::new(FaultCode::Instance, format!("{name}: panicked: {what}"));
+            Event::InstanceFailed { run: run.run, instance: id, fault }
+        }
+    };
+    // The receiver is this agent's own control side; without it the agent is ending.
+    let _ = events.send(event);
+}
+
+fn seal(shared: &Shared, held: &Held, empty: &[String]) -> Result<Vec<SinkFile>, WireFault> {
+    let fault = |e: crate::sink::SinkError| WireFault::new(FaultCode::Instance, e.to_string());
+    let run = &held.run;
+    let mut files = crate::sink::seal(&lock(&run.files).clone()).map_err(fault)?;
+    for local in run.local.iter().filter(|local| local.placed.number == 0) {
+        let vertex = run.dag.vertex(local.placed.vertex);
+        let Some(id) = vertex.stages.last().filter(|id| empty.contains(id)) else { continue };
+        let Some(stage) = run.job.stages.iter().find(|s| s.id == *id) else { continue };
+        let Op::Sink(sink) = &stage.op else { continue };
+        let schema = local.sink_schema.clone();
+        let Some(schema) = schema else { continue };
+        let context = build::sink_context(shared, &held.plan, &run.job, stage, 0, schema);
+        files.extend(crate::sink::make_empty(sink, context).map_err(fault)?);
+    }
+    lock(&run.files).clone_from(&files);
+    Ok(files)
+}
+
+fn no_run(run: u64) -> WireFault {
+    WireFault::new(FaultCode::NotFound, format!("this agent has no run {run}"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,488 @@
+//! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage};
+use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
+use tuplane_core::route::{DEAL, Targets, make_policy};
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_expr::{KeyExprs, Program, Types, VertexProgram, edge_key, resolve_with, vertex_program};
+use tuplane_wire::message::{FaultCode, RunPlan, WireFault};
+
+use super::Shared;
+use super::instance::{Body, Instance};
+use super::ledger::Counters;
+use super::operator::{Aggregate, ChainOperator, Operator, Pass};
+use super::output::{Exit, Output};
+use super::run::{Local, Run};
+use super::splits::Splits;
+use super::work::Work;
+use crate::exchange::body::fingerprint;
+use crate::exchange::credit::Credit;
+use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
+use crate::exchange::inbound::Door;
+use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
+use crate::exchange::outbound::ChannelKey;
+use crate::exchange::outlet::{Link, Outlet, Outlets};
+use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::sink::SinkContext;
+use crate::source::SourceContext;
+
+/// No queue's bound is less.
+const LEAST_BOUND: u64 = 64 << 10;
+
+/// A run that is ready to start, and its instances in the order of [`Run::local`].
+pub(crate) struct Built {
+    pub(crate) run: Run,
+    pub(crate) instances: Vec<Instance>,
+}
+
+/// Builds this agent's part of a run.
+pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan) -> Result<Built, WireFault> {
+    let job: Job = parse(&plan.job, "job")?;
+    let dag: Dag = parse(&plan.dag, "plan")?;
+    let me = plan.agents.iter().position(|a| a.id == shared.me);
+    let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
+    let headers = plan.headers.clone();
+    let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan }.build()
+}
+
+struct Builder<'a> {
+    shared: &'a Arc<Shared>,
+    job: Arc<Job>,
+    dag: Arc<Dag>,
+    types: Types,
+    me: u16,
+    plan: RunPlan,
+}
+
+impl Builder<'_> {
+    fn build(self) -> Result<Built, WireFault> {
+        let bound = self.queue_bound();
+        let local: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
+        let programs = self.programs(&local)?;
+        let wakes: HashMap<u32, Arc<Notify>> =
+            (0..self.dag.edges.len() as u32).map(|edge| (edge, Arc::new(Notify::new()))).collect();
+        let credits = self.local_credits(&wakes);
+        let inboxes = self.inboxes(&local, bound, &credits);
+        let mut sessions = HashMap::new();
+        let mut flights = HashMap::new();
+        let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
+        let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
+        for index in 0..self.dag.edges.len() as u32 {
+            let edge = EdgeId(index);
+            self.open_doors(edge, &inboxes, &programs)?;
+            if !local.iter().any(|i| i.vertex == self.dag.edge(edge).from) {
+                continue;
+            }
+            let key = edge_key(&self.job, &self.types, &self.dag, edge).map_err(|f| refused(&[f]))?;
+            keys.insert(index, key);
+            let schema = &programs[&self.dag.edge(edge).from].output;
+            let schema = fingerprint(schema);
+            let mut outlets = Vec::new();
+            for target in self.ordered_targets(edge) {
+                let key = ChannelKey { run: self.plan.run, edge: index, target: target.id };
+                let (credit, link) = if target.agent == self.me {
+                    let channel = self.channel(edge, target, self.me, &inboxes)?;
+                    (Arc::clone(&credits[&(index, target.id)]), channel)
+                } else {
+                    let info = &self.plan.agents[usize::from(target.agent)];
+                    let session = self.shared.session_to(info);
+                    flights.entry((index, target.agent)).or_insert_with(|| {
+                        session.add_edge(self.plan.run, self.plan.attempt, index, schema)
+                    });
+                    let credit = Credit::new(Arc::clone(&wakes[&index]));
+                    session.add_channel(key, Arc::clone(&credit));
+                    sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
+                    (credit, Link::Remote { session, key })
+                };
+                outlets.push(Outlet {
+                    instance: target.id,
+                    agent: target.agent,
+                    credit,
+                    link,
+                    sent_rows: 0,
+                    sent_bytes: 0,
+                });
+            }
+            let spec = EdgeSpec {
+                index,
+                barriers_in_order: self.dag.edge(edge).routing == Routing::Broadcast
+                    || self.dag.edge(edge).ordered,
+                deal: if self.job.options.settings == Settings::Paper { 1 } else { DEAL },
+                routes: self.routes(edge, &outlets),
+            };
+            edges.insert(index, Edge::new(spec, Outlets::new(outlets), Arc::clone(&wakes[&index])));
+        }
+        let (start, started) = watch::channel(false);
+        let mut own_splits = HashMap::new();
+        let (mut locals, mut instances) = (Vec::new(), Vec::new());
+        for placed in local {
+            let program = &programs[&placed.vertex];
+            let room = Arc::new(Notify::new());
+            let mut exits = Vec::new();
+            for (edge, _) in self.dag.outputs(placed.vertex) {
+                let sending = &edges[&edge.0];
+                let queue = self.out_queue(edge, &placed)?;
+                let sender = sending.add_sender(queue, bound, Arc::clone(&room));
+                let key = keys[&edge.0].clone().map(|key| (key, self.job.options.partitions()));
+                exits.push(Exit { edge: Arc::clone(sending), sender, key });
+            }
+            let counters = Arc::new(Counters::new());
+            let (options, changes) = mpsc::unbounded_channel();
+            let inbox = Arc::clone(&inboxes[&placed.id]);
+            locals.push(Local {
+                placed,
+                counters: Arc::clone(&counters),
+                inbox: Arc::clone(&inbox),
+                options,
+                sink_schema: self.sink_schema(&placed, program),
+                exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
+            });
+            instances.push(Instance {
+                name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
+                body: self.body(&placed, program)?,
+                inbox,
+                output: Output::new(exits, room, Arc::clone(&self.shared.budget)),
+                counters,
+                options: changes,
+                start: started.clone(),
+                timer: self.shared.timer.clone(),
+                splits: self.splits(&placed, &mut own_splits)?,
+                queue_time: self.job.options.settings == Settings::Default,
+            });
+        }
+        let run = Run {
+            run: self.plan.run,
+            attempt: self.plan.attempt,
+            job: self.job,
+            dag: self.dag,
+            agents: self.plan.agents,
+            me: self.me,
+            placed: self.plan.instances,
+            local: locals,
+            edges,
+            sessions,
+            flights,
+            start,
+            tasks: Mutex::default(),
+            files: Mutex::default(),
+            folder: self.shared.folder.clone(),
+            stopped: Mutex::default(),
+        };
+        Ok(Built { run, instances })
+    }
+
+    /// Each queue's share of the agent's budget.
+    fn queue_bound(&self) -> u64 {
+        let queues: usize = self
+            .plan
+            .instances
+            .iter()
+            .filter(|i| i.agent == self.me)
+            .map(|i| self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count())
+            .sum();
+        let memory = self.job.options.memory.unwrap_or(self.shared.budget.limit()).min(self.shared.budget.limit());
+        (memory / queues.max(1) as u64).max(LEAST_BOUND)
+    }
+
+    fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {
+        let mut programs = HashMap::new();
+        // Senders' programs are needed too: their output is the schema of what comes in.
+        let wanted = self.plan.instances.iter().map(|i| i.vertex).filter(|vertex| {
+            local.iter().any(|i| i.vertex == *vertex)
+                || self.dag.outputs(*vertex).any(|(_, e)| local.iter().any(|i| i.vertex == e.to))
+        });
+        for vertex in wanted {
+            if let std::collections::hash_map::Entry::Vacant(entry) = programs.entry(vertex) {
+                let program = vertex_program(&self.job, &self.types, &self.dag, vertex);
+                entry.insert(program.map_err(|f| refused(&[f]))?);
+            }
+        }
+        Ok(programs)
+    }
+
+    /// Agents that send on an edge to instances here or (distributed) anywhere, by index.
+    fn senders(&self, edge: EdgeId, target_agent: u16) -> Vec<u16> {
+        let edge = self.dag.edge(edge);
+        let mut agents: Vec<u16> = self
+            .plan
+            .instances
+            .iter()
+            .filter(|i| i.vertex == edge.from && (edge.distributed || i.agent == target_agent))
+            .map(|i| i.agent)
+            .collect();
+        agents.sort_unstable();
+        agents.dedup();
+        agents
+    }
+
+    /// Instances that take rows of an edge on an agent.
+    fn takers(&self, edge: EdgeId, agent: u16) -> Vec<Placed> {
+        let reached = targets(&self.dag, edge, &self.plan.instances, agent);
+        self.plan.instances.iter().filter(|i| i.agent == agent && reached.contains(&i.id)).copied().collect()
+    }
+
+    fn local_credits(&self, wakes: &HashMap<u32, Arc<Notify>>) -> HashMap<(u32, u32), Arc<Credit>> {
+        let mut credits = HashMap::new();
+        for (index, wake) in wakes {
+            for target in self.takers(EdgeId(*index), self.me) {
+                credits.insert((*index, target.id), Credit::new(Arc::clone(wake)));
+            }
+        }
+        credits
+    }
+
+    fn inboxes(
+        &self,
+        local: &[Placed],
+        bound: u64,
+        credits: &HashMap<(u32, u32), Arc<Credit>>,
+    ) -> HashMap<u32, Arc<Inbox>> {
+        let mut inboxes = HashMap::new();
+        for placed in local {
+            let inputs = self.dag.inputs(placed.vertex).map(|(id, edge)| {
+                let takes = self.takers(id, self.me).iter().any(|t| t.id == placed.id);
+                let senders = if takes { self.senders(id, self.me) } else { Vec::new() };
+                let channels = senders.into_iter().map(|agent| {
+                    if agent == self.me {
+                        Upstream::Local(Arc::clone(&credits[&(id.0, placed.id)]))
+                    } else {
+                        let peer = &self.plan.agents[usize::from(agent)].id;
+                        Upstream::Remote(self.shared.session_from(peer).notes())
+                    }
+                });
+                InputSpec { edge: id.0, priority: edge.priority, channels: channels.collect() }
+            });
+            let inbox = Inbox::new(inputs.collect(), bound, Arc::clone(&self.shared.budget));
+            inboxes.insert(placed.id, inbox);
+        }
+        inboxes
+    }
+
+    /// Number of the channel by which `sender`'s rows of an edge reach an instance here.
+    fn channel_number(&self, edge: EdgeId, target: Placed, sender: u16, inbox: &Inbox) -> Result<usize, WireFault> {
+        let input = self.dag.inputs(target.vertex).position(|(id, _)| id == edge);
+        let among = self.senders(edge, self.me).iter().position(|agent| *agent == sender);
+        match (input, among) {
+            (Some(input), Some(among)) => Ok(inbox.first_channel(input) + among),
+            _ => Err(internal("an edge and its target's inputs disagree")),
+        }
+    }
+
+    fn channel(
+        &self,
+        edge: EdgeId,
+        target: Placed,
+        sender: u16,
+        inboxes: &HashMap<u32, Arc<Inbox>>,
+    ) -> Result<Link, WireFault> {
+        let inbox = Arc::clone(&inboxes[&target.id]);
+        let channel = self.channel_number(edge, target, sender, &inbox)?;
+        Ok(Link::Local { inbox, channel })
+    }
+
+    /// Frames of an edge from other agents find their inboxes.
+    fn open_doors(
+        &self,
+        edge: EdgeId,
+        inboxes: &HashMap<u32, Arc<Inbox>>,
+        programs: &HashMap<VertexId, VertexProgram>,
+    ) -> Result<(), WireFault> {
+        let takers = self.takers(edge, self.me);
+        if takers.is_empty() || !self.dag.edge(edge).distributed {
+            return Ok(());
+        }
+        for sender in self.senders(edge, self.me).into_iter().filter(|agent| *agent != self.me) {
+            let mut ends = Vec::new();
+            for target in &takers {
+                let inbox = Arc::clone(&inboxes[&target.id]);
+                let channel = self.channel_number(edge, *target, sender, &inbox)?;
+                ends.push((target.id, inbox, channel));
+            }
+            let schema = Arc::clone(&programs[&self.dag.edge(edge).from].output);
+            let door =
+                Door { fingerprint: fingerprint(&schema), schema, attempt: self.plan.attempt, targets: ends };
+            let peer = &self.plan.agents[usize::from(sender)].id;
+            self.shared.session_from(peer).open(self.plan.run, edge.0, door);
+        }
+        Ok(())
+    }
+
+    /// Targets of an edge from here: this agent's first, then the others' in turn.
+    fn ordered_targets(&self, edge: EdgeId) -> Vec<Placed> {
+        let count = self.plan.agents.len() as u16;
+        let reached = targets(&self.dag, edge, &self.plan.instances, self.me);
+        let mut found: Vec<Placed> =
+            self.plan.instances.iter().filter(|i| reached.contains(&i.id)).copied().collect();
+        found.sort_by_key(|i| ((i.agent + count - self.me) % count, i.number));
+        found
+    }
+
+    fn routes(&self, edge: EdgeId, outlets: &[Outlet]) -> Routes {
+        match &self.dag.edge(edge).routing {
+            Routing::Unicast | Routing::Isolated => Routes::Any,
+            Routing::AllToOne => Routes::One,
+            Routing::Broadcast => Routes::Every,
+            Routing::Partitioned { .. } => {
+                let partitions = self.job.options.partitions();
+                let map = partition_map(&self.dag, edge, &self.plan.instances, partitions, self.me);
+                let outlet = |id: &u32| outlets.iter().position(|o| o.instance == *id).unwrap_or(0) as u32;
+                Routes::ByPartition(map.iter().map(outlet).collect())
+            }
+        }
+    }
+
+    fn out_queue(&self, edge: EdgeId, sender: &Placed) -> Result<OutQueue, WireFault> {
+        let all = self.ordered_targets(edge);
+        if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
+            return Ok(OutQueue::lanes(all.len()));
+        }
+        let mine = targets_of(&self.dag, edge, &self.plan.instances, sender);
+        let mut groups: BTreeMap<(u16, u16), Vec<u32>> = BTreeMap::new();
+        let mut outlets = Vec::new();
+        let count = self.plan.agents.len() as u16;
+        for (number, target) in all.iter().enumerate().filter(|(_, t)| mine.contains(&t.id)) {
+            outlets.push(number);
+            groups.entry(((target.agent + count - self.me) % count, target.agent)).or_default().push(target.id);
+        }
+        let name = self.dag.edge(edge).route.policy.as_ref().map_or("round-robin", |p| p.value.as_str());
+        let policy = make_policy(name, policy_seed(edge.0, sender.id as usize))
+            .map_err(|e| WireFault::new(FaultCode::Refused, e.to_string()))?;
+        Ok(OutQueue::pool(policy, Targets::new(groups.into_values()), outlets))
+    }
+
+    fn stage(&self, vertex: VertexId) -> Result<&Stage, WireFault> {
+        let id = self.dag.vertex(vertex).stages.last();
+        let found = id.and_then(|id| self.job.stages.iter().find(|s| s.id == *id));
+        found.ok_or_else(|| internal("the plan names a stage that the job has not"))
+    }
+
+    fn body(&self, placed: &Placed, program: &VertexProgram) -> Result<Body, WireFault> {
+        let stage = self.stage(placed.vertex)?;
+        let peers = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex).count() as u32;
+        let operator: Box<dyn Operator> = match (&stage.op, &program.program) {
+            (Op::Source(source), _) => {
+                let context = SourceContext {
+                    stage: stage.id.clone(),
+                    instance_number: placed.number,
+                    instances: peers,
+                    folder: self.shared.folder.clone(),
+                    schema: Arc::clone(&program.output),
+                };
+                let made = crate::source::make(source, context);
+                return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
+            }
+            (Op::Sink(sink), _) => {
+                let context = self.sink_context(stage, placed, program)?;
+                let made = crate::sink::make(sink, context);
+                return made.map(Body::Sink).map_err(|e| stage_refused(stage, &e.to_string()));
+            }
+            (Op::Work(work), _) => {
+                let timer = self.shared.timer.clone();
+                return Ok(Body::Work(Work::new(work, placed.number, timer, self.shared.cores.clone())));
+            }
+            (_, Program::Chain(chain)) => Box::new(ChainOperator::new(chain.clone())),
+            (_, Program::Aggregate(aggregate)) => {
+                let partitions = self.job.options.partitions();
+                let made = Aggregate::new(aggregate.clone(), program.role, partitions, peers == 1);
+                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
+            }
+            (_, Program::Pass) => Box::new(Pass::default()),
+        };
+        Ok(Body::Operator(operator))
+    }
+
+    fn sink_context(
+        &self,
+        stage: &Stage,
+        placed: &Placed,
+        program: &VertexProgram,
+    ) -> Result<SinkContext, WireFault> {
+        let schema = program.input.first().ok_or_else(|| internal("a sink without input"))?;
+        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, Arc::clone(schema)))
+    }
+
+    fn sink_schema(&self, placed: &Placed, program: &VertexProgram) -> Option<SchemaRef> {
+        let stage = self.stage(placed.vertex).ok()?;
+        matches!(stage.op, Op::Sink(_)).then(|| program.input.first().cloned()).flatten()
+    }
+
+    fn splits(
+        &self,
+        placed: &Placed,
+        own: &mut HashMap<String, Arc<Mutex<Vec<tuplane_wire::message::Split>>>>,
+    ) -> Result<Splits, WireFault> {
+        let stage = self.stage(placed.vertex)?;
+        let Op::Source(source) = &stage.op else { return Ok(Splits::None) };
+        let Some(SourceConnector::File(file)) = &source.connector else { return Ok(Splits::None) };
+        if file.files == Files::Shared {
+            return Ok(Splits::Shared {
+                client: Arc::clone(&self.shared.splits),
+                run: self.plan.run,
+                stage: stage.id.clone(),
+                instance: placed.id,
+                have: 0,
+            });
+        }
+        if let Some(splits) = own.get(&stage.id) {
+            return Ok(Splits::Own(Arc::clone(splits)));
+        }
+        let here = self
+            .plan
+            .instances
+            .iter()
+            .filter(|i| i.vertex == placed.vertex && i.agent == self.me)
+            .count();
+        let mut splits = crate::source::local_splits(file, &self.shared.folder, here as u32)
+            .map_err(|e| stage_refused(stage, &e.to_string()))?;
+        splits.reverse();
+        let splits = Arc::new(Mutex::new(splits));
+        own.insert(stage.id.clone(), Arc::clone(&splits));
+        Ok(Splits::Own(splits))
+    }
+}
+
+/// What a sink has to know of its surroundings.
+pub(crate) fn sink_context(
+    shared: &Shared,
+    plan: &RunPlan,
+    job: &Job,
+    stage: &Stage,
+    instance_number: u32,
+    schema: SchemaRef,
+) -> SinkContext {
+    SinkContext {
+        job: job.name.clone(),
+        run: plan.run,
+        attempt: plan.attempt,
+        stage: stage.id.clone(),
+        instance_number,
+        agent: shared.me.name.clone(),
+        folder: PathBuf::from(&shared.folder),
+        schema,
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(json: &str, what: &str) -> Result<T, WireFault> {
+    serde_json::from_str(json).map_err(|e| internal(&format!("the {what} of a run cannot be read: {e}")))
+}
+
+fn internal(message: &str) -> WireFault {
+    WireFault::new(FaultCode::Internal, message)
+}
+
+fn refused(faults: &[Fault]) -> WireFault {
+    let text: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    WireFault::new(FaultCode::Refused, text.join("; "))
+}
+
+fn stage_refused(stage: &Stage, message: &str) -> WireFault {
+    WireFault::new(FaultCode::Refused, format!("`{}`: {message}", stage.id))
+}

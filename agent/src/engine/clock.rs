@@ -1,0 +1,113 @@
+//! Where an instance's time goes: busy, blocked on output, or idle, to the nanosecond.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What an instance is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Running its operator, or waiting for one of the agent's cores.
+    Busy = 0,
+    /// Waiting for room in an output queue.
+    Blocked = 1,
+    /// Waiting for input.
+    Idle = 2,
+}
+
+/// Stands in [`Clock::now`] while a stretch moves to the totals.
+const CHANGING: u64 = 3;
+
+/// The times of one instance. Written by the instance, read by anyone: a reading includes the
+/// stretch that is under way, so work in progress counts now and not when it ends.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    /// Nanoseconds since `start` at the last change, times 4, plus what began then.
+    now: AtomicU64,
+    totals: [AtomicU64; 3],
+    waiting_core: AtomicU64,
+}
+
+/// A reading, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Includes `waiting_core`.
+    pub(crate) busy: u64,
+    pub(crate) blocked: u64,
+    pub(crate) idle: u64,
+    pub(crate) waiting_core: u64,
+}
+
+impl Clock {
+    pub(crate) fn new(start: Instant) -> Self {
+        Self {
+            start,
+            now: AtomicU64::new(Doing::Idle as u64),
+            totals: Default::default(),
+            waiting_core: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on the instance does this.
+    pub(crate) fn set(&self, doing: Doing) {
+        let elapsed = self.start.elapsed().as_nanos() as u64;
+        let before = self.now.load(Ordering::Relaxed);
+        if before % 4 == doing as u64 {
+            return;
+        }
+        self.now.store(CHANGING, Ordering::Release);
+        self.totals[(before % 4) as usize].fetch_add(elapsed.saturating_sub(before / 4), Ordering::Relaxed);
+        self.now.store(elapsed * 4 + doing as u64, Ordering::Release);
+    }
+
+    /// So many nanoseconds of the busy time were spent waiting for a core.
+    pub(crate) fn waited_for_core(&self, ns: u64) {
+        self.waiting_core.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Totals with the stretch under way.
+    pub(crate) fn read(&self) -> Times {
+        loop {
+            let seen = self.now.load(Ordering::Acquire);
+            if seen % 4 == CHANGING {
+                std::hint::spin_loop();
+                continue;
+            }
+            let mut totals = [0; 3];
+            for (total, kept) in totals.iter_mut().zip(&self.totals) {
+                *total = kept.load(Ordering::Relaxed);
+            }
+            let elapsed = self.start.elapsed().as_nanos() as u64;
+            // A change in between would count its stretch twice: read again.
+            if self.now.load(Ordering::Acquire) == seen {
+                totals[(seen % 4) as usize] += elapsed.saturating_sub(seen / 4);
+                let [busy, blocked, idle] = totals;
+                return Times { busy, blocked, idle, waiting_core: self.waiting_core.load(Ordering::Relaxed) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_three_add_up_to_the_time_that_passed_and_work_in_progress_counts() {
+        let start = Instant::now();
+        let clock = Clock::new(start);
+        std::thread::sleep(Duration::from_millis(5));
+        clock.set(Doing::Busy);
+        std::thread::sleep(Duration::from_millis(10));
+        let during = clock.read();
+        assert!(during.busy >= 10_000_000, "{during:?}");
+        clock.set(Doing::Blocked);
+        std::thread::sleep(Duration::from_millis(5));
+        let times = clock.read();
+        let passed = start.elapsed().as_nanos() as u64;
+        let sum = times.busy + times.blocked + times.idle;
+        assert!(sum <= passed && passed - sum < 5_000_000, "{sum} of {passed}");
+        assert!(times.idle >= 5_000_000 && times.blocked >= 5_000_000);
+    }
+}

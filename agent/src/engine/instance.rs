@@ -1,0 +1,328 @@
+//! One running instance: takes a few rows, runs its operator, appends what comes of it, and says
+//! where its time goes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_wire::message::{FaultCode, SinkFile, WireFault};
+
+use super::clock::Doing;
+use super::ledger::Counters;
+use super::operator::{Operator, OperatorError};
+use super::output::Output;
+use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
+use super::splits::Splits;
+use super::timer::Timer;
+use super::work::Work;
+use crate::exchange::inbox::{Inbox, Taken};
+use crate::exchange::mark::Mark;
+use crate::sink::Sink;
+use crate::source::{Polled, Source};
+
+/// A step lasts about so long; then others have their turn.
+const STEP: Duration = Duration::from_millis(2);
+/// Windows are divided anew, and wasteful slices copied, this often.
+const ADAPT: Duration = Duration::from_millis(100);
+/// An instance that waits looks at least this often whether an option has changed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What an instance runs.
+pub(crate) enum Body {
+    Source(Box<dyn Source>),
+    Operator(Box<dyn Operator>),
+    Work(Work),
+    Sink(Box<dyn Sink>),
+}
+
+/// A change of a live option, checked before it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct SetOption {
+    pub(crate) option: String,
+    pub(crate) value: serde_json::Value,
+}
+
+/// One instance, before it runs.
+pub(crate) struct Instance {
+    /// For people: `id#n`.
+    pub(crate) name: String,
+    pub(crate) body: Body,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) output: Output,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) options: mpsc::UnboundedReceiver<SetOption>,
+    pub(crate) start: watch::Receiver<bool>,
+    pub(crate) timer: Timer,
+    pub(crate) splits: Splits,
+    /// What waits is bounded in time as well as in bytes.
+    pub(crate) queue_time: bool,
+}
+
+/// How many rows make a step: measured.
+struct Stride {
+    ns_per_row: f64,
+    adapted: Instant,
+}
+
+impl Stride {
+    fn rows(&self) -> usize {
+        if self.ns_per_row <= 0.0 {
+            return MOST_ROWS;
+        }
+        ((STEP.as_nanos() as f64 / self.ns_per_row) as usize).clamp(1, MOST_ROWS)
+    }
+
+    fn measure(&mut self, rows: usize, took: Duration) {
+        let now = took.as_nanos() as f64 / rows.max(1) as f64;
+        self.ns_per_row = if self.ns_per_row <= 0.0 { now } else { 0.8 * self.ns_per_row + 0.2 * now };
+    }
+}
+
+impl Instance {
+    /// Runs to the end of input; gives the files that a sink wrote.
+    pub(crate) async fn run(mut self) -> Result<Vec<SinkFile>, WireFault> {
+        // Nobody drops the sender before the instance has ended; if it does, the run is over.
+        if self.start.wait_for(|started| *started).await.is_err() {
+            return Ok(Vec::new());
+        }
+        let result = match self.body {
+            Body::Source(_) => self.produce().await.map(|()| Vec::new()),
+            _ => self.consume().await,
+        };
+        self.counters.working.store(0, Ordering::Relaxed);
+        match result {
+            Ok(files) => {
+                self.leave().await?;
+                Ok(files)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The end: passes it on and waits until everything has left.
+    async fn leave(&mut self) -> Result<(), WireFault> {
+        self.output.mark(Mark::End).map_err(|e| self.fault(&e))?;
+        self.counters.clock.set(Doing::Blocked);
+        while !self.output.is_drained() {
+            self.output.wait().await;
+        }
+        self.output.flush();
+        self.counters.clock.set(Doing::Idle);
+        Ok(())
+    }
+
+    async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
+        let mut stride = Stride { ns_per_row: 0.0, adapted: Instant::now() };
+        loop {
+            self.set_options();
+            let began = Instant::now();
+            let mut worked = false;
+            while began.elapsed() < STEP {
+                let full = self.output.is_full();
+                let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
+                match taken {
+                    Taken::Rows { input, rows } => {
+                        worked = true;
+                        let (count, began) = (rows.len(), Instant::now());
+                        self.counters.clock.set(Doing::Busy);
+                        self.process(input, rows).await?;
+                        stride.measure(count, began.elapsed());
+                    }
+                    Taken::Watermark(time) => self.pass(Mark::Watermark(time))?,
+                    Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
+                    Taken::InputEnded(_) => {}
+                    Taken::Ended => {
+                        self.counters.clock.set(Doing::Busy);
+                        return self.finish().await;
+                    }
+                    Taken::Nothing => break,
+                }
+            }
+            self.output.settle().map_err(|e| self.fault(&e))?;
+            if stride.adapted.elapsed() >= ADAPT {
+                stride.adapted = Instant::now();
+                self.inbox.adapt(stride.ns_per_row as u64, self.queue_time, stride.adapted);
+            }
+            if worked && began.elapsed() >= STEP {
+                tokio::task::yield_now().await;
+            } else {
+                self.rest().await;
+            }
+        }
+    }
+
+    /// Nothing to take, or no room: waits for either.
+    async fn rest(&self) {
+        let full = self.output.is_full();
+        self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
+        if !full {
+            self.output.flush();
+        }
+        tokio::select! {
+            () = self.inbox.wait() => {}
+            () = self.output.wait(), if full => {}
+            () = tokio::time::sleep(LOOK), if full => {}
+        }
+    }
+
+    async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
+        let count = rows.len() as u64;
+        self.counters.add_in(count);
+        self.counters.working.store(count, Ordering::Relaxed);
+        match &mut self.body {
+            Body::Operator(operator) => {
+                let partitions = rows.partitions().cloned();
+                // The rows' charge is kept until their results are out.
+                let batch = rows.batch().clone();
+                operator.push(input, batch, partitions.as_ref()).map_err(|e| fault(&self.name, &e))?;
+                self.pull().await?;
+            }
+            Body::Work(work) => {
+                work.run(rows.len(), &self.counters.clock).await;
+                self.emit(rows.into_batch())?;
+            }
+            Body::Sink(sink) => {
+                sink.write(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+            }
+            Body::Source(_) => return Err(self.fault("rows came to a source")),
+        }
+        self.counters.working.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes out what the operator has to give, waiting for room between two pieces.
+    async fn pull(&mut self) -> Result<(), WireFault> {
+        loop {
+            let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+            let piece =
+                operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
+            self.counters.drop_rows(operator.take_dropped());
+            let Some(piece) = piece else { return Ok(()) };
+            self.emit(piece)?;
+            while self.output.is_full() {
+                self.counters.clock.set(Doing::Blocked);
+                self.output.wait().await;
+                self.counters.clock.set(Doing::Busy);
+            }
+        }
+    }
+
+    async fn finish(&mut self) -> Result<Vec<SinkFile>, WireFault> {
+        match &mut self.body {
+            Body::Operator(operator) => {
+                operator.end().map_err(|e| fault(&self.name, &e))?;
+                self.pull().await?;
+                Ok(Vec::new())
+            }
+            Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),
+            Body::Work(_) | Body::Source(_) => Ok(Vec::new()),
+        }
+    }
+
+    async fn produce(&mut self) -> Result<(), WireFault> {
+        let mut stride = Stride { ns_per_row: 0.0, adapted: Instant::now() };
+        loop {
+            self.set_options();
+            let began = Instant::now();
+            while began.elapsed() < STEP {
+                if self.output.is_full() {
+                    self.output.settle().map_err(|e| self.fault(&e))?;
+                    self.counters.clock.set(Doing::Blocked);
+                    tokio::select! {
+                        () = self.output.wait() => {}
+                        () = tokio::time::sleep(LOOK) => {}
+                    }
+                    break;
+                }
+                self.counters.clock.set(Doing::Busy);
+                let Body::Source(source) = &mut self.body else { return Ok(()) };
+                let (polled_at, polled) = (Instant::now(), source.poll(stride.rows()));
+                let rejected = source.rejected();
+                if rejected.total() > 0 {
+                    let totals = rejected.by_reason.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect();
+                    self.counters.set_rejected(totals, rejected.last.clone());
+                }
+                match polled.map_err(|e| source_fault(&self.name, &e))? {
+                    Polled::Rows(batch) => {
+                        stride.measure(batch.num_rows(), polled_at.elapsed());
+                        self.counters.add_in(batch.num_rows() as u64);
+                        self.emit(batch)?;
+                    }
+                    Polled::Wait(until) => {
+                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        self.output.flush();
+                        self.counters.clock.set(Doing::Idle);
+                        tokio::select! {
+                            () = self.timer.sleep_until(until) => {}
+                            () = self.inbox.wait() => {}
+                        }
+                        break;
+                    }
+                    Polled::NeedSplit => {
+                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        self.output.flush();
+                        self.counters.clock.set(Doing::Idle);
+                        let split = self.splits.next().await?;
+                        if let Body::Source(source) = &mut self.body {
+                            source.split(split).map_err(|e| source_fault(&self.name, &e))?;
+                        }
+                    }
+                    Polled::End => {
+                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        return Ok(());
+                    }
+                }
+            }
+            self.output.settle().map_err(|e| self.fault(&e))?;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn emit(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
+        self.output.emit(batch, &self.counters).map_err(|e| instance_fault(&self.name, &e))
+    }
+
+    fn pass(&mut self, mark: Mark) -> Result<(), WireFault> {
+        self.output.mark(mark).map_err(|e| self.fault(&e))
+    }
+
+    fn set_options(&mut self) {
+        while let Ok(SetOption { option, value }) = self.options.try_recv() {
+            let result = match &mut self.body {
+                Body::Source(source) => source.set(&option, &value),
+                Body::Operator(operator) => operator.set(&option, &value),
+                Body::Work(work) => work.set(&option, &value),
+                Body::Sink(_) => Err(format!("`{option}` of a sink cannot be changed while it runs")),
+            };
+            if let Err(error) = result {
+                tracing::warn!(instance = %self.name, %error, "an option was not changed");
+            }
+        }
+    }
+
+    fn fault(&self, message: &str) -> WireFault {
+        instance_fault(&self.name, message)
+    }
+}
+
+fn instance_fault(name: &str, message: &str) -> WireFault {
+    WireFault::new(FaultCode::Instance, format!("{name}: {message}"))
+}
+
+fn fault(name: &str, error: &OperatorError) -> WireFault {
+    let code = match error {
+        OperatorError::Row { .. } => FaultCode::Row,
+        OperatorError::Other(_) => FaultCode::Instance,
+    };
+    WireFault::new(code, format!("{name}: {error}"))
+}
+
+fn source_fault(name: &str, error: &crate::source::SourceError) -> WireFault {
+    let code = match error {
+        crate::source::SourceError::Row { .. } => FaultCode::Row,
+        _ => FaultCode::Instance,
+    };
+    WireFault::new(code, format!("{name}: {error}"))
+}

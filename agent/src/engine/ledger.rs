@@ -1,0 +1,75 @@
+//! Counters of one instance, readable while it runs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::clock::Clock;
+
+/// What one instance has done so far.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) clock: Clock,
+    pub(crate) rows_in: AtomicU64,
+    pub(crate) rows_out: AtomicU64,
+    /// Rows being worked on: taken, and not done.
+    pub(crate) working: AtomicU64,
+    pub(crate) ended: AtomicBool,
+    rare: Mutex<Rare>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    dropped: BTreeMap<String, u64>,
+    note: Option<String>,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: Clock::new(Instant::now()),
+            rows_in: AtomicU64::new(0),
+            rows_out: AtomicU64::new(0),
+            working: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            rare: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn add_in(&self, rows: u64) {
+        self.rows_in.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_out(&self, rows: u64) {
+        self.rows_out.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Rows left out, for these reasons.
+    pub(crate) fn drop_rows(&self, rows: BTreeMap<String, u64>) {
+        if rows.is_empty() {
+            return;
+        }
+        let mut rare = self.rare();
+        for (reason, count) in rows {
+            *rare.dropped.entry(reason).or_default() += count;
+        }
+    }
+
+    /// Totals of rows left out by a source, and the last of them.
+    pub(crate) fn set_rejected(&self, totals: BTreeMap<String, u64>, last: Option<String>) {
+        let mut rare = self.rare();
+        rare.dropped.extend(totals);
+        rare.note = last;
+    }
+
+    /// Rows left out by reason, and the last remark.
+    pub(crate) fn rare_facts(&self) -> (BTreeMap<String, u64>, Option<String>) {
+        let rare = self.rare();
+        (rare.dropped.clone(), rare.note.clone())
+    }
+
+    fn rare(&self) -> std::sync::MutexGuard<'_, Rare> {
+        self.rare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,60 @@
+//! Operators: what an instance does with the rows it takes.
+
+use std::collections::BTreeMap;
+
+use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
+
+mod aggregate;
+mod chain;
+
+pub(crate) use aggregate::Aggregate;
+pub(crate) use chain::{ChainOperator, Pass};
+
+/// Why an operator cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// A row that it cannot take.
+    #[error("row {row} of a batch: {message}")]
+    Row {
+        /// Index in the batch.
+        row: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Rows that an operator left out, by reason.
+pub type DroppedRows = BTreeMap<String, u64>;
+
+/// An operator of one instance. The engine pushes a batch, then pulls until there is nothing, and
+/// so may pause between two pieces of a result when its output is full.
+pub trait Operator: Send {
+    /// Takes a batch of input `input`; its key partitions come along where the edge is partitioned.
+    fn push(
+        &mut self,
+        input: usize,
+        batch: RecordBatch,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<(), OperatorError>;
+
+    /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`.
+    fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError>;
+
+    /// All inputs have ended; what [`Operator::pull`] gives afterwards is the rest.
+    fn end(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    /// Rows left out since the last call.
+    fn take_dropped(&mut self) -> DroppedRows {
+        DroppedRows::new()
+    }
+
+    /// Changes a live option.
+    fn set(&mut self, option: &str, _value: &serde_json::Value) -> Result<(), String> {
+        Err(format!("`{option}` cannot be changed while the job runs"))
+    }
+}

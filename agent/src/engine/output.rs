@@ -1,0 +1,127 @@
+//! The output side of an instance: its rows go to one queue per outgoing edge.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tuplane_expr::KeyExprs;
+use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_expr::arrow::compute::concat_batches;
+
+use super::ledger::Counters;
+use super::rows::{Budget, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
+use crate::exchange::edge::Edge;
+use crate::exchange::mark::Mark;
+
+/// Pieces under so many rows are joined before they go on.
+const SMALL: usize = 1024;
+
+/// One outgoing edge of an instance.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub(crate) edge: Arc<Edge>,
+    /// The instance's number among the edge's senders.
+    pub(crate) sender: usize,
+    /// The edge's key, where it is partitioned, and how many partitions there are.
+    pub(crate) key: Option<(KeyExprs, u16)>,
+}
+
+/// All outgoing edges of an instance.
+#[derive(Debug)]
+pub(crate) struct Output {
+    exits: Vec<Exit>,
+    room: Arc<Notify>,
+    budget: Arc<Budget>,
+    /// Small pieces of this step.
+    small: Vec<RecordBatch>,
+    small_rows: usize,
+}
+
+impl Output {
+    pub(crate) fn new(exits: Vec<Exit>, room: Arc<Notify>, budget: Arc<Budget>) -> Self {
+        Self { exits, room, budget, small: Vec::new(), small_rows: 0 }
+    }
+
+    /// Appends rows to every outgoing edge. Small pieces wait for the end of the step.
+    pub(crate) fn emit(&mut self, batch: RecordBatch, counters: &Counters) -> Result<(), String> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        counters.add_out(batch.num_rows() as u64);
+        if batch.num_rows() >= SMALL || own_bytes(&batch) >= MOST_BYTES / 4 {
+            self.settle()?;
+            return self.append(batch);
+        }
+        self.small_rows += batch.num_rows();
+        self.small.push(batch);
+        if self.small_rows >= SMALL { self.settle() } else { Ok(()) }
+    }
+
+    /// Appends what waits: a step has ended, or a mark follows.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.small_rows = 0;
+        let joined = match &self.small[..] {
+            [] => return Ok(()),
+            [only] => only.clone(),
+            [first, ..] => concat_batches(&first.schema(), &self.small).map_err(|e| e.to_string())?,
+        };
+        self.small.clear();
+        self.append(joined)
+    }
+
+    fn append(&self, batch: RecordBatch) -> Result<(), String> {
+        let mut from = 0;
+        while from < batch.num_rows() {
+            // 8,192 rows and 1 MiB at most; at least one row, however long.
+            let mut count = (batch.num_rows() - from).min(MOST_ROWS);
+            let mut piece = batch.slice(from, count);
+            while count > 1 && own_bytes(&piece) > MOST_BYTES {
+                count = count.div_ceil(2);
+                piece = batch.slice(from, count);
+            }
+            from += count;
+            let Some(rows) = Rows::new(piece, None, &self.budget) else { continue };
+            for exit in &self.exits {
+                let rows = match &exit.key {
+                    Some((key, partitions)) => {
+                        let ids = key.partitions(rows.batch(), *partitions).map_err(|e| e.to_string())?;
+                        rows.clone().with_partitions(ids)
+                    }
+                    None => rows.clone(),
+                };
+                exit.edge.append(exit.sender, rows).map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes a mark on to every edge.
+    pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), String> {
+        self.settle()?;
+        for exit in &self.exits {
+            exit.edge.mark(exit.sender, mark);
+        }
+        Ok(())
+    }
+
+    /// Some queue is at its bound.
+    pub(crate) fn is_full(&self) -> bool {
+        self.exits.iter().any(|exit| exit.edge.is_full(exit.sender))
+    }
+
+    /// Everything given has left, the end included.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.exits.iter().all(|exit| exit.edge.is_drained(exit.sender))
+    }
+
+    /// Waits for room, or for the last rows to leave.
+    pub(crate) async fn wait(&self) {
+        self.room.notified().await;
+    }
+
+    /// The instance has nothing more to do: what has left may go onto the wire.
+    pub(crate) fn flush(&self) {
+        for exit in &self.exits {
+            exit.edge.flush();
+        }
+    }
+}

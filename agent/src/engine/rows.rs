@@ -1,0 +1,345 @@
+//! Rows in queues: a slice of a batch, and the charge for the buffers that it keeps alive.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt16Array, UInt32Array};
+use tuplane_expr::arrow::buffer::Buffer;
+use tuplane_expr::arrow::compute::{concat, concat_batches, take, take_record_batch};
+use tuplane_expr::arrow::datatypes::{DataType, Int32Type};
+use tuplane_expr::arrow::error::ArrowError;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Most rows in one piece of an operator's output.
+pub(crate) const MOST_ROWS: usize = 8192;
+/// Most bytes in one piece of an operator's output.
+pub(crate) const MOST_BYTES: u64 = 1 << 20;
+/// A slice that has waited this long may be copied.
+const COPY_AFTER: Duration = Duration::from_secs(1);
+/// ... if it keeps more than so many times its own size alive.
+const COPY_FACTOR: u64 = 4;
+
+/// One agent's budget for queued rows.
+#[derive(Debug)]
+pub struct Budget {
+    used: AtomicU64,
+    limit: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { used: AtomicU64::new(0), limit })
+    }
+
+    /// Bytes that queued rows keep alive.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The bound.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// More is alive than allowed: grant one frame per channel, no more.
+    pub fn over(&self) -> bool {
+        self.used() > self.limit
+    }
+}
+
+/// What a batch's buffers cost, given back when the last slice of it goes.
+#[derive(Debug)]
+struct Charge {
+    bytes: u64,
+    budget: Arc<Budget>,
+}
+
+impl Charge {
+    fn new(bytes: u64, budget: &Arc<Budget>) -> Arc<Self> {
+        budget.used.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Self { bytes, budget: Arc::clone(budget) })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Rows on their way: never none.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    batch: RecordBatch,
+    partitions: Option<UInt16Array>,
+    bytes: u64,
+    charge: Arc<Charge>,
+    since: Instant,
+}
+
+impl Rows {
+    /// Takes a batch into the engine's books. `None` for a batch without rows: those are neither
+    /// queued nor sent.
+    pub fn new(batch: RecordBatch, partitions: Option<UInt16Array>, budget: &Arc<Budget>) -> Option<Self> {
+        if batch.num_rows() == 0 {
+            return None;
+        }
+        let alive = alive_bytes(&batch) + partitions.as_ref().map_or(0, |p| p.get_array_memory_size());
+        let bytes = own_bytes(&batch);
+        let charge = Charge::new(alive as u64, budget);
+        Some(Self { batch, partitions, bytes, charge, since: Instant::now() })
+    }
+
+    /// The rows.
+    pub fn batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
+    /// The rows, given up; their charge ends here.
+    pub fn into_batch(self) -> RecordBatch {
+        self.batch
+    }
+
+    /// Key partition of each row, where the edge is partitioned.
+    pub fn partitions(&self) -> Option<&UInt16Array> {
+        self.partitions.as_ref()
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// The slice's own bytes: what bounds and credits count.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Cuts off the first `rows` rows (all but one at most); both parts share the charge, and their
+    /// bytes add up to what they were, so that totals of credit never drift.
+    #[must_use]
+    pub fn cut(&mut self, rows: usize) -> Self {
+        let rest = self.len() - rows;
+        let batch = self.batch.slice(0, rows);
+        let bytes = own_bytes(&batch).min(self.bytes.saturating_sub(1)).max(1);
+        let head = Self {
+            partitions: self.partitions.as_ref().map(|p| p.slice(0, rows)),
+            batch,
+            bytes,
+            charge: Arc::clone(&self.charge),
+            since: self.since,
+        };
+        self.batch = self.batch.slice(rows, rest);
+        self.partitions = self.partitions.as_ref().map(|p| p.slice(rows, rest));
+        self.bytes -= bytes;
+        head
+    }
+
+    /// The same rows with their key partitions.
+    #[must_use]
+    pub fn with_partitions(mut self, partitions: UInt16Array) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// The same rows under the bytes that their sender counted.
+    #[must_use]
+    pub fn counted_as(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// How many rows from the front fit in `bytes`; at least one.
+    pub fn rows_within(&self, bytes: u64) -> usize {
+        if self.bytes <= bytes {
+            return self.len();
+        }
+        let mean = (self.bytes / self.len() as u64).max(1);
+        ((bytes / mean) as usize).clamp(1, self.len())
+    }
+
+    /// The rows at `indices`, copied; a charge of their own.
+    pub fn pick(&self, indices: &UInt32Array) -> Result<Self, ArrowError> {
+        let batch = take_record_batch(&self.batch, indices)?;
+        let partitions = match &self.partitions {
+            Some(p) => Some(take(p, indices, None)?.as_primitive().clone()),
+            None => None,
+        };
+        Ok(self.replaced(batch, partitions))
+    }
+
+    /// Copies a slice that has waited for long while it kept much more than itself alive.
+    pub fn compact(&mut self, now: Instant) {
+        let old = now.saturating_duration_since(self.since) >= COPY_AFTER;
+        if old && self.charge.bytes > self.bytes.saturating_mul(COPY_FACTOR).max(4096) {
+            let indices = UInt32Array::from_iter_values(0..self.len() as u32);
+            if let Ok(copy) = self.pick(&indices) {
+                *self = copy.counted_as(self.bytes);
+            }
+        }
+    }
+
+    /// Several pieces as one.
+    pub fn join(pieces: &[Self]) -> Result<Option<Self>, ArrowError> {
+        let [first, rest @ ..] = pieces else { return Ok(None) };
+        if rest.is_empty() {
+            return Ok(Some(first.clone()));
+        }
+        let batch = concat_batches(&first.batch.schema(), pieces.iter().map(|p| &p.batch))?;
+        let ids: Option<Vec<&dyn Array>> =
+            pieces.iter().map(|p| p.partitions.as_ref().map(|p| p as &dyn Array)).collect();
+        let partitions = match ids {
+            Some(ids) => Some(concat(&ids)?.as_primitive().clone()),
+            None => None,
+        };
+        let bytes = pieces.iter().map(|p| p.bytes).sum();
+        Ok(Some(first.replaced(batch, partitions).counted_as(bytes)))
+    }
+
+    fn replaced(&self, batch: RecordBatch, partitions: Option<UInt16Array>) -> Self {
+        let alive = alive_bytes(&batch) + partitions.as_ref().map_or(0, |p| p.get_array_memory_size());
+        Self {
+            bytes: own_bytes(&batch),
+            batch,
+            partitions,
+            charge: Charge::new(alive as u64, &self.charge.budget),
+            since: self.since,
+        }
+    }
+}
+
+/// Bytes of the buffers that a batch keeps alive, each counted once: the columns of a frame that
+/// was received all lie in one.
+fn alive_bytes(batch: &RecordBatch) -> usize {
+    let mut seen: Vec<*const u8> = Vec::with_capacity(batch.num_columns() * 2);
+    let mut bytes = 0;
+    let mut count = |buffer: &Buffer| {
+        let start = buffer.data_ptr().as_ptr().cast_const();
+        if !seen.contains(&start) {
+            seen.push(start);
+            bytes += buffer.capacity();
+        }
+    };
+    let mut arrays: Vec<_> = batch.columns().iter().map(|c| c.to_data()).collect();
+    while let Some(array) = arrays.pop() {
+        array.buffers().iter().for_each(&mut count);
+        if let Some(nulls) = array.nulls() {
+            count(nulls.buffer());
+        }
+        arrays.extend_from_slice(array.child_data());
+    }
+    bytes
+}
+
+/// The bytes that the rows of a batch occupy, whatever buffers they share. At least one a row.
+pub(crate) fn own_bytes(batch: &RecordBatch) -> u64 {
+    let bytes: usize = batch.columns().iter().map(array_bytes).sum();
+    (bytes as u64).max(batch.num_rows() as u64)
+}
+
+fn array_bytes(array: &ArrayRef) -> usize {
+    let nulls = if array.nulls().is_some() { array.len().div_ceil(8) } else { 0 };
+    nulls
+        + match array.data_type() {
+            DataType::Boolean => array.len().div_ceil(8),
+            DataType::Utf8 => {
+                let text = array.as_string::<i32>();
+                span(text.value_offsets()) + 4 * text.len()
+            }
+            DataType::Binary => {
+                let bytes = array.as_binary::<i32>();
+                span(bytes.value_offsets()) + 4 * bytes.len()
+            }
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                let (offsets, len) = (list.value_offsets(), list.len());
+                let inner = list.values().slice(offsets[0] as usize, span(offsets));
+                array_bytes(&inner) + 4 * len
+            }
+            DataType::Dictionary(_, _) => {
+                array.as_any_dictionary_opt().map_or(0, |d| d.keys().len() * size_of::<Int32Type>())
+            }
+            other => match other.primitive_width() {
+                Some(width) => width * array.len(),
+                None => array.to_data().get_slice_memory_size().unwrap_or(0),
+            },
+        }
+}
+
+fn span(offsets: &[i32]) -> usize {
+    match (offsets.first(), offsets.last()) {
+        (Some(first), Some(last)) => (last - first) as usize,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tuplane_expr::arrow::array::{Int64Array, StringArray};
+    use tuplane_expr::arrow::datatypes::{Field, Schema};
+
+    fn batch(n: i64) -> RecordBatch {
+        let schema = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("text", DataType::Utf8, false),
+        ]);
+        let text: Vec<String> = (0..n).map(|i| format!("row {i:06}")).collect();
+        RecordBatch::try_new(
+            Arc::new(schema),
+            vec![Arc::new(Int64Array::from_iter_values(0..n)), Arc::new(StringArray::from(text))],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_charge_is_counted_once_and_given_back_with_the_last_slice() {
+        let budget = Budget::new(1 << 20);
+        let rows = Rows::new(batch(1000), None, &budget).unwrap();
+        let charged = budget.used();
+        assert!(charged >= 1000 * 22);
+        let mut rest = rows.clone();
+        let slices: Vec<Rows> = (0..9).map(|_| rest.cut(100)).collect();
+        assert_eq!(budget.used(), charged);
+        assert_eq!(slices.iter().map(Rows::bytes).sum::<u64>() + rest.bytes(), rows.bytes());
+        drop((rows, rest));
+        assert_eq!(budget.used(), charged);
+        drop(slices);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_small_slice_of_a_large_batch_is_copied_once_it_has_waited() {
+        let budget = Budget::new(1 << 20);
+        let mut rest = Rows::new(batch(8192), None, &budget).unwrap();
+        drop(rest.cut(4000));
+        let mut slice = rest.cut(4);
+        drop(rest);
+        let before = budget.used();
+        slice.compact(Instant::now());
+        assert_eq!(budget.used(), before);
+        slice.compact(Instant::now() + Duration::from_secs(2));
+        assert!(budget.used() < 4096, "{}", budget.used());
+        assert_eq!(slice.batch(), &batch(8192).slice(4000, 4));
+    }
+
+    #[test]
+    fn empty_batches_are_not_rows() {
+        assert!(Rows::new(batch(0), None, &Budget::new(1)).is_none());
+    }
+
+    #[test]
+    fn joined_slices_equal_the_whole() {
+        let budget = Budget::new(1 << 20);
+        let ids = UInt16Array::from_iter_values((0..100).map(|i| i % 7));
+        let rows = Rows::new(batch(100), Some(ids), &budget).unwrap();
+        let mut rest = rows.clone();
+        let mut pieces: Vec<Rows> = (0..24).map(|_| rest.cut(4)).collect();
+        pieces.push(rest);
+        let joined = Rows::join(&pieces).unwrap().unwrap();
+        assert_eq!(joined.batch(), rows.batch());
+        assert_eq!(joined.partitions(), rows.partitions());
+    }
+}

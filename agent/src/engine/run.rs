@@ -1,0 +1,208 @@
+//! One job on this agent: its instances, its edges, and its part of the ledger.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tuplane_core::job::{Job, Op};
+use tuplane_core::plan::placement::Instance as Placed;
+use tuplane_core::plan::{Dag, EdgeId};
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_wire::message::{AgentInfo, EdgeLedger, InstanceReport, SinkFile};
+
+use super::instance::SetOption;
+use super::ledger::Counters;
+use crate::exchange::edge::Edge;
+use crate::exchange::inbox::Inbox;
+use crate::exchange::outbound::{Flight, Outbound};
+
+/// A run, as the engine holds it.
+pub(crate) struct Run {
+    pub(crate) run: u64,
+    pub(crate) attempt: u32,
+    pub(crate) job: Arc<Job>,
+    pub(crate) dag: Arc<Dag>,
+    /// All agents of the run; this one's index.
+    pub(crate) agents: Vec<AgentInfo>,
+    pub(crate) me: u16,
+    /// All instances of the run.
+    pub(crate) placed: Vec<Placed>,
+    pub(crate) local: Vec<Local>,
+    /// Sending sides, by edge index.
+    pub(crate) edges: HashMap<u32, Arc<Edge>>,
+    /// Sessions by agent index, and what each edge has in flight on them.
+    pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
+    pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
+    pub(crate) start: watch::Sender<bool>,
+    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) files: Mutex<Vec<SinkFile>>,
+    pub(crate) folder: PathBuf,
+    pub(crate) stopped: Mutex<Option<Vec<EdgeLedger>>>,
+}
+
+/// One of this agent's instances.
+pub(crate) struct Local {
+    pub(crate) placed: Placed,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) options: mpsc::UnboundedSender<SetOption>,
+    /// Columns that reach it, if it is a sink.
+    pub(crate) sink_schema: Option<SchemaRef>,
+    /// (edge index, sender number there)
+    pub(crate) exits: Vec<(u32, usize)>,
+}
+
+impl Run {
+    /// Counters of all instances here.
+    pub(crate) fn instance_reports(&self) -> Vec<InstanceReport> {
+        self.local.iter().map(|local| self.instance_report(local)).collect()
+    }
+
+    /// Counters of one instance.
+    pub(crate) fn instance_report(&self, local: &Local) -> InstanceReport {
+        use std::sync::atomic::Ordering::Relaxed;
+        let counters = &local.counters;
+        let times = counters.clock.read();
+        let (dropped, note) = counters.rare_facts();
+        let waiting: u64 = local.inbox.counts().iter().map(|(_, waiting, _, _)| waiting).sum();
+        let queue_out = local
+            .exits
+            .iter()
+            .filter_map(|(edge, sender)| Some(self.edges.get(edge)?.waiting(*sender)))
+            .sum();
+        InstanceReport {
+            instance: local.placed.id,
+            rows_in: counters.rows_in.load(Relaxed),
+            rows_out: counters.rows_out.load(Relaxed),
+            dropped,
+            busy_ns: times.busy,
+            waiting_core_ns: times.waiting_core,
+            blocked_ns: times.blocked,
+            idle_ns: times.idle,
+            queue_in: waiting + counters.working.load(Relaxed),
+            queue_out,
+            note,
+            ended: counters.ended.load(Relaxed),
+        }
+    }
+
+    /// The ledger as this agent sees it.
+    pub(crate) fn ledger(&self) -> Vec<EdgeLedger> {
+        let mut ledgers: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
+        for index in 0..self.dag.edges.len() as u32 {
+            ledgers.insert(index, EdgeLedger { edge: index, ..EdgeLedger::default() });
+        }
+        for (index, edge) in &self.edges {
+            let sent = edge.sent();
+            let Some(ledger) = ledgers.get_mut(index) else { continue };
+            ledger.emitted = sent.emitted;
+            ledger.queued_out = sent.queued;
+            ledger.policy = sent.policy.map(str::to_owned);
+            for (reason, rows) in sent.dropped {
+                *ledger.dropped.entry(reason.to_owned()).or_default() += rows;
+            }
+            for (instance, agent, rows, bytes) in sent.targets {
+                let total = ledger.sent.entry(agent).or_default();
+                *total = (total.0 + rows, total.1 + bytes);
+                ledger.targets.insert(instance, rows);
+            }
+        }
+        for ((index, agent), flight) in &self.flights {
+            use crate::sync::Ordering::Relaxed;
+            let Some(ledger) = ledgers.get_mut(index) else { continue };
+            ledger.in_flight += flight.rows.load(Relaxed);
+            ledger.wire_bytes.insert(*agent, flight.wire_bytes.load(Relaxed));
+        }
+        for local in &self.local {
+            for (index, waiting, taken, dropped) in local.inbox.counts() {
+                let Some(ledger) = ledgers.get_mut(&index) else { continue };
+                ledger.queued_in += waiting;
+                ledger.taken += taken;
+                if dropped > 0 {
+                    *ledger.dropped.entry("stopped".to_owned()).or_default() += dropped;
+                }
+            }
+        }
+        ledgers.into_values().collect()
+    }
+
+    /// Ends everything where it stands; rows that wait are dropped and counted.
+    pub(crate) async fn stop(&self) -> Vec<EdgeLedger> {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in &tasks {
+            task.abort();
+        }
+        for task in tasks {
+            // An aborted task answers with an error; it has ended either way.
+            let _ = task.await;
+        }
+        for edge in self.edges.values() {
+            edge.close("stopped");
+        }
+        for local in &self.local {
+            local.inbox.close();
+        }
+        let ledger = self.ledger();
+        for session in self.sessions.values() {
+            session.forget(self.run);
+        }
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ledger).clone()
+    }
+
+    /// Changes a live option of a stage's instances here.
+    pub(crate) fn set(&self, stage: &str, option: &str, value: &serde_json::Value) -> Result<(), String> {
+        let Some(found) = self.job.stages.iter().find(|s| s.id == stage) else {
+            return Err(format!("the job has no stage `{stage}`"));
+        };
+        check_option(&found.op, option, value).map_err(|e| format!("{stage}.{option}: {e}"))?;
+        for local in &self.local {
+            let vertex = self.dag.vertex(local.placed.vertex);
+            if vertex.stages.iter().any(|s| s == stage) {
+                let change = SetOption { option: option.to_owned(), value: value.clone() };
+                // An instance that has ended no longer listens, and needs not.
+                let _ = local.options.send(change);
+                local.inbox.nudge();
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the policy of an edge's senders here.
+    pub(crate) fn route(&self, edge: u32, policy: &str) -> Result<(), String> {
+        match self.edges.get(&edge) {
+            Some(sending) => sending.set_policy(policy),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of one of its edges.
+    pub(crate) fn edge_name(&self, edge: u32) -> String {
+        self.dag.edge_name(EdgeId(edge))
+    }
+}
+
+/// Which options are live, and what they take.
+fn check_option(op: &Op, option: &str, value: &serde_json::Value) -> Result<(), String> {
+    let positive = |v: &serde_json::Value, zero: bool| {
+        v.as_f64().is_some_and(|n| n.is_finite() && (n > 0.0 || (zero && n == 0.0)))
+    };
+    match (op, option) {
+        (Op::Work(_), "ms") => {
+            let fits = match value {
+                serde_json::Value::Array(list) => {
+                    !list.is_empty() && list.iter().all(|v| positive(v, true))
+                }
+                single => positive(single, true),
+            };
+            if fits { Ok(()) } else { Err(format!("takes milliseconds, or a list with one per instance; not {value}")) }
+        }
+        (Op::Source(_), "rate") => {
+            if positive(value, false) { Ok(()) } else { Err(format!("takes rows per second above 0; not {value}")) }
+        }
+        (Op::Work(_), _) => Err("cannot be changed while the job runs; `ms` can".to_owned()),
+        (Op::Source(_), _) => Err("cannot be changed while the job runs; `rate` can".to_owned()),
+        (other, _) => Err(format!("a {} has no option that can be changed while the job runs", other.name())),
+    }
+}

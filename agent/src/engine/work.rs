@@ -1,0 +1,169 @@
+//! `work`: takes a known time per row, so that an experiment has an operator of known cost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::Semaphore;
+use tuplane_core::job::{self, Spread, WorkMode};
+
+use super::clock::Clock;
+use super::timer::Timer;
+
+/// Shape of the Pareto distribution: its mean is `scale * SHAPE / (SHAPE - 1)`.
+const PARETO_SHAPE: f64 = 2.5;
+
+/// One instance's work.
+#[derive(Debug)]
+pub(crate) struct Work {
+    ms: Vec<f64>,
+    instance_number: usize,
+    spread: Spread,
+    mode: WorkMode,
+    /// When the work so far ends by the schedule. Waits are to absolute instants: one that ends
+    /// late makes the next one shorter, so that the mean is exact.
+    due: Instant,
+    lots: SmallRng,
+    timer: Timer,
+    /// The agent's cores: so many rows are in `work` at once.
+    cores: Option<Arc<Semaphore>>,
+}
+
+impl Work {
+    pub(crate) fn new(
+        work: &job::Work,
+        instance_number: u32,
+        timer: Timer,
+        cores: Option<Arc<Semaphore>>,
+    ) -> Self {
+        Self {
+            ms: work.ms.clone(),
+            instance_number: instance_number as usize,
+            spread: work.spread,
+            mode: work.mode,
+            due: Instant::now(),
+            lots: SmallRng::seed_from_u64(u64::from(instance_number)),
+            timer,
+            cores,
+        }
+    }
+
+    /// Mean time of a row.
+    pub(crate) fn mean(&self) -> Duration {
+        let ms = self.ms.get(self.instance_number).or(self.ms.last()).copied().unwrap_or(0.0);
+        Duration::from_secs_f64(ms.max(0.0) / 1e3)
+    }
+
+    /// Changes a live option.
+    pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+        let number = |v: &serde_json::Value| {
+            v.as_f64().filter(|ms| ms.is_finite() && *ms >= 0.0).ok_or_else(|| {
+                format!("`ms` takes a number of milliseconds, or a list with one per instance; not {v}")
+            })
+        };
+        match option {
+            "ms" => {
+                self.ms = match value {
+                    serde_json::Value::Array(list) if !list.is_empty() => {
+                        list.iter().map(number).collect::<Result<_, _>>()?
+                    }
+                    single => vec![number(single)?],
+                };
+                Ok(())
+            }
+            other => Err(format!("`{other}` of `work` cannot be changed while it runs; `ms` can")),
+        }
+    }
+
+    /// Passes the time of so many rows.
+    pub(crate) async fn run(&mut self, rows: usize, clock: &Clock) {
+        let mean = self.mean();
+        if mean.is_zero() {
+            return;
+        }
+        let time: Duration = match self.spread {
+            Spread::None => mean * rows as u32,
+            Spread::Exp | Spread::Pareto => (0..rows).map(|_| mean.mul_f64(self.lot())).sum(),
+        };
+        let _core = match &self.cores {
+            Some(cores) => {
+                let asked = Instant::now();
+                let core = Arc::clone(cores).acquire_owned().await.ok();
+                clock.waited_for_core(asked.elapsed().as_nanos() as u64);
+                core
+            }
+            None => None,
+        };
+        let now = Instant::now();
+        match self.mode {
+            WorkMode::Sleep => {
+                // Behind the schedule by more than a step: the instance was idle or waited for a core.
+                let idle = now.saturating_duration_since(self.due) > Duration::from_millis(3);
+                self.due = if idle { now } else { self.due } + time;
+                self.timer.sleep_until(self.due).await;
+            }
+            WorkMode::Spin => {
+                while now.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+
+    /// A factor with mean 1.
+    fn lot(&mut self) -> f64 {
+        let u: f64 = 1.0 - self.lots.random::<f64>();
+        match self.spread {
+            Spread::None => 1.0,
+            Spread::Exp => -u.ln(),
+            Spread::Pareto => (PARETO_SHAPE - 1.0) / PARETO_SHAPE * u.powf(-1.0 / PARETO_SHAPE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(ms: f64, spread: Spread) -> Work {
+        let options = job::Work { ms: vec![ms], spread, mode: WorkMode::Sleep };
+        Work::new(&options, 0, Timer::start().unwrap(), None)
+    }
+
+    #[tokio::test]
+    async fn the_mean_of_a_steady_sleep_is_exact() {
+        let mut work = work(2.0, Spread::None);
+        let clock = Clock::new(Instant::now());
+        let start = Instant::now();
+        for _ in 0..100 {
+            work.run(1, &clock).await;
+        }
+        // 100 rows of 2 ms never take less, and lateness does not add up.
+        let took = start.elapsed().as_secs_f64();
+        assert!(took >= 0.2 && work.due <= Instant::now(), "{took}");
+        assert!(work.due.duration_since(start) < Duration::from_millis(260), "{:?}", work.due.duration_since(start));
+    }
+
+    #[test]
+    fn spreads_keep_the_mean() {
+        for spread in [Spread::Exp, Spread::Pareto] {
+            let mut work = work(1.0, spread);
+            let mean = (0..200_000).map(|_| work.lot()).sum::<f64>() / 200_000.0;
+            assert!((0.97..1.03).contains(&mean), "{spread:?}: {mean}");
+        }
+    }
+
+    #[test]
+    fn only_sensible_values_are_taken() {
+        let mut work = work(1.0, Spread::None);
+        assert!(work.set("ms", &serde_json::json!(10)).is_ok());
+        assert_eq!(work.mean(), Duration::from_millis(10));
+        assert!(work.set("ms", &serde_json::json!([3, 4])).is_ok());
+        assert_eq!(work.mean(), Duration::from_millis(3));
+        for bad in [serde_json::json!(-1), serde_json::json!("fast"), serde_json::json!([])] {
+            assert!(work.set("ms", &bad).is_err(), "{bad}");
+        }
+        assert!(work.set("mode", &serde_json::json!("spin")).is_err());
+    }
+}

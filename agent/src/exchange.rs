@@ -1,0 +1,13 @@
+//! Agent-to-agent data: channels with credit, output queues, and sessions that survive a broken
+//! connection.
+
+pub(crate) mod body;
+pub(crate) mod credit;
+pub(crate) mod edge;
+pub(crate) mod inbound;
+pub(crate) mod inbox;
+pub(crate) mod mark;
+pub(crate) mod outbound;
+pub(crate) mod outlet;
+pub(crate) mod outqueue;
+pub(crate) mod session;

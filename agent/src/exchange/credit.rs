@@ -1,0 +1,60 @@
+//! A channel's credit: an absolute number of bytes that its sender may have sent by now.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+
+/// Each channel's window is at least this large unless the queue's bound is smaller still.
+pub(crate) const LEAST_WINDOW: u64 = 16 << 10;
+/// No frame is larger, unless it is one row.
+const MOST_FRAME: u64 = 256 << 10;
+
+/// The credit of one channel as its sender sees it. Whoever learns of new credit (the receiving
+/// instance on the same agent, or the session) writes it here and wakes the edge.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    limit: AtomicU64,
+    window: AtomicU64,
+    /// The last release found no credit: the next grant must wake the edge.
+    starved: AtomicBool,
+    edge: Arc<Notify>,
+}
+
+impl Credit {
+    pub(crate) fn new(edge: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            limit: AtomicU64::new(LEAST_WINDOW),
+            window: AtomicU64::new(LEAST_WINDOW),
+            starved: AtomicBool::new(false),
+            edge,
+        })
+    }
+
+    /// A grant: `limit` bytes in all since the channel began. Totals are absolute, so a grant that
+    /// comes late or twice does no harm.
+    pub(crate) fn grant(&self, limit: u64, window: u64) {
+        self.window.store(window, Ordering::Relaxed);
+        let before = self.limit.fetch_max(limit, Ordering::AcqRel);
+        if limit > before && self.starved.swap(false, Ordering::AcqRel) {
+            self.edge.notify_one();
+        }
+    }
+
+    /// A sender that has sent `sent` bytes may send one frame more, and overdraw by it. If not,
+    /// the next grant wakes the edge.
+    pub(crate) fn allows(&self, sent: u64) -> bool {
+        if sent < self.limit.load(Ordering::Acquire) {
+            return true;
+        }
+        self.starved.store(true, Ordering::Release);
+        // A grant between the two lines above saw `starved` unset: look again.
+        sent < self.limit.load(Ordering::Acquire)
+    }
+
+    /// Most bytes of the next frame: half the window, at most 256 KiB.
+    pub(crate) fn frame(&self) -> u64 {
+        (self.window.load(Ordering::Relaxed) / 2).clamp(1, MOST_FRAME)
+    }
+}

@@ -1,0 +1,358 @@
+//! The sending side of one edge on one agent: the output queues of its local senders, and the
+//! channels that their rows leave by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tuplane_core::route::{DEAL, Policy, make_policy};
+use tuplane_expr::arrow::error::ArrowError;
+
+use super::mark::Mark;
+use super::outlet::Outlets;
+use super::outqueue::{OutQueue, Routes};
+use crate::engine::rows::Rows;
+use crate::sync::{Mutex, lock};
+
+/// Rates are measured over so long to choose the length of runs.
+const PACE_WINDOW: Duration = Duration::from_millis(250);
+/// Below so many rows in a window rows are dealt one by one, so that shares are exact.
+const SLOW_ROWS: u64 = 250;
+
+/// One edge as one agent's senders use it.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    index: u32,
+    /// Barriers stand in order here (broadcast and ordered edges).
+    barriers_in_order: bool,
+    /// The setting's length of a run.
+    deal: u32,
+    state: Mutex<State>,
+    wake: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct State {
+    senders: Vec<Sender>,
+    outlets: Outlets,
+    routes: Routes,
+    /// The sender that goes first next time: those who meet at a channel's credit take turns.
+    turn: usize,
+    watermark: Option<i64>,
+    /// A barrier has passed: queues that it held may be released.
+    repump: bool,
+    ended: bool,
+    emitted: u64,
+    dropped: BTreeMap<&'static str, u64>,
+    closed: bool,
+    pace: Pace,
+}
+
+/// One local sending instance.
+#[derive(Debug)]
+struct Sender {
+    queue: OutQueue,
+    /// Bytes that may wait before the instance is blocked.
+    bound: u64,
+    /// Wakes the instance when there is room again.
+    room: Arc<Notify>,
+    watermark: Option<i64>,
+    barrier: Option<u64>,
+    ended: bool,
+}
+
+/// Rows in the last whole window and in this one.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    last: u64,
+    now: u64,
+}
+
+impl Pace {
+    fn add(&mut self, rows: u64, at: Instant) {
+        if at.duration_since(self.since) >= PACE_WINDOW {
+            (self.since, self.last, self.now) = (at, self.now, 0);
+        }
+        self.now += rows;
+    }
+
+    fn is_slow(&self) -> bool {
+        self.last.max(self.now) < SLOW_ROWS
+    }
+}
+
+/// An edge that is yet to be filled with senders.
+#[derive(Debug)]
+pub(crate) struct EdgeSpec {
+    pub(crate) index: u32,
+    pub(crate) barriers_in_order: bool,
+    pub(crate) deal: u32,
+    pub(crate) routes: Routes,
+}
+
+/// An edge's counters on its sending side.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) emitted: u64,
+    pub(crate) queued: u64,
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    /// (target instance, its agent, rows, bytes)
+    pub(crate) targets: Vec<(u32, u16, u64, u64)>,
+    pub(crate) policy: Option<&'static str>,
+}
+
+impl Edge {
+    /// An edge over these outlets. `wake` is what the outlets' credits notify.
+    pub(crate) fn new(spec: EdgeSpec, outlets: Outlets, wake: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            index: spec.index,
+            barriers_in_order: spec.barriers_in_order,
+            deal: spec.deal,
+            wake,
+            state: Mutex::new(State {
+                senders: Vec::new(),
+                outlets,
+                routes: spec.routes,
+                turn: 0,
+                watermark: None,
+                repump: false,
+                ended: false,
+                emitted: 0,
+                dropped: BTreeMap::new(),
+                closed: false,
+                pace: Pace { since: Instant::now(), last: 0, now: 0 },
+            }),
+        })
+    }
+
+    /// Index in the plan.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Adds a sender; gives its number here.
+    pub(crate) fn add_sender(&self, queue: OutQueue, bound: u64, room: Arc<Notify>) -> usize {
+        let mut state = lock(&self.state);
+        state.senders.push(Sender { queue, bound, room, watermark: None, barrier: None, ended: false });
+        state.senders.len() - 1
+    }
+
+    /// Appends a sender's rows and sends what may leave.
+    pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), ArrowError> {
+        let mut state = lock(&self.state);
+        let State { senders, routes, emitted, dropped, closed, pace, .. } = &mut *state;
+        let count = rows.len() as u64;
+        if *closed {
+            *emitted += count;
+            *dropped.entry("stopped").or_default() += count;
+            return Ok(());
+        }
+        pace.add(count, Instant::now());
+        *emitted += senders[sender].queue.append(rows, routes)?;
+        state.release(sender, self.deal);
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    /// A sender passes a mark on.
+    pub(crate) fn mark(&self, sender: usize, mark: Mark) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        match mark {
+            Mark::Barrier(number) if !self.barriers_in_order => {
+                // Ahead of the queue: what waits there is part of the sender's snapshot, and stays
+                // until the channel has passed the barrier.
+                state.senders[sender].barrier = Some(number);
+                state.pass_barrier(number);
+            }
+            mark => {
+                state.senders[sender].queue.mark(mark);
+                state.release(sender, self.deal);
+            }
+        }
+        self.settle(&mut state);
+    }
+
+    fn settle(&self, state: &mut State) {
+        if std::mem::take(&mut state.repump) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A sender is at its bound: it takes no rows until [`Edge::append`]'s rows have left.
+    pub(crate) fn is_full(&self, sender: usize) -> bool {
+        let state = lock(&self.state);
+        let sender = &state.senders[sender];
+        sender.queue.bytes() >= sender.bound
+    }
+
+    /// Everything that a sender has given has left.
+    pub(crate) fn is_drained(&self, sender: usize) -> bool {
+        let state = lock(&self.state);
+        let sender = &state.senders[sender];
+        state.closed || (sender.ended && sender.queue.rows() == 0)
+    }
+
+    /// Rows that wait in a sender's queue.
+    pub(crate) fn waiting(&self, sender: usize) -> u64 {
+        lock(&self.state).senders[sender].queue.rows()
+    }
+
+    /// Sends what may leave of all senders.
+    pub(crate) fn pump(&self) {
+        let mut state = lock(&self.state);
+        if state.closed || state.senders.is_empty() {
+            return;
+        }
+        let count = state.senders.len();
+        let first = state.turn;
+        state.turn = (first + 1) % count;
+        for step in 0..count {
+            state.release((first + step) % count, self.deal);
+        }
+        state.outlets.flush();
+        self.settle(&mut state);
+    }
+
+    /// Lets what has left go onto the wire at once: the sender has nothing more to do.
+    pub(crate) fn flush(&self) {
+        lock(&self.state).outlets.flush();
+    }
+
+    /// Pumps whenever credit has come, until the run is closed.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            self.wake.notified().await;
+            if lock(&self.state).closed {
+                return;
+            }
+            self.pump();
+        }
+    }
+
+    /// Gives each sender a new policy.
+    pub(crate) fn set_policy(&self, name: &str) -> Result<(), String> {
+        let mut made: Vec<Box<dyn Policy>> = Vec::new();
+        let mut state = lock(&self.state);
+        for number in 0..state.senders.len() {
+            made.push(make_policy(name, policy_seed(self.index, number)).map_err(|e| e.to_string())?);
+        }
+        for (sender, policy) in state.senders.iter_mut().zip(made) {
+            if !sender.queue.set_policy(policy) {
+                return Err("only unicast edges have a policy".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The run stops: what waits is dropped for this reason, and so is what still comes.
+    pub(crate) fn close(&self, reason: &'static str) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let rows: u64 = state.senders.iter_mut().map(|s| s.queue.clear()).sum();
+        if rows > 0 {
+            *state.dropped.entry(reason).or_default() += rows;
+        }
+        for sender in &state.senders {
+            sender.room.notify_one();
+        }
+        self.wake.notify_one();
+    }
+
+    /// Its counters.
+    pub(crate) fn sent(&self) -> Sent {
+        let state = lock(&self.state);
+        Sent {
+            emitted: state.emitted,
+            queued: state.senders.iter().map(|s| s.queue.rows()).sum(),
+            dropped: state.dropped.clone(),
+            targets: state
+                .outlets
+                .list()
+                .iter()
+                .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
+                .collect(),
+            policy: state.senders.first().and_then(|s| s.queue.policy()),
+        }
+    }
+}
+
+/// Each sender draws its own lots, the same in every run of the same plan.
+pub(crate) fn policy_seed(edge: u32, sender: usize) -> u64 {
+    (u64::from(edge) << 32) ^ sender as u64 ^ 0x5eed
+}
+
+impl State {
+    fn release(&mut self, number: usize, deal: u32) {
+        let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
+        let sender = &mut self.senders[number];
+        if sender.barrier.is_some() {
+            return;
+        }
+        let was_full = sender.queue.bytes() >= sender.bound;
+        let reached = sender.queue.release(&mut self.outlets, deal);
+        if (was_full && sender.queue.bytes() < sender.bound) || reached.contains(&Mark::End) {
+            sender.room.notify_one();
+        }
+        for mark in reached {
+            self.reach(number, mark);
+        }
+    }
+
+    /// A sender's rows before this mark have all left.
+    fn reach(&mut self, number: usize, mark: Mark) {
+        match mark {
+            Mark::Watermark(time) => {
+                let sender = &mut self.senders[number];
+                sender.watermark = sender.watermark.max(Some(time));
+                self.advance();
+            }
+            Mark::End => {
+                self.senders[number].ended = true;
+                if self.senders.iter().all(|s| s.ended) {
+                    self.ended = true;
+                    self.outlets.send_mark(Mark::End);
+                    self.outlets.flush();
+                    return;
+                }
+                self.advance();
+                if let Some(number) = self.senders.iter().find_map(|s| s.barrier) {
+                    self.pass_barrier(number);
+                }
+            }
+            Mark::Barrier(barrier) => {
+                self.senders[number].barrier = Some(barrier);
+                self.pass_barrier(barrier);
+            }
+            Mark::Moved { .. } => self.outlets.send_mark(mark),
+        }
+    }
+
+    /// The channels' watermark is the least of their senders'.
+    fn advance(&mut self) {
+        let least = self.senders.iter().filter(|s| !s.ended).map(|s| s.watermark).min().flatten();
+        if let Some(least) = least
+            && self.watermark.is_none_or(|w| w < least)
+        {
+            self.watermark = Some(least);
+            self.outlets.send_mark(Mark::Watermark(least));
+        }
+    }
+
+    /// The channels pass a barrier once, when the last sender has.
+    fn pass_barrier(&mut self, barrier: u64) {
+        if self.senders.iter().any(|s| !s.ended && s.barrier != Some(barrier)) {
+            return;
+        }
+        self.repump = true;
+        self.outlets.send_mark(Mark::Barrier(barrier));
+        self.outlets.flush();
+        for sender in &mut self.senders {
+            sender.barrier = None;
+        }
+    }
+}

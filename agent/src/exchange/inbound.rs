@@ -1,0 +1,232 @@
+//! The receiving half of a data session: frames from one other agent, in order, into inboxes; and
+//! acknowledgements and credit back.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::Notify;
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_wire::frame::{ALL, CreditEntry, FrameKind, HEADER, Header};
+use tuplane_wire::message::AgentId;
+use tuplane_wire::net::Stream;
+
+use super::body::{self, Parts};
+use super::inbox::{Inbox, Note};
+use super::mark::{Item, Mark};
+use super::outbound::ChannelKey;
+use super::session::{HEARTBEAT, SILENCE, Welcome, write_message};
+use crate::engine::rows::Budget;
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// Credit totals are sent again this often while anything is open.
+const NOTES: Duration = Duration::from_millis(100);
+
+/// The longest frame takes about 4 s over 100 Mbit/s.
+const BODY: Duration = Duration::from_secs(10);
+
+/// One edge as frames from one agent reach it.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) schema: SchemaRef,
+    pub(crate) fingerprint: u64,
+    pub(crate) attempt: u32,
+    /// Target instance, its inbox, and the channel there that stands for the sending agent.
+    pub(crate) targets: Vec<(u32, Arc<Inbox>, usize)>,
+}
+
+/// The receiving half of the session with one peer. It outlives its connections.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    peer: AgentId,
+    budget: Arc<Budget>,
+    doors: Mutex<HashMap<(u64, u32), Arc<Door>>>,
+    received: AtomicU64,
+    /// Credit has changed, or an acknowledgement is due.
+    notes: Arc<Notify>,
+    /// The clock of the peer's last heartbeat, to be echoed; 0 for none.
+    echo: AtomicU64,
+    /// Grows with each connection: an older connection's reader ends.
+    generation: AtomicU64,
+    turn: Notify,
+}
+
+impl Inbound {
+    pub(crate) fn new(peer: AgentId, budget: Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self {
+            peer,
+            budget,
+            doors: Mutex::new(HashMap::new()),
+            received: AtomicU64::new(0),
+            notes: Arc::new(Notify::new()),
+            echo: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            turn: Notify::new(),
+        })
+    }
+
+    /// What inboxes notify when they have taken rows of this peer.
+    pub(crate) fn notes(&self) -> Arc<Notify> {
+        Arc::clone(&self.notes)
+    }
+
+    /// Frames of an edge of a run may come.
+    pub(crate) fn open(&self, run: u64, edge: u32, door: Door) {
+        lock(&self.doors).insert((run, edge), Arc::new(door));
+        self.notes.notify_one();
+    }
+
+    /// Frames of a run that still come are dropped.
+    pub(crate) fn forget(&self, run: u64) {
+        lock(&self.doors).retain(|(r, _), _| *r != run);
+    }
+
+    /// Serves one connection until it breaks, falls silent, or a newer one takes its place.
+    pub(crate) async fn serve(&self, mut stream: Stream) -> io::Result<()> {
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.turn.notify_waiters();
+        let received = self.received.load(Ordering::Acquire);
+        write_message(&mut stream, &Welcome::Go { received }).await?;
+        let (reader, writer) = split(stream);
+        let replaced = async {
+            loop {
+                let turn = self.turn.notified();
+                if self.generation.load(Ordering::Acquire) != generation {
+                    return;
+                }
+                turn.await;
+            }
+        };
+        tokio::select! {
+            end = self.read_frames(reader) => end,
+            end = self.write_notes(writer) => end,
+            () = replaced => Ok(()),
+        }
+    }
+
+    async fn read_frames(&self, from: ReadHalf<Stream>) -> io::Result<()> {
+        let mut from = tokio::io::BufReader::with_capacity(64 << 10, from);
+        let mut bytes = [0; HEADER];
+        loop {
+            tokio::time::timeout(SILENCE, from.read_exact(&mut bytes))
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer has fallen silent"))??;
+            let header = Header::decode(&bytes).map_err(io::Error::other)?;
+            if header.kind == FrameKind::Note {
+                self.echo.store(header.value.max(0) as u64, Ordering::Release);
+                self.notes.notify_one();
+                continue;
+            }
+            let mut parts = Parts::for_header(&header);
+            let read = async {
+                from.read_exact(&mut parts.ids).await?;
+                from.read_exact(&mut parts.meta).await?;
+                from.read_exact(parts.body.as_slice_mut()).await
+            };
+            tokio::time::timeout(BODY, read)
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "a frame stopped half-way"))??;
+            let last = self.received.load(Ordering::Acquire);
+            if header.sequence <= last {
+                continue;
+            }
+            if header.sequence != last + 1 {
+                return Err(io::Error::other(format!("frame {} came after {last}", header.sequence)));
+            }
+            self.deliver(&header, parts)?;
+            self.received.store(header.sequence, Ordering::Release);
+            if header.sequence.is_multiple_of(16) {
+                self.notes.notify_one();
+            }
+        }
+    }
+
+    fn deliver(&self, header: &Header, parts: Parts) -> io::Result<()> {
+        // A run that has ended here: its frames are acknowledged and dropped.
+        let Some(door) = lock(&self.doors).get(&(header.run, header.edge)).cloned() else { return Ok(()) };
+        if header.attempt != door.attempt {
+            return Ok(());
+        }
+        let mark = match header.kind {
+            FrameKind::Rows => {
+                if header.schema != door.fingerprint {
+                    return Err(io::Error::other(format!(
+                        "rows of edge {} of run {} have another schema than the plan's",
+                        header.edge, header.run
+                    )));
+                }
+                let rows = body::decode(header, parts, &door.schema, &self.budget).map_err(io::Error::other)?;
+                let target = door.targets.iter().find(|(instance, _, _)| *instance == header.target);
+                if let (Some(rows), Some((_, inbox, channel))) = (rows, target) {
+                    inbox.push(*channel, Item::Rows(rows));
+                }
+                return Ok(());
+            }
+            FrameKind::Watermark => Mark::Watermark(header.value),
+            FrameKind::Barrier => Mark::Barrier(header.value as u64),
+            FrameKind::Moved => Mark::Moved { epoch: header.epoch, group: header.value as u32 },
+            FrameKind::End => Mark::End,
+            FrameKind::Credit | FrameKind::Note => {
+                return Err(io::Error::other("credit came on the sending half"));
+            }
+        };
+        for (instance, inbox, channel) in &door.targets {
+            if header.target == ALL || header.target == *instance {
+                inbox.push(*channel, Item::Mark(mark));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes acknowledgements with the credit that has changed; all of it each 100 ms.
+    async fn write_notes(&self, mut to: WriteHalf<Stream>) -> io::Result<()> {
+        let mut all = tokio::time::interval(NOTES);
+        all.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut told: HashMap<ChannelKey, Note> = HashMap::new();
+        let mut spoken = tokio::time::Instant::now();
+        loop {
+            let again = tokio::select! {
+                () = self.notes.notified() => false,
+                _ = all.tick() => true,
+            };
+            let mut body = Vec::new();
+            let doors: Vec<((u64, u32), Arc<Door>)> =
+                lock(&self.doors).iter().map(|(key, door)| (*key, Arc::clone(door))).collect();
+            told.retain(|key, _| doors.iter().any(|((run, edge), _)| *run == key.run && *edge == key.edge));
+            for ((run, edge), door) in doors {
+                for (target, inbox, channel) in &door.targets {
+                    let note = inbox.note(*channel);
+                    let key = ChannelKey { run, edge, target: *target };
+                    if told.insert(key, note) != Some(note) || again {
+                        let Note { limit, window, received_rows: received, queued_rows: queued } = note;
+                        CreditEntry { run, edge, target: *target, limit, window, received, queued }
+                            .encode(&mut body);
+                    }
+                }
+            }
+            let echo = self.echo.swap(0, Ordering::AcqRel);
+            // With nothing open a heartbeat is enough.
+            if body.is_empty() && echo == 0 && spoken.elapsed() < HEARTBEAT {
+                continue;
+            }
+            spoken = tokio::time::Instant::now();
+            let header = Header {
+                sequence: self.received.load(Ordering::Acquire),
+                rows: (body.len() / tuplane_wire::frame::ENTRY) as u32,
+                value: echo as i64,
+                body_len: body.len() as u32,
+                ..Header::new(FrameKind::Credit)
+            };
+            to.write_all(&header.encode()).await?;
+            to.write_all(&body).await?;
+            to.flush().await?;
+        }
+    }
+
+    /// The other side.
+    pub(crate) fn peer(&self) -> &AgentId {
+        &self.peer
+    }
+}

@@ -1,0 +1,454 @@
+//! The input side of an instance: one queue per channel, read in turn, with credit given back as
+//! rows are taken.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::credit::{Credit, LEAST_WINDOW};
+use super::mark::{Item, Mark};
+use crate::engine::rows::{Budget, Rows};
+use crate::sync::{Mutex, lock};
+
+/// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
+const QUEUE_TIME_NS: u64 = 100_000_000;
+
+/// Where a channel's credit goes when rows have been taken.
+#[derive(Debug, Clone)]
+pub(crate) enum Upstream {
+    /// The sender is on this agent.
+    Local(Arc<Credit>),
+    /// The sender is on another agent: its session's notes are to be written soon.
+    Remote(Arc<Notify>),
+}
+
+/// One input of an instance, as planned.
+#[derive(Debug)]
+pub(crate) struct InputSpec {
+    pub(crate) edge: u32,
+    pub(crate) priority: i32,
+    pub(crate) channels: Vec<Upstream>,
+}
+
+/// What an instance gets when it asks for work.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// Rows of one input.
+    Rows { input: usize, rows: Rows },
+    /// The least watermark of all channels has risen to this.
+    Watermark(i64),
+    /// All channels have passed this barrier.
+    Barrier(u64),
+    /// All channels of an input have ended.
+    InputEnded(usize),
+    /// All inputs have ended.
+    Ended,
+    /// Nothing now.
+    Nothing,
+}
+
+/// What a note to the sender says of one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) limit: u64,
+    pub(crate) window: u64,
+    pub(crate) received_rows: u64,
+    pub(crate) queued_rows: u64,
+}
+
+/// The input side of one instance.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    wake: Notify,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug)]
+struct State {
+    inputs: Vec<Input>,
+    channels: Vec<Channel>,
+    /// Next channel to look at: channels take turns.
+    turn: usize,
+    /// Bytes that may wait here, over all channels.
+    bound: u64,
+    watermark: Option<i64>,
+    /// An input has ended: those that waited for it at a barrier may go on.
+    recheck: bool,
+    ended: bool,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Input {
+    edge: u32,
+    priority: i32,
+    first: usize,
+    count: usize,
+    ended: bool,
+    taken_rows: u64,
+    dropped_rows: u64,
+}
+
+#[derive(Debug)]
+struct Channel {
+    input: usize,
+    upstream: Upstream,
+    queue: VecDeque<Item>,
+    queued_rows: u64,
+    received_rows: u64,
+    received_bytes: u64,
+    taken_bytes: u64,
+    /// `taken_bytes` when credit was last given.
+    granted_at: u64,
+    limit: u64,
+    window: u64,
+    /// Bytes taken since windows were last divided.
+    used: u64,
+    watermark: Option<i64>,
+    barrier: Option<u64>,
+    ended: bool,
+}
+
+impl Inbox {
+    /// An inbox with a bound of `bound` bytes. Channels are numbered through all inputs in order.
+    pub(crate) fn new(inputs: Vec<InputSpec>, bound: u64, budget: Arc<Budget>) -> Arc<Self> {
+        let mut state = State {
+            inputs: Vec::new(),
+            channels: Vec::new(),
+            turn: 0,
+            bound,
+            watermark: None,
+            recheck: false,
+            ended: false,
+            closed: false,
+        };
+        for (number, spec) in inputs.into_iter().enumerate() {
+            state.inputs.push(Input {
+                edge: spec.edge,
+                priority: spec.priority,
+                first: state.channels.len(),
+                count: spec.channels.len(),
+                ended: spec.channels.is_empty(),
+                taken_rows: 0,
+                dropped_rows: 0,
+            });
+            state.channels.extend(spec.channels.into_iter().map(|upstream| Channel {
+                input: number,
+                upstream,
+                queue: VecDeque::new(),
+                queued_rows: 0,
+                received_rows: 0,
+                received_bytes: 0,
+                taken_bytes: 0,
+                granted_at: 0,
+                limit: LEAST_WINDOW,
+                window: LEAST_WINDOW,
+                used: 0,
+                watermark: None,
+                barrier: None,
+                ended: false,
+            }));
+        }
+        state.ended = state.inputs.iter().all(|input| input.ended);
+        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), budget })
+    }
+
+    /// Index of an input's first channel.
+    pub(crate) fn first_channel(&self, input: usize) -> usize {
+        lock(&self.state).inputs[input].first
+    }
+
+    /// Something has come on a channel. Whether there was credit is the sender's business.
+    pub(crate) fn push(&self, channel: usize, item: Item) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            if let Item::Rows(rows) = &item {
+                let input = state.channels[channel].input;
+                state.inputs[input].dropped_rows += rows.len() as u64;
+            }
+            return;
+        }
+        let channel = &mut state.channels[channel];
+        if let Item::Rows(rows) = &item {
+            let (count, bytes) = (rows.len() as u64, rows.bytes());
+            channel.queued_rows += count;
+            channel.received_rows += count;
+            channel.received_bytes += bytes;
+        }
+        channel.queue.push_back(item);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits until something has been pushed since the last call that found nothing.
+    pub(crate) async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Lets a waiting instance look again (an option has changed, the run stops).
+    pub(crate) fn nudge(&self) {
+        self.wake.notify_one();
+    }
+
+    /// The next rows or mark. With `marks_only` (the instance is over its output bound) no rows
+    /// are given, but marks that stand at the front are.
+    pub(crate) fn take(&self, most_rows: usize, marks_only: bool) -> Result<Taken, String> {
+        let mut state = lock(&self.state);
+        let over = self.budget.over();
+        let (taken, grant) = state.take(most_rows, marks_only, over)?;
+        drop(state);
+        match grant {
+            Some(Grant::Local(credit, limit, window)) => credit.grant(limit, window),
+            Some(Grant::Remote(session)) => session.notify_one(),
+            None => {}
+        }
+        Ok(taken)
+    }
+
+    /// Divides the bound over the channels: each 16 KiB, the rest by what was used since the last
+    /// call; less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`. Copies
+    /// slices that keep much more than themselves alive.
+    pub(crate) fn adapt(&self, ns_per_row: u64, queue_time: bool, now: Instant) {
+        let mut grants = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            let over = self.budget.over();
+            state.divide(ns_per_row, queue_time);
+            for channel in &mut state.channels {
+                for item in &mut channel.queue {
+                    if let Item::Rows(rows) = item {
+                        rows.compact(now);
+                    }
+                }
+                if channel.raise(over)
+                    && let Upstream::Local(credit) = &channel.upstream
+                {
+                    grants.push((Arc::clone(credit), channel.limit, channel.window));
+                }
+            }
+        }
+        for (credit, limit, window) in grants {
+            credit.grant(limit, window);
+        }
+    }
+
+    /// What a note to the sender of a channel says.
+    pub(crate) fn note(&self, channel: usize) -> Note {
+        let mut state = lock(&self.state);
+        let over = self.budget.over();
+        let channel = &mut state.channels[channel];
+        channel.raise(over);
+        Note {
+            limit: channel.limit,
+            window: channel.window,
+            received_rows: channel.received_rows,
+            queued_rows: channel.queued_rows,
+        }
+    }
+
+    /// Rows that wait, by edge: (edge, waiting, taken, dropped).
+    pub(crate) fn counts(&self) -> Vec<(u32, u64, u64, u64)> {
+        let state = lock(&self.state);
+        state
+            .inputs
+            .iter()
+            .map(|input| {
+                let channels = &state.channels[input.first..input.first + input.count];
+                let waiting = channels.iter().map(|c| c.queued_rows).sum();
+                (input.edge, waiting, input.taken_rows, input.dropped_rows)
+            })
+            .collect()
+    }
+
+    /// The run stops: what waits is dropped and counted, and so is what still comes.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let State { inputs, channels, .. } = &mut *state;
+        for channel in channels {
+            inputs[channel.input].dropped_rows += channel.queued_rows;
+            channel.queue.clear();
+            channel.queued_rows = 0;
+        }
+    }
+}
+
+enum Grant {
+    Local(Arc<Credit>, u64, u64),
+    Remote(Arc<Notify>),
+}
+
+impl State {
+    fn take(
+        &mut self,
+        most_rows: usize,
+        marks_only: bool,
+        over: bool,
+    ) -> Result<(Taken, Option<Grant>), String> {
+        if self.ended {
+            return Ok((Taken::Ended, None));
+        }
+        if std::mem::take(&mut self.recheck)
+            && let Some(taken) = self.align()?
+        {
+            return Ok((taken, None));
+        }
+        let open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
+        let count = self.channels.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            let channel = &mut self.channels[index];
+            if channel.barrier.is_some() || Some(self.inputs[channel.input].priority) != open {
+                continue;
+            }
+            match channel.queue.front() {
+                None => {}
+                Some(Item::Rows(_)) if marks_only => {}
+                Some(Item::Rows(_)) => {
+                    self.turn = (index + 1) % count;
+                    return Ok(self.take_rows(index, most_rows, over));
+                }
+                Some(Item::Mark(mark)) => {
+                    let mark = *mark;
+                    channel.queue.pop_front();
+                    if let Some(taken) = self.pass(index, mark)? {
+                        return Ok((taken, None));
+                    }
+                    // A mark that others must still reach: look at the channels again.
+                    return self.take(most_rows, marks_only, over);
+                }
+            }
+        }
+        Ok((Taken::Nothing, None))
+    }
+
+    fn take_rows(&mut self, index: usize, most_rows: usize, over: bool) -> (Taken, Option<Grant>) {
+        let channel = &mut self.channels[index];
+        let Some(Item::Rows(front)) = channel.queue.front_mut() else {
+            return (Taken::Nothing, None);
+        };
+        let most_rows = most_rows.max(1);
+        let rows = if front.len() <= most_rows {
+            let rows = front.clone();
+            channel.queue.pop_front();
+            rows
+        } else {
+            front.cut(most_rows)
+        };
+        let (count, bytes) = (rows.len() as u64, rows.bytes());
+        channel.queued_rows -= count;
+        channel.used += bytes;
+        channel.taken_bytes += bytes;
+        let input = channel.input;
+        self.inputs[input].taken_rows += count;
+        let due = channel.queue.is_empty() || channel.taken_bytes - channel.granted_at >= channel.window / 8;
+        let grant = (due && channel.raise(over)).then(|| match &channel.upstream {
+            Upstream::Local(credit) => Grant::Local(Arc::clone(credit), channel.limit, channel.window),
+            Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
+        });
+        (Taken::Rows { input, rows }, grant)
+    }
+
+    /// A mark has been reached on a channel; what the instance should know of it, if anything.
+    fn pass(&mut self, index: usize, mark: Mark) -> Result<Option<Taken>, String> {
+        match mark {
+            Mark::Watermark(time) => {
+                let channel = &mut self.channels[index];
+                channel.watermark = channel.watermark.max(Some(time));
+                Ok(self.advance())
+            }
+            Mark::Barrier(number) => {
+                self.channels[index].barrier = Some(number);
+                self.align()
+            }
+            Mark::Moved { .. } => Err("a `moved` mark came, but nothing moves in this version".to_owned()),
+            Mark::End => {
+                self.channels[index].ended = true;
+                let number = self.channels[index].input;
+                let input = &self.inputs[number];
+                let all = self.channels[input.first..input.first + input.count].iter().all(|c| c.ended);
+                if !all {
+                    // The channel no longer holds back a barrier or the watermark.
+                    return Ok(match self.align()? {
+                        Some(taken) => Some(taken),
+                        None => self.advance(),
+                    });
+                }
+                self.inputs[number].ended = true;
+                if self.inputs.iter().all(|i| i.ended) {
+                    self.ended = true;
+                    return Ok(Some(Taken::Ended));
+                }
+                self.recheck = true;
+                Ok(Some(Taken::InputEnded(number)))
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Option<Taken> {
+        let open = || self.channels.iter().filter(|c| !c.ended);
+        let least = open().map(|c| c.watermark).min().flatten()?;
+        if self.watermark.is_some_and(|w| w >= least) {
+            return None;
+        }
+        self.watermark = Some(least);
+        Some(Taken::Watermark(least))
+    }
+
+    fn align(&mut self) -> Result<Option<Taken>, String> {
+        let mut open = self.channels.iter().filter(|c| !c.ended).map(|c| c.barrier);
+        let Some(Some(number)) = open.next() else { return Ok(None) };
+        for other in open {
+            match other {
+                None => return Ok(None),
+                Some(other) if other != number => {
+                    return Err(format!("barriers {number} and {other} met at one instance"));
+                }
+                Some(_) => {}
+            }
+        }
+        for channel in &mut self.channels {
+            channel.barrier = None;
+        }
+        Ok(Some(Taken::Barrier(number)))
+    }
+
+    fn divide(&mut self, ns_per_row: u64, queue_time: bool) {
+        let open = self.channels.iter().filter(|c| !c.ended).count() as u64;
+        if open == 0 {
+            return;
+        }
+        let rows: u64 = self.channels.iter().map(|c| c.received_rows).sum();
+        let bytes: u64 = self.channels.iter().map(|c| c.received_bytes).sum();
+        let row = bytes.checked_div(rows).unwrap_or(0).max(1);
+        let mut bound = self.bound;
+        if queue_time && ns_per_row > 0 {
+            bound = bound.min((QUEUE_TIME_NS / ns_per_row).saturating_mul(row));
+        }
+        bound = bound.max(2 * row * open);
+        let base = LEAST_WINDOW.min(bound / open);
+        let rest = bound - base * open;
+        let used: u64 = self.channels.iter().map(|c| c.used).sum();
+        for channel in &mut self.channels {
+            let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(used));
+            channel.window = base + share.unwrap_or(0) as u64;
+            channel.used = 0;
+        }
+    }
+}
+
+impl Channel {
+    /// Raises the limit to what the window allows now. Over the agent's budget only a channel
+    /// whose queue is empty may send, and only one frame.
+    fn raise(&mut self, over: bool) -> bool {
+        self.granted_at = self.taken_bytes;
+        let window = if over { 1 } else { self.window };
+        let limit = self.taken_bytes + window;
+        let raised = limit > self.limit;
+        self.limit = self.limit.max(limit);
+        raised
+    }
+}

@@ -1,0 +1,30 @@
+//! Marks: what stands among the rows of a channel (engine.md section 7).
+
+use crate::engine::rows::Rows;
+
+/// A mark among the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// No row with an earlier event time follows (ns since 1970, UTC).
+    Watermark(i64),
+    /// A snapshot's barrier.
+    Barrier(u64),
+    /// A group of key partitions has moved to another owner.
+    Moved {
+        /// The map's epoch.
+        epoch: u32,
+        /// The group.
+        group: u32,
+    },
+    /// Nothing follows.
+    End,
+}
+
+/// What a channel or queue holds.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// Rows, at least one.
+    Rows(Rows),
+    /// A mark.
+    Mark(Mark),
+}

@@ -1,0 +1,502 @@
+//! The sending half of a data session: frames to one other agent, numbered, kept until they are
+//! acknowledged, and sent again after a broken connection.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::sync::Notify;
+use tuplane_wire::frame::{ALL, CreditEntry, DATA_VERSION, ENTRY, FrameKind, HEADER, Header};
+use tuplane_wire::message::AgentId;
+use tuplane_wire::net::{Kind, NetError, Security, Stream, dial};
+
+use super::body;
+use super::credit::Credit;
+use super::mark::Mark;
+use super::session::{Greeting, HEARTBEAT, SILENCE, Welcome, read_message, write_message};
+use crate::engine::rows::Rows;
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// Rows leave at once when so many bytes wait ...
+const FLUSH_BYTES: u64 = 64 << 10;
+/// ... or after this time.
+const FLUSH_AFTER: Duration = Duration::from_millis(1);
+/// A broken connection is dialled anew after so long.
+const REDIAL: Duration = Duration::from_millis(300);
+/// ... and a dial may take so long.
+const DIAL: Duration = Duration::from_secs(2);
+
+/// A channel, as sessions know it. The sending agent is the session's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ChannelKey {
+    pub(crate) run: u64,
+    pub(crate) edge: u32,
+    pub(crate) target: u32,
+}
+
+/// Counters of one edge on one session.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    /// Rows sent and not acknowledged.
+    pub(crate) rows: AtomicU64,
+    /// Bytes on the wire, headers included.
+    pub(crate) wire_bytes: AtomicU64,
+}
+
+/// What the sending half needs to know of an edge.
+#[derive(Debug, Clone)]
+struct EdgeFacts {
+    attempt: u32,
+    schema: u64,
+    flight: Arc<Flight>,
+}
+
+/// The sending half of the session with one peer.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    me: AgentId,
+    peer: AgentId,
+    address: String,
+    security: Security,
+    state: Mutex<State>,
+    wake: Notify,
+    /// Smoothed round trip in microseconds; 0 while unknown.
+    round_trip: AtomicU64,
+    started: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    edges: HashMap<(u64, u32), EdgeFacts>,
+    credits: HashMap<ChannelKey, Arc<Credit>>,
+    /// What must go first and in this order: rows in front of a mark, and marks.
+    ready: VecDeque<Outgoing>,
+    /// Rows by channel; channels take turns.
+    pending: HashMap<ChannelKey, VecDeque<Rows>>,
+    turns: VecDeque<ChannelKey>,
+    waiting_bytes: u64,
+    flush: bool,
+    unacknowledged: VecDeque<Sent>,
+    next: u64,
+    dead: bool,
+    /// It has been connected once.
+    met: bool,
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Rows(ChannelKey, Rows),
+    Mark { run: u64, edge: u32, mark: Mark },
+}
+
+/// A frame that the peer has not acknowledged.
+#[derive(Debug)]
+struct Sent {
+    sequence: u64,
+    bytes: Bytes,
+    rows: u64,
+    flight: Option<Arc<Flight>>,
+}
+
+/// Why a session has ended for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The peer's process is gone.
+    Gone(String),
+    /// Its owner closed it.
+    Closed,
+    /// The two sides do not understand each other.
+    Broken(String),
+}
+
+impl Outbound {
+    pub(crate) fn new(me: AgentId, peer: AgentId, address: String, security: Security) -> Arc<Self> {
+        Arc::new(Self {
+            me,
+            peer,
+            address,
+            security,
+            state: Mutex::new(State { next: 1, ..State::default() }),
+            wake: Notify::new(),
+            round_trip: AtomicU64::new(0),
+            started: Instant::now(),
+        })
+    }
+
+    /// The other side.
+    pub(crate) fn peer(&self) -> &AgentId {
+        &self.peer
+    }
+
+    /// Smoothed round trip in microseconds.
+    pub(crate) fn round_trip(&self) -> Option<u64> {
+        Some(self.round_trip.load(Ordering::Relaxed)).filter(|us| *us > 0)
+    }
+
+    /// An edge will send here.
+    pub(crate) fn add_edge(&self, run: u64, attempt: u32, edge: u32, schema: u64) -> Arc<Flight> {
+        let flight = Arc::<Flight>::default();
+        let facts = EdgeFacts { attempt, schema, flight: Arc::clone(&flight) };
+        lock(&self.state).edges.insert((run, edge), facts);
+        flight
+    }
+
+    /// A channel will send here.
+    pub(crate) fn add_channel(&self, key: ChannelKey, credit: Arc<Credit>) {
+        lock(&self.state).credits.insert(key, credit);
+    }
+
+    /// Nothing of a run is sent any more; what waits is dropped.
+    pub(crate) fn forget(&self, run: u64) {
+        let mut state = lock(&self.state);
+        state.edges.retain(|(r, _), _| *r != run);
+        state.credits.retain(|key, _| key.run != run);
+        state.pending.retain(|key, _| key.run != run);
+        state.turns.retain(|key| key.run != run);
+        state.ready.retain(|item| match item {
+            Outgoing::Rows(key, _) => key.run != run,
+            Outgoing::Mark { run: r, .. } => *r != run,
+        });
+        let pending = state.pending.values().flatten().map(Rows::bytes).sum::<u64>();
+        let ready = state.ready.iter().map(|item| match item {
+            Outgoing::Rows(_, rows) => rows.bytes(),
+            Outgoing::Mark { .. } => 0,
+        });
+        state.waiting_bytes = pending + ready.sum::<u64>();
+        // Frames that were sent stay: the numbers must not have gaps, and the peer drops them.
+    }
+
+    /// Rows for a channel. The caller has checked its credit.
+    pub(crate) fn send(&self, key: ChannelKey, rows: Rows) {
+        let mut state = lock(&self.state);
+        let Some(facts) = state.edges.get(&(key.run, key.edge)) else { return };
+        facts.flight.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        let before = state.waiting_bytes;
+        state.waiting_bytes += rows.bytes();
+        let after = state.waiting_bytes;
+        let queue = state.pending.entry(key).or_default();
+        queue.push_back(rows);
+        if queue.len() == 1 {
+            state.turns.push_back(key);
+        }
+        drop(state);
+        if before == 0 || (before < FLUSH_BYTES && after >= FLUSH_BYTES) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A mark for all targets of an edge on the peer; it follows all rows of the edge so far.
+    pub(crate) fn send_mark(&self, run: u64, edge: u32, mark: Mark) {
+        let mut state = lock(&self.state);
+        if !state.edges.contains_key(&(run, edge)) {
+            return;
+        }
+        let State { pending, turns, ready, .. } = &mut *state;
+        for (key, queue) in pending.iter_mut().filter(|(key, _)| key.run == run && key.edge == edge) {
+            ready.extend(queue.drain(..).map(|rows| Outgoing::Rows(*key, rows)));
+        }
+        turns.retain(|key| key.run != run || key.edge != edge);
+        ready.push_back(Outgoing::Mark { run, edge, mark });
+        state.flush = true;
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// What waits may leave now: its senders have nothing more to do.
+    pub(crate) fn flush(&self) {
+        let mut state = lock(&self.state);
+        if state.waiting_bytes > 0 && !state.flush {
+            state.flush = true;
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// The peer is dead, or this agent ends.
+    pub(crate) fn close(&self) {
+        lock(&self.state).dead = true;
+        self.wake.notify_one();
+    }
+
+    /// The first connection has been made; or why it could not be.
+    pub(crate) fn met(&self) -> Result<bool, String> {
+        let state = lock(&self.state);
+        match &state.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(state.met),
+        }
+    }
+
+    /// Keeps the session up until it ends for good.
+    pub(crate) async fn run(self: Arc<Self>) -> Ended {
+        let ended = self.keep_up().await;
+        let mut state = lock(&self.state);
+        state.dead = true;
+        if let Ended::Gone(cause) | Ended::Broken(cause) = &ended {
+            state.failure = Some(cause.clone());
+        }
+        ended
+    }
+
+    async fn keep_up(&self) -> Ended {
+        loop {
+            if lock(&self.state).dead {
+                return Ended::Closed;
+            }
+            match self.connect().await {
+                Ok(stream) => {
+                    let (reader, writer) = split(stream);
+                    // Either half's end ends the connection; the session goes on with the next.
+                    let why = tokio::select! {
+                        why = self.read_notes(reader) => why,
+                        why = self.write_frames(writer) => why,
+                    };
+                    if let Err(error) = why {
+                        tracing::info!(peer = %self.peer.name, %error, "data connection lost; dialling anew");
+                    }
+                }
+                Err(Refusal::Gone(cause)) => return Ended::Gone(cause),
+                Err(Refusal::Broken(cause)) => return Ended::Broken(cause),
+                Err(Refusal::Later(cause)) => {
+                    tracing::info!(peer = %self.peer.name, %cause, "no data connection yet");
+                }
+            }
+            tokio::time::sleep(REDIAL).await;
+        }
+    }
+
+    async fn connect(&self) -> Result<Stream, Refusal> {
+        let mut stream = match dial(&self.address, Kind::Data, &self.security, DIAL).await {
+            Ok(stream) => stream,
+            Err(e @ NetError::Refused { .. }) => return Err(Refusal::Gone(e.to_string())),
+            Err(e @ (NetError::Auth { .. } | NetError::Version { .. } | NetError::Insecure { .. })) => {
+                return Err(Refusal::Broken(e.to_string()));
+            }
+            Err(e) => return Err(Refusal::Later(e.to_string())),
+        };
+        let greeting = Greeting { version: DATA_VERSION, from: self.me.clone(), to: self.peer.clone() };
+        let later = |e: io::Error| Refusal::Later(e.to_string());
+        write_message(&mut stream, &greeting).await.map_err(later)?;
+        match read_message(&mut stream).await.map_err(later)? {
+            Welcome::Go { received } => {
+                self.acknowledge(received);
+                lock(&self.state).met = true;
+                Ok(stream)
+            }
+            Welcome::NotMe(now) => Err(Refusal::Gone(format!(
+                "{} at {} was restarted (incarnation {} instead of {})",
+                now.name, self.address, now.incarnation, self.peer.incarnation
+            ))),
+            Welcome::Version(theirs) => {
+                Err(Refusal::Broken(format!("{} speaks data format {theirs}", self.peer.name)))
+            }
+        }
+    }
+
+    /// Sends what is unacknowledged again, then everything new as it comes.
+    async fn write_frames(&self, mut to: WriteHalf<Stream>) -> io::Result<()> {
+        let again: Vec<Bytes> = {
+            let state = lock(&self.state);
+            state.unacknowledged.iter().map(|sent| sent.bytes.clone()).collect()
+        };
+        for frame in again {
+            to.write_all(&frame).await?;
+        }
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            match self.next_frame()? {
+                Next::Frame(frame) => to.write_all(&frame).await?,
+                Next::Dead => return Ok(()),
+                Next::Soon => {
+                    to.flush().await?;
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        () = tokio::time::sleep(FLUSH_AFTER) => lock(&self.state).flush = true,
+                    }
+                }
+                Next::Nothing => {
+                    to.flush().await?;
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        _ = heartbeat.tick() => {
+                            let value = self.started.elapsed().as_nanos() as i64;
+                            to.write_all(&Header { value, ..Header::new(FrameKind::Note) }.encode()).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the next frame's worth, and encodes it outside the lock.
+    fn next_frame(&self) -> io::Result<Next> {
+        let (header, rows, flight) = {
+            let mut state = lock(&self.state);
+            if state.dead {
+                return Ok(Next::Dead);
+            }
+            let item = match state.ready.pop_front() {
+                Some(item) => item,
+                None if state.turns.is_empty() => {
+                    state.flush = false;
+                    state.waiting_bytes = 0;
+                    return Ok(Next::Nothing);
+                }
+                None if state.waiting_bytes < FLUSH_BYTES && !state.flush => return Ok(Next::Soon),
+                None => match state.next_turn() {
+                    Ok(Some(item)) => item,
+                    Ok(None) => return Ok(Next::Nothing),
+                    Err(e) => return Err(io::Error::other(e.to_string())),
+                },
+            };
+            let (run, edge) = match &item {
+                Outgoing::Rows(key, _) => (key.run, key.edge),
+                Outgoing::Mark { run, edge, .. } => (*run, *edge),
+            };
+            let Some(facts) = state.edges.get(&(run, edge)).cloned() else { return Ok(Next::Soon) };
+            let mut header = Header::new(FrameKind::Rows);
+            (header.run, header.edge) = (run, edge);
+            (header.attempt, header.schema) = (facts.attempt, facts.schema);
+            let rows = match item {
+                Outgoing::Rows(key, rows) => {
+                    state.waiting_bytes = state.waiting_bytes.saturating_sub(rows.bytes());
+                    header.target = key.target;
+                    Some(rows)
+                }
+                Outgoing::Mark { mark, .. } => {
+                    header.target = ALL;
+                    (header.kind, header.value) = match mark {
+                        Mark::Watermark(time) => (FrameKind::Watermark, time),
+                        Mark::Barrier(number) => (FrameKind::Barrier, number as i64),
+                        Mark::Moved { epoch, group } => {
+                            header.epoch = epoch;
+                            (FrameKind::Moved, i64::from(group))
+                        }
+                        Mark::End => (FrameKind::End, 0),
+                    };
+                    None
+                }
+            };
+            (header, rows, facts.flight)
+        };
+        let bytes = match &rows {
+            Some(rows) => body::encode(rows, header).map_err(|e| io::Error::other(e.to_string()))?,
+            None => header.encode().to_vec(),
+        };
+        flight.wire_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        let sequence = state.next;
+        state.next += 1;
+        let bytes = body::number(bytes, sequence);
+        let count = rows.map_or(0, |r| r.len() as u64);
+        state.unacknowledged.push_back(Sent {
+            sequence,
+            bytes: bytes.clone(),
+            rows: count,
+            flight: Some(flight),
+        });
+        Ok(Next::Frame(bytes))
+    }
+
+    /// Reads acknowledgements and credit until the connection breaks or falls silent.
+    async fn read_notes(&self, mut from: ReadHalf<Stream>) -> io::Result<()> {
+        let mut header = [0; HEADER];
+        let mut entries = Vec::new();
+        loop {
+            tokio::time::timeout(SILENCE, from.read_exact(&mut header))
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer has fallen silent"))??;
+            let header = Header::decode(&header).map_err(io::Error::other)?;
+            if header.kind != FrameKind::Credit || header.body_len as usize != header.rows as usize * ENTRY {
+                return Err(io::Error::other("the return half carries something other than credit"));
+            }
+            entries.resize(header.body_len as usize, 0);
+            from.read_exact(&mut entries).await?;
+            self.acknowledge(header.sequence);
+            if header.value > 0 {
+                self.measure(header.value as u64);
+            }
+            let grants: Vec<(Arc<Credit>, CreditEntry)> = {
+                let state = lock(&self.state);
+                entries
+                    .as_chunks::<ENTRY>()
+                    .0
+                    .iter()
+                    .map(CreditEntry::decode)
+                    .filter_map(|entry| {
+                        let key = ChannelKey { run: entry.run, edge: entry.edge, target: entry.target };
+                        Some((Arc::clone(state.credits.get(&key)?), entry))
+                    })
+                    .collect()
+            };
+            for (credit, entry) in grants {
+                credit.grant(entry.limit, entry.window);
+            }
+        }
+    }
+
+    fn acknowledge(&self, sequence: u64) {
+        let mut state = lock(&self.state);
+        while state.unacknowledged.front().is_some_and(|sent| sent.sequence <= sequence) {
+            if let Some(Sent { rows, flight: Some(flight), .. }) = state.unacknowledged.pop_front() {
+                flight.rows.fetch_sub(rows, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn measure(&self, sent_at: u64) {
+        let now = self.started.elapsed().as_nanos() as u64;
+        let us = (now.saturating_sub(sent_at) / 1000).max(1);
+        let before = self.round_trip.load(Ordering::Relaxed);
+        let smoothed = if before == 0 { us } else { (before * 7 + us) / 8 };
+        self.round_trip.store(smoothed.max(1), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// The next channel's rows, as one frame.
+    fn next_turn(&mut self) -> Result<Option<Outgoing>, tuplane_expr::arrow::error::ArrowError> {
+        let Some(key) = self.turns.pop_front() else { return Ok(None) };
+        let most = self.credits.get(&key).map_or(FLUSH_BYTES, |credit| credit.frame());
+        let Some(queue) = self.pending.get_mut(&key) else { return Ok(None) };
+        let mut pieces = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = queue.front()
+            && (pieces.is_empty() || bytes + next.bytes() <= most)
+        {
+            bytes += next.bytes();
+            pieces.extend(queue.pop_front());
+        }
+        if queue.is_empty() {
+            self.pending.remove(&key);
+        } else {
+            self.turns.push_back(key);
+        }
+        Ok(Rows::join(&pieces)?.map(|rows| Outgoing::Rows(key, rows)))
+    }
+}
+
+enum Next {
+    Frame(Bytes),
+    /// A little waits: more may come within a millisecond.
+    Soon,
+    Nothing,
+    Dead,
+}
+
+enum Refusal {
+    Gone(String),
+    Broken(String),
+    Later(String),
+}
+
+/// Sessions that a run uses, each once.
+pub(crate) fn distinct(sessions: impl IntoIterator<Item = Arc<Outbound>>) -> Vec<Arc<Outbound>> {
+    let mut seen = HashSet::new();
+    sessions.into_iter().filter(|s| seen.insert(Arc::as_ptr(s))).collect()
+}

@@ -1,0 +1,220 @@
+//! One sending instance's output queue on one edge: rows and marks that have not left yet.
+
+use std::collections::VecDeque;
+
+use tuplane_core::route::{Policy, Targets};
+use tuplane_expr::arrow::array::UInt32Array;
+use tuplane_expr::arrow::error::ArrowError;
+
+use super::mark::{Item, Mark};
+use super::outlet::Outlets;
+use crate::engine::rows::Rows;
+
+/// How rows of an edge find their targets.
+#[derive(Debug)]
+pub(crate) enum Routes {
+    /// One of several, by policy.
+    Any,
+    /// By key partition; gives each partition's outlet.
+    ByPartition(Vec<u32>),
+    /// Always the first outlet.
+    One,
+    /// Every outlet.
+    Every,
+}
+
+/// The output queue.
+#[derive(Debug)]
+pub(crate) struct OutQueue {
+    kind: Kind,
+    rows: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// In order; a piece of the front may go to any target in `view`, which stands for the outlets
+    /// numbered in `outlets`.
+    Pool { items: VecDeque<Item>, policy: Box<dyn Policy>, view: Targets, outlets: Vec<usize> },
+    /// A lane per outlet, so that one without credit holds up no other. Entries are numbered as
+    /// they came, which is how a mark knows that the rows before it have left.
+    Lanes { lanes: Vec<VecDeque<(u64, Rows)>>, marks: VecDeque<(u64, Mark)>, next: u64 },
+}
+
+impl OutQueue {
+    /// A queue whose rows go where the policy says; `outlets` gives the outlet of each target.
+    pub(crate) fn pool(policy: Box<dyn Policy>, view: Targets, outlets: Vec<usize>) -> Self {
+        Self { kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets }, rows: 0, bytes: 0 }
+    }
+
+    /// A queue with a lane for each outlet.
+    pub(crate) fn lanes(outlets: usize) -> Self {
+        let lanes = (0..outlets).map(|_| VecDeque::new()).collect();
+        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0 }
+    }
+
+    /// Rows that wait (a broadcast row once per target that has not had it).
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Changes the policy. Gives `false` where the edge has none.
+    pub(crate) fn set_policy(&mut self, new: Box<dyn Policy>) -> bool {
+        match &mut self.kind {
+            Kind::Pool { policy, .. } => *policy = new,
+            Kind::Lanes { .. } => return false,
+        }
+        true
+    }
+
+    /// The policy's name, where the edge has one.
+    pub(crate) fn policy(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Pool { policy, .. } => Some(policy.name()),
+            Kind::Lanes { .. } => None,
+        }
+    }
+
+    /// Appends rows. Gives how many the ledger counts: a broadcast row once per target.
+    pub(crate) fn append(&mut self, rows: Rows, routes: &Routes) -> Result<u64, ArrowError> {
+        let before = self.rows;
+        match &mut self.kind {
+            Kind::Pool { items, .. } => {
+                self.rows += rows.len() as u64;
+                self.bytes += rows.bytes();
+                items.push_back(Item::Rows(rows));
+            }
+            Kind::Lanes { lanes, next, .. } => {
+                let number = *next;
+                *next += 1;
+                let pieces = match routes {
+                    Routes::Every => (0..lanes.len()).map(|lane| (lane, rows.clone())).collect(),
+                    Routes::ByPartition(map) if lanes.len() > 1 => divide(&rows, map, lanes.len())?,
+                    _ => vec![(0, rows)],
+                };
+                for (lane, piece) in pieces {
+                    self.rows += piece.len() as u64;
+                    self.bytes += piece.bytes();
+                    lanes[lane].push_back((number, piece));
+                }
+            }
+        }
+        Ok(self.rows - before)
+    }
+
+    /// Appends a mark that stands in order.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        match &mut self.kind {
+            Kind::Pool { items, .. } => items.push_back(Item::Mark(mark)),
+            Kind::Lanes { marks, next, .. } => {
+                marks.push_back((*next, mark));
+                *next += 1;
+            }
+        }
+    }
+
+    /// Sends what may leave, in runs of at most `deal` rows; gives the marks that have been reached.
+    pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) -> Vec<Mark> {
+        let mut reached = Vec::new();
+        match &mut self.kind {
+            Kind::Pool { items, policy, view, outlets } => {
+                for (target, outlet) in outlets.iter().enumerate() {
+                    view.set_credit(target, to.open(*outlet));
+                }
+                while let Some(front) = items.front_mut() {
+                    let rows = match front {
+                        Item::Mark(mark) => {
+                            reached.push(*mark);
+                            items.pop_front();
+                            continue;
+                        }
+                        Item::Rows(rows) => rows,
+                    };
+                    let Some(choice) = policy.choose(view, rows.len() as u32, deal) else { break };
+                    let outlet = outlets[choice.target];
+                    let count = rows.rows_within(to.frame(outlet)).min(choice.rows as usize);
+                    let piece = if count < rows.len() {
+                        rows.cut(count)
+                    } else {
+                        let piece = rows.clone();
+                        items.pop_front();
+                        piece
+                    };
+                    policy.sent(count as u32);
+                    self.rows -= count as u64;
+                    self.bytes -= piece.bytes();
+                    to.send(outlet, piece);
+                    view.set_credit(choice.target, to.open(outlet));
+                }
+            }
+            Kind::Lanes { lanes, marks, .. } => {
+                for (outlet, lane) in lanes.iter_mut().enumerate() {
+                    while let Some((_, rows)) = lane.front_mut() {
+                        if !to.open(outlet) {
+                            break;
+                        }
+                        let count = rows.rows_within(to.frame(outlet));
+                        let piece = if count < rows.len() {
+                            rows.cut(count)
+                        } else {
+                            let piece = rows.clone();
+                            lane.pop_front();
+                            piece
+                        };
+                        self.rows -= count as u64;
+                        self.bytes -= piece.bytes();
+                        to.send(outlet, piece);
+                    }
+                }
+                let oldest = lanes.iter().filter_map(|lane| lane.front().map(|(n, _)| *n)).min();
+                while let Some((number, mark)) = marks.front() {
+                    if oldest.is_some_and(|oldest| oldest < *number) {
+                        break;
+                    }
+                    reached.push(*mark);
+                    marks.pop_front();
+                }
+            }
+        }
+        reached
+    }
+
+    /// Drops everything; gives the rows.
+    pub(crate) fn clear(&mut self) -> u64 {
+        match &mut self.kind {
+            Kind::Pool { items, .. } => items.clear(),
+            Kind::Lanes { lanes, marks, .. } => {
+                lanes.iter_mut().for_each(VecDeque::clear);
+                marks.clear();
+            }
+        }
+        self.bytes = 0;
+        std::mem::take(&mut self.rows)
+    }
+}
+
+/// Rows by the outlet that holds their partition.
+fn divide(rows: &Rows, map: &[u32], outlets: usize) -> Result<Vec<(usize, Rows)>, ArrowError> {
+    let Some(ids) = rows.partitions() else {
+        return Err(ArrowError::InvalidArgumentError("rows on a partitioned edge carry no partition".into()));
+    };
+    let mut indices: Vec<Vec<u32>> = vec![Vec::new(); outlets];
+    for (row, id) in ids.values().iter().enumerate() {
+        indices[map[usize::from(*id)] as usize].push(row as u32);
+    }
+    indices
+        .into_iter()
+        .enumerate()
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(outlet, picked)| {
+            let piece =
+                if picked.len() == rows.len() { rows.clone() } else { rows.pick(&UInt32Array::from(picked))? };
+            Ok((outlet, piece))
+        })
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! Sources: where rows enter. One trait, and one module per connector.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tuplane_core::job::{self, SourceConnector};
+use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_expr::arrow::error::ArrowError;
+use tuplane_wire::message::Split;
+
+mod columns;
+mod file;
+mod generate;
+mod ids;
+mod nexmark;
+mod pace;
+mod splits;
+mod words;
+
+pub use splits::{csv_header, local_splits, shared_splits};
+
+/// Most rows of one batch, whatever is asked for.
+const BATCH_ROWS: usize = 8192;
+/// A batch ends with the row that brings it here.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What a source instance may produce in one step.
+#[derive(Debug)]
+pub enum Polled {
+    /// Rows, at least one.
+    Rows(RecordBatch),
+    /// Nothing now; try again at this instant or when woken.
+    Wait(Instant),
+    /// It needs the next split.
+    NeedSplit,
+    /// No row will come any more.
+    End,
+}
+
+/// A running source instance.
+pub trait Source: Send {
+    /// At most about `max_rows` rows and 1 MiB; never blocks for longer than a few ms of file reading.
+    fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError>;
+    /// The answer to [`Polled::NeedSplit`]; `None`: no split is left.
+    fn split(&mut self, split: Option<Split>) -> Result<(), SourceError>;
+    /// Rows left out so far.
+    fn rejected(&self) -> &Rejected;
+    /// Changes a live option (`rate`); `Err` says what may be set.
+    fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String>;
+}
+
+/// Rows that a source left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// How many, by reason: [`Rejected::BAD_LINE`], [`Rejected::TOO_LONG`].
+    pub by_reason: BTreeMap<&'static str, u64>,
+    /// The last one, as `file:line: why`.
+    pub last: Option<String>,
+}
+
+impl Rejected {
+    /// A line that its format does not allow.
+    pub const BAD_LINE: &'static str = "bad_line";
+    /// A line or record over `max_row`.
+    pub const TOO_LONG: &'static str = "too_long";
+
+    /// All rows left out.
+    pub fn total(&self) -> u64 {
+        self.by_reason.values().sum()
+    }
+
+    fn add(&mut self, reason: &'static str, last: String) {
+        *self.by_reason.entry(reason).or_default() += 1;
+        self.last = Some(last);
+    }
+}
+
+/// Why a source cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A line does not parse, and the source says `on_bad_line = "fail"`.
+    #[error("{place}: {why}")]
+    Row {
+        /// `file:line`.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file could not be used.
+    #[error("cannot {action} {path}: {cause}")]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: String,
+        /// What the system said.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Options, paths or columns that this source cannot serve.
+    #[error("{0}")]
+    Refused(String),
+    /// A batch could not be built.
+    #[error("rows could not be built: {0}")]
+    Arrow(#[from] ArrowError),
+}
+
+impl SourceError {
+    fn file(action: &'static str, path: &std::path::Path, cause: std::io::Error) -> Self {
+        Self::File { action, path: path.display().to_string(), cause }
+    }
+}
+
+/// What a source instance has to know of its surroundings.
+#[derive(Debug, Clone)]
+pub struct SourceContext {
+    /// The stage's id.
+    pub stage: String,
+    /// This instance, from 0.
+    pub instance_number: u32,
+    /// Instances of this vertex in the cluster.
+    pub instances: u32,
+    /// The agent's working folder: relative paths start here.
+    pub folder: PathBuf,
+    /// Columns of its rows.
+    pub schema: SchemaRef,
+}
+
+/// Makes an instance of a source.
+pub fn make(source: &job::Source, context: SourceContext) -> Result<Box<dyn Source>, SourceError> {
+    if context.instance_number >= context.instances {
+        return Err(SourceError::Refused(format!(
+            "instance {} of `{}` does not exist: there are {}",
+            context.instance_number, context.stage, context.instances
+        )));
+    }
+    let pace = pace::Pace::new(source.rate, context.instances).map_err(SourceError::Refused)?;
+    match &source.connector {
+        Some(SourceConnector::File(options)) => {
+            Ok(Box::new(file::Files::new(options, source.max_row, pace, context)?))
+        }
+        Some(SourceConnector::Generator(options)) => generate::generator(options, pace, &context),
+        Some(SourceConnector::Nexmark(options)) => {
+            let events = nexmark::Events::new(options, &context)?;
+            let rows = options.n.map(|n| nexmark::rows_among(options.events, n));
+            Ok(Box::new(generate::Generated::new(events, rows, pace, &context)))
+        }
+        Some(SourceConnector::Ids { n, .. }) => {
+            // The schema decides on `payload`: it was made from the same options.
+            let ids = ids::Ids::new(source, &context)?;
+            Ok(Box::new(generate::Generated::new(ids, Some(*n), pace, &context)))
+        }
+        Some(SourceConnector::Registered { name, .. }) => Err(SourceError::Refused(format!(
+            "source `{}` asks for the connector `{}`, which this agent's registry does not hold",
+            context.stage, name.value
+        ))),
+        None => Err(SourceError::Refused(format!("source `{}` names no connector", context.stage))),
+    }
+}

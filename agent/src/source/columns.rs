@@ -1,0 +1,261 @@
+//! Rows of text or JSON values become typed columns; rows that do not fit their types are named.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tuplane_core::job::FileSource;
+use tuplane_expr::arrow::array::{
+    Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, RecordBatch, StringBuilder,
+};
+use tuplane_expr::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter_record_batch};
+use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
+
+use super::SourceError;
+
+/// A value of a JSON object, text as a range of a string beside it.
+#[derive(Debug, Clone)]
+pub(super) enum Cell {
+    Null,
+    Text(Range<usize>),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+}
+
+/// What JSON values a column takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Bool,
+    Int,
+    Float,
+    Text,
+    /// Numbers and texts alike, cast to the column's type at the end of the batch.
+    Cast,
+}
+
+/// A row that was left out of a batch.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    /// Line within the split.
+    pub(super) line: u64,
+    /// Column and value.
+    pub(super) why: String,
+}
+
+enum Builder {
+    Bool(BooleanBuilder),
+    Int(Int64Builder),
+    Float(Float64Builder),
+    Text(StringBuilder),
+    Cast(StringBuilder),
+}
+
+/// Columns of a batch in the making.
+pub(super) struct Columns {
+    schema: SchemaRef,
+    builders: Vec<Builder>,
+    takes: Vec<Takes>,
+    /// Types as the job file names them, for messages.
+    types: Vec<String>,
+    /// Line of each row, kept only where a cast can still fail.
+    lines: Vec<u64>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Columns {
+    /// Columns filled from texts: all but text itself are cast at the end of a batch.
+    pub(super) fn from_texts(schema: &SchemaRef, source: &FileSource) -> Result<Self, SourceError> {
+        Self::new(schema, source, |data_type| match data_type {
+            DataType::Utf8 => Takes::Text,
+            _ => Takes::Cast,
+        })
+    }
+
+    /// Columns filled from JSON values.
+    pub(super) fn from_json(schema: &SchemaRef, source: &FileSource) -> Result<Self, SourceError> {
+        Self::new(schema, source, |data_type| match data_type {
+            DataType::Boolean => Takes::Bool,
+            DataType::Int64 => Takes::Int,
+            DataType::Float64 => Takes::Float,
+            DataType::Utf8 => Takes::Text,
+            _ => Takes::Cast,
+        })
+    }
+
+    fn new(
+        schema: &SchemaRef,
+        source: &FileSource,
+        takes: impl Fn(&DataType) -> Takes,
+    ) -> Result<Self, SourceError> {
+        let (mut builders, mut all_takes, mut types) = (Vec::new(), Vec::new(), Vec::new());
+        for field in schema.fields() {
+            let data_type = field.data_type();
+            if data_type.is_nested() || !can_cast_types(&DataType::Utf8, data_type) {
+                return Err(SourceError::Refused(format!(
+                    "column `{}`: a file source cannot read the type {data_type}",
+                    field.name()
+                )));
+            }
+            let takes = takes(data_type);
+            builders.push(match takes {
+                Takes::Bool => Builder::Bool(BooleanBuilder::new()),
+                Takes::Int => Builder::Int(Int64Builder::new()),
+                Takes::Float => Builder::Float(Float64Builder::new()),
+                Takes::Text => Builder::Text(StringBuilder::new()),
+                Takes::Cast => Builder::Cast(StringBuilder::new()),
+            });
+            all_takes.push(takes);
+            let named = source.columns.iter().find(|(name, _)| name.value == *field.name());
+            types.push(named.map_or_else(|| data_type.to_string(), |(_, named)| named.value.clone()));
+        }
+        Ok(Self {
+            schema: Arc::clone(schema),
+            builders,
+            takes: all_takes,
+            types,
+            lines: Vec::new(),
+            rows: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Rows so far.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of text so far, and 8 for each other value.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Columns of a row.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What a column takes of JSON, and its type in words.
+    pub(super) fn takes(&self, column: usize) -> (Takes, &str) {
+        (self.takes[column], &self.types[column])
+    }
+
+    /// Whether a column is text (else it is cast from text, where an empty field is no value).
+    pub(super) fn is_text(&self, column: usize) -> bool {
+        self.takes[column] == Takes::Text
+    }
+
+    /// Appends a row of texts, one per column.
+    pub(super) fn push_texts<'a>(&mut self, line: u64, texts: impl Iterator<Item = Option<&'a str>>) {
+        for (builder, text) in self.builders.iter_mut().zip(texts) {
+            self.bytes += text.map_or(0, str::len);
+            match builder {
+                Builder::Text(builder) => builder.append_option(text),
+                Builder::Cast(builder) => {
+                    builder.append_option(text.map(str::trim).filter(|text| !text.is_empty()));
+                }
+                Builder::Bool(_) | Builder::Int(_) | Builder::Float(_) => {
+                    debug_assert!(false, "columns made from texts hold texts");
+                }
+            }
+        }
+        self.end_row(line);
+    }
+
+    /// Appends a row of JSON values that [`Columns::takes`] allows; `texts` holds their texts.
+    pub(super) fn push_cells(&mut self, line: u64, texts: &str, cells: &[Cell]) {
+        for (builder, cell) in self.builders.iter_mut().zip(cells) {
+            self.bytes += match cell {
+                Cell::Text(range) => range.len(),
+                _ => 8,
+            };
+            match (builder, cell) {
+                (Builder::Bool(builder), Cell::Bool(value)) => builder.append_value(*value),
+                (Builder::Int(builder), Cell::Int(value)) => builder.append_value(*value),
+                (Builder::Float(builder), Cell::Float(value)) => builder.append_value(*value),
+                (Builder::Float(builder), Cell::Int(value)) => builder.append_value(*value as f64),
+                (Builder::Text(builder) | Builder::Cast(builder), Cell::Text(range)) => {
+                    builder.append_value(&texts[range.clone()]);
+                }
+                (Builder::Cast(builder), Cell::Int(value)) => builder.append_value(value.to_string()),
+                (Builder::Cast(builder), Cell::Float(value)) => builder.append_value(value.to_string()),
+                (Builder::Bool(builder), _) => builder.append_null(),
+                (Builder::Int(builder), _) => builder.append_null(),
+                (Builder::Float(builder), _) => builder.append_null(),
+                (Builder::Text(builder) | Builder::Cast(builder), _) => builder.append_null(),
+            }
+        }
+        self.end_row(line);
+    }
+
+    fn end_row(&mut self, line: u64) {
+        self.rows += 1;
+        if self.takes.contains(&Takes::Cast) {
+            self.lines.push(line);
+        }
+    }
+
+    /// Drops the rows so far.
+    pub(super) fn discard(&mut self) {
+        for builder in &mut self.builders {
+            match builder {
+                Builder::Bool(builder) => drop(builder.finish()),
+                Builder::Int(builder) => drop(builder.finish()),
+                Builder::Float(builder) => drop(builder.finish()),
+                Builder::Text(builder) | Builder::Cast(builder) => drop(builder.finish()),
+            }
+        }
+        self.lines.clear();
+        self.rows = 0;
+        self.bytes = 0;
+    }
+
+    /// The batch, and the rows whose values do not have their column's type.
+    pub(super) fn finish(&mut self) -> Result<(RecordBatch, Vec<Misfit>), SourceError> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.builders.len());
+        let mut why: Vec<Option<String>> = Vec::new();
+        for (place, builder) in self.builders.iter_mut().enumerate() {
+            columns.push(match builder {
+                Builder::Bool(builder) => Arc::new(builder.finish()),
+                Builder::Int(builder) => Arc::new(builder.finish()),
+                Builder::Float(builder) => Arc::new(builder.finish()),
+                Builder::Text(builder) => Arc::new(builder.finish()),
+                Builder::Cast(builder) => {
+                    let texts = builder.finish();
+                    let field = self.schema.field(place);
+                    let options = CastOptions { safe: true, ..CastOptions::default() };
+                    let column = cast_with_options(&texts, field.data_type(), &options)?;
+                    if column.null_count() > texts.null_count() {
+                        why.resize(texts.len(), None);
+                        for row in 0..texts.len() {
+                            if column.is_null(row) && texts.is_valid(row) && why[row].is_none() {
+                                let (name, named) = (field.name(), &self.types[place]);
+                                let text = shortened(texts.value(row));
+                                why[row] = Some(format!("column `{name}`: `{text}` is not of type {named}"));
+                            }
+                        }
+                    }
+                    column
+                }
+            });
+        }
+        let lines = std::mem::take(&mut self.lines);
+        self.rows = 0;
+        self.bytes = 0;
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        if why.is_empty() {
+            return Ok((batch, Vec::new()));
+        }
+        let fits: BooleanArray = why.iter().map(|why| Some(why.is_none())).collect();
+        let misfits = lines.into_iter().zip(why).filter_map(|(line, why)| Some(Misfit { line, why: why? }));
+        Ok((filter_record_batch(&batch, &fits)?, misfits.collect()))
+    }
+}
+
+/// The start of a text, for messages.
+pub(super) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

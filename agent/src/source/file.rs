@@ -1,0 +1,307 @@
+//! Files: splits of them are read a block at a time and become rows by their format.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tuplane_core::job::{BadLine, Encoding, FileSource, Format};
+use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_expr::arrow::datatypes::DataType;
+use tuplane_wire::message::Split;
+
+use self::csv::{Gathered, Records, Refusal, too_long};
+use self::json::Objects;
+use self::lines::{Lines, Step};
+use self::pattern::Pattern;
+use super::columns::Columns;
+use super::pace::Pace;
+use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Source, SourceContext, SourceError};
+
+mod csv;
+mod json;
+mod lines;
+mod pattern;
+mod text;
+
+/// `max_row` unless set.
+pub(super) const MAX_ROW: u64 = 16 << 20;
+
+/// How lines become rows.
+enum Reading {
+    /// The line itself.
+    Plain,
+    /// An object a line.
+    Objects(Objects),
+    /// Groups of a pattern.
+    Pattern(Pattern),
+    /// Records of one or more lines.
+    Records(Box<Records>),
+    /// The file is one document.
+    Document(Objects),
+}
+
+/// What an instance does at the moment.
+enum State {
+    /// It waits for a split.
+    Idle,
+    /// It reads the lines of one.
+    Reading(Box<Lines>),
+    /// It gives the rows of a document.
+    Giving(RecordBatch),
+    /// It has read its last split.
+    Done,
+}
+
+/// An instance of a file source.
+pub(super) struct Files {
+    reading: Reading,
+    state: State,
+    columns: Columns,
+    encoding: Encoding,
+    on_bad_line: BadLine,
+    max_row: usize,
+    folder: PathBuf,
+    pace: Pace,
+    rejected: Rejected,
+}
+
+impl Files {
+    /// As the source's options say.
+    pub(super) fn new(
+        source: &FileSource,
+        max_row: Option<u64>,
+        pace: Pace,
+        context: SourceContext,
+    ) -> Result<Self, SourceError> {
+        let max_row = usize::try_from(max_row.unwrap_or(MAX_ROW)).unwrap_or(usize::MAX / 2);
+        let schema = &context.schema;
+        let columns = match source.format {
+            Format::Lines | Format::Csv | Format::Regex { .. } => Columns::from_texts(schema, source)?,
+            Format::Jsonl | Format::Json => Columns::from_json(schema, source)?,
+        };
+        let reading = match &source.format {
+            Format::Lines => {
+                let fields = schema.fields();
+                if fields.len() != 1 || fields[0].data_type() != &DataType::Utf8 {
+                    return Err(SourceError::Refused(
+                        "format `lines` gives one text column, `line`; for more, use csv, jsonl or regex".to_owned(),
+                    ));
+                }
+                Reading::Plain
+            }
+            Format::Csv => Reading::Records(Box::new(Records::new(source, &columns, max_row)?)),
+            Format::Jsonl => Reading::Objects(Objects::new(&columns)),
+            Format::Json => Reading::Document(Objects::new(&columns)),
+            Format::Regex { pattern } => Reading::Pattern(Pattern::new(&pattern.value, &columns)?),
+        };
+        Ok(Self {
+            reading,
+            state: State::Idle,
+            columns,
+            encoding: source.encoding,
+            on_bad_line: source.on_bad_line,
+            max_row,
+            folder: context.folder,
+            pace,
+            rejected: Rejected::default(),
+        })
+    }
+
+    /// Goes through at most `max_lines` lines of the split.
+    fn read(&mut self, max_lines: usize) -> Result<Option<RecordBatch>, SourceError> {
+        let State::Reading(lines) = &mut self.state else { return Ok(None) };
+        let mut refused = Vec::new();
+        let gathered = match &mut self.reading {
+            Reading::Records(records) => records.read(lines, max_lines, &mut self.columns, &mut refused)?,
+            reading => {
+                let limits = Limits { lines: max_lines, row: self.max_row };
+                read_lines(reading, lines, limits, self.encoding, &mut self.columns, &mut refused)?
+            }
+        };
+        let mut batch = None;
+        if self.columns.rows() > 0 {
+            let (rows, misfits) = self.columns.finish()?;
+            batch = Some(rows).filter(|rows| rows.num_rows() > 0);
+            refused.extend(misfits.into_iter().map(|misfit| Refusal {
+                line: misfit.line,
+                reason: Rejected::BAD_LINE,
+                why: misfit.why,
+            }));
+        }
+        refused.sort_by_key(|refusal| refusal.line);
+        for refusal in refused {
+            let place = lines.place(refusal.line)?;
+            refuse(&mut self.rejected, self.on_bad_line, refusal.reason, place, refusal.why)?;
+        }
+        if matches!(gathered, Gathered::All) {
+            self.state = State::Idle;
+        }
+        Ok(batch)
+    }
+
+    /// Gives the next rows of a document.
+    fn give(&mut self, max_rows: usize) -> Option<RecordBatch> {
+        let State::Giving(rows) = &mut self.state else { return None };
+        let total = rows.num_rows();
+        let row_bytes = rows.get_array_memory_size() / total.max(1);
+        let count = max_rows.min(BATCH_BYTES / row_bytes.max(1)).clamp(1, total);
+        let batch = rows.slice(0, count);
+        self.state = if count == total { State::Idle } else { State::Giving(rows.slice(count, total - count)) };
+        Some(batch)
+    }
+
+    /// Reads a file that is one document. It is held in memory whole, so `max_row` bounds it.
+    fn open_document(&mut self, split: &Split) -> Result<(), SourceError> {
+        let path = self.folder.join(&split.path);
+        let Reading::Document(objects) = &mut self.reading else { return Ok(()) };
+        let file = File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
+        let mut bytes = Vec::new();
+        file.take(self.max_row as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|cause| SourceError::file("read", &path, cause))?;
+        let place = |line: u64| format!("{}:{line}", path.display());
+        if bytes.len() > self.max_row {
+            let why = format!("a document {}; write it as jsonl, or raise `max_row`", too_long(self.max_row));
+            return refuse(&mut self.rejected, self.on_bad_line, Rejected::TOO_LONG, place(1), why);
+        }
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let unfit = match text::decode(bytes, self.encoding) {
+            Ok(text) => objects.push_document(&text, &mut self.columns),
+            Err(why) => vec![json::Unfit { line: 1, why }],
+        };
+        let (rows, misfits) = self.columns.finish()?;
+        let misfits = misfits.into_iter().map(|misfit| (misfit.line, misfit.why));
+        for (line, why) in unfit.into_iter().map(|unfit| (unfit.line, unfit.why)).chain(misfits) {
+            refuse(&mut self.rejected, self.on_bad_line, Rejected::BAD_LINE, place(line), why)?;
+        }
+        if rows.num_rows() > 0 {
+            self.state = State::Giving(rows);
+        }
+        Ok(())
+    }
+}
+
+impl Source for Files {
+    fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
+        match self.state {
+            State::Idle => return Ok(Polled::NeedSplit),
+            State::Done => return Ok(Polled::End),
+            State::Reading(_) | State::Giving(_) => {}
+        }
+        let now = Instant::now();
+        let due = match self.pace.due(max_rows.clamp(1, BATCH_ROWS), now) {
+            Ok(due) => due,
+            Err(next) => return Ok(Polled::Wait(next)),
+        };
+        let batch = match self.state {
+            State::Giving(_) => self.give(due),
+            _ => self.read(due)?,
+        };
+        Ok(match (batch, &self.state) {
+            (Some(batch), _) => {
+                self.pace.gave(batch.num_rows(), now);
+                Polled::Rows(batch)
+            }
+            (None, State::Idle) => Polled::NeedSplit,
+            // Only blank or bad lines, or a part of a long one: a step ends all the same.
+            (None, _) => Polled::Wait(now),
+        })
+    }
+
+    fn split(&mut self, split: Option<Split>) -> Result<(), SourceError> {
+        if !matches!(self.state, State::Idle) {
+            return Err(SourceError::Refused("a split was given to a source that did not ask for one".to_owned()));
+        }
+        let Some(split) = split else {
+            self.state = State::Done;
+            return Ok(());
+        };
+        if matches!(self.reading, Reading::Document(_)) {
+            return self.open_document(&split);
+        }
+        let lines = Lines::open(&split, &self.folder, self.max_row)?;
+        if let Reading::Records(records) = &mut self.reading {
+            records.begin(lines.path(), split.start, &self.columns)?;
+        }
+        self.state = State::Reading(Box::new(lines));
+        Ok(())
+    }
+
+    fn rejected(&self) -> &Rejected {
+        &self.rejected
+    }
+
+    fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+        self.pace.set(option, value)
+    }
+}
+
+/// Bounds of one step.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Lines to go through.
+    lines: usize,
+    /// Bytes of a row.
+    row: usize,
+}
+
+/// Appends the rows of formats in which a line is a row.
+fn read_lines(
+    reading: &mut Reading,
+    lines: &mut Lines,
+    limits: Limits,
+    encoding: Encoding,
+    columns: &mut Columns,
+    refused: &mut Vec<Refusal>,
+) -> Result<Gathered, SourceError> {
+    let from = lines.position().0;
+    for _ in 0..limits.lines {
+        let line = match lines.step()? {
+            Step::Line(line, _) => line,
+            Step::TooLong => {
+                let why = too_long(limits.row);
+                refused.push(Refusal { line: lines.number(), reason: Rejected::TOO_LONG, why });
+                continue;
+            }
+            Step::Pending => break,
+            Step::End => return Ok(Gathered::All),
+        };
+        let number = lines.number();
+        let pushed = text::decode(lines.bytes(line), encoding).and_then(|text| match reading {
+            Reading::Plain => {
+                columns.push_texts(number, std::iter::once(Some(&*text)));
+                Ok(())
+            }
+            // Blank lines mean nothing in these formats.
+            _ if text.trim_ascii().is_empty() => Ok(()),
+            Reading::Objects(objects) => objects.push(&text, number, columns),
+            Reading::Pattern(pattern) => pattern.push(&text, number, columns),
+            Reading::Records(_) | Reading::Document(_) => Ok(()),
+        });
+        if let Err(why) = pushed {
+            refused.push(Refusal { line: number, reason: Rejected::BAD_LINE, why });
+        }
+        if columns.bytes() >= BATCH_BYTES || lines.position().0 - from >= 4 * BATCH_BYTES as u64 {
+            break;
+        }
+    }
+    Ok(Gathered::Some)
+}
+
+/// Counts a row that is left out, or fails, as the source says.
+fn refuse(
+    rejected: &mut Rejected,
+    on_bad_line: BadLine,
+    reason: &'static str,
+    place: String,
+    why: String,
+) -> Result<(), SourceError> {
+    match on_bad_line {
+        BadLine::Fail => Err(SourceError::Row { place, why }),
+        BadLine::Skip => {
+            rejected.add(reason, format!("{place}: {why}"));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! csv: lines are joined to records where quotes hold line ends, then parsed a batch at a time.
+
+use std::path::Path;
+
+use ::csv::{ReaderBuilder, StringRecord, Terminator};
+use tuplane_core::job::{Encoding, FileSource};
+
+use super::super::columns::Columns;
+use super::super::splits::{csv_header, delimiter_byte};
+use super::super::{BATCH_BYTES, Rejected, SourceError};
+use super::lines::{LineEnd, Lines, Step};
+use super::text::decode;
+
+/// What a batch's worth of lines came to.
+pub(super) enum Gathered {
+    /// The lines that were asked for, or as many as there are for now.
+    Some,
+    /// No line is left in the split.
+    All,
+}
+
+/// A line or record that was left out.
+pub(super) struct Refusal {
+    /// Line within the split.
+    pub(super) line: u64,
+    /// As [`Rejected`] counts it.
+    pub(super) reason: &'static str,
+    /// What is wrong with it.
+    pub(super) why: String,
+}
+
+/// Where the scan of a record stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quote {
+    FieldStart,
+    Unquoted,
+    Quoted,
+    /// Behind a quote within quotes: their end, or the first of two.
+    Closing,
+}
+
+/// What a line did to the record in the making.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Ended it (or was blank, or was refused).
+    Whole,
+    /// Left its quotes open.
+    Open,
+    /// Made it longer than a row may be.
+    TooLong,
+    /// Left its quotes open at the end of the file.
+    Unclosed,
+}
+
+/// A record whose quotes go on behind a line end.
+struct Open {
+    line: u64,
+    /// Where reading goes on if the quotes turn out never to close.
+    second_line: (u64, u64),
+    state: Quote,
+}
+
+/// Reads records of a split.
+pub(super) struct Records {
+    delimiter: u8,
+    encoding: Encoding,
+    header: bool,
+    quoted_newlines: bool,
+    max_row: usize,
+    /// Names by place where no header gives them.
+    declared: Vec<String>,
+    /// Place of each column in a record, and how many fields a record has.
+    places: Vec<usize>,
+    fields: usize,
+    skip_header: bool,
+    open: Option<Open>,
+    /// Bytes of the record in the making.
+    record: Vec<u8>,
+    /// Whole records, each with its line end; where each begins, and its line.
+    chunk: String,
+    starts: Vec<(usize, u64)>,
+}
+
+impl Records {
+    /// As the source's options say.
+    pub(super) fn new(source: &FileSource, columns: &Columns, max_row: usize) -> Result<Self, SourceError> {
+        let declared: Vec<String> = if source.columns.is_empty() {
+            columns.schema().fields().iter().map(|field| field.name().clone()).collect()
+        } else {
+            source.columns.iter().map(|(name, _)| name.value.clone()).collect()
+        };
+        let mut records = Self {
+            delimiter: delimiter_byte(source.delimiter)?,
+            encoding: source.encoding,
+            header: source.header,
+            quoted_newlines: source.quoted_newlines,
+            max_row,
+            declared: Vec::new(),
+            places: Vec::new(),
+            fields: 0,
+            skip_header: false,
+            open: None,
+            record: Vec::new(),
+            chunk: String::new(),
+            starts: Vec::new(),
+        };
+        if !source.header {
+            records.place(&declared, columns, None)?;
+        }
+        records.declared = declared;
+        Ok(records)
+    }
+
+    /// Begins a split.
+    pub(super) fn begin(&mut self, path: &Path, start: u64, columns: &Columns) -> Result<(), SourceError> {
+        self.open = None;
+        self.record.clear();
+        self.skip_header = self.header && start == 0;
+        if self.header {
+            let names = csv_header(path, char::from(self.delimiter))?;
+            if !names.is_empty() {
+                self.place(&names, columns, Some(path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, names: &[String], columns: &Columns, path: Option<&Path>) -> Result<(), SourceError> {
+        let place = |wanted: &String| {
+            names.iter().position(|name| name == wanted).ok_or_else(|| {
+                let whose = path.map_or("`columns`".to_owned(), |path| format!("{}:1: the header", path.display()));
+                SourceError::Refused(format!("{whose} has no column `{wanted}`; it has: {}", names.join(", ")))
+            })
+        };
+        self.places = columns.schema().fields().iter().map(|field| place(field.name())).collect::<Result<_, _>>()?;
+        self.fields = names.len();
+        Ok(())
+    }
+
+    /// Goes through at most `max_lines` lines, and appends the rows of the records that end there.
+    pub(super) fn read(
+        &mut self,
+        lines: &mut Lines,
+        max_lines: usize,
+        columns: &mut Columns,
+        refused: &mut Vec<Refusal>,
+    ) -> Result<Gathered, SourceError> {
+        let mut gathered = Gathered::Some;
+        for _ in 0..max_lines {
+            match lines.step()? {
+                Step::Line(line, end) => {
+                    match self.take(lines.bytes(line), lines.position(), end, refused) {
+                        Taken::Whole | Taken::Open => {}
+                        Taken::TooLong => self.give_up(lines, Rejected::TOO_LONG, refused)?,
+                        Taken::Unclosed => self.give_up(lines, Rejected::BAD_LINE, refused)?,
+                    }
+                }
+                Step::TooLong if self.open.is_some() => self.give_up(lines, Rejected::TOO_LONG, refused)?,
+                Step::TooLong => {
+                    refused.push(Refusal {
+                        line: lines.number(),
+                        reason: Rejected::TOO_LONG,
+                        why: too_long(self.max_row),
+                    });
+                }
+                Step::Pending => break,
+                Step::End if self.open.is_some() => self.give_up(lines, Rejected::BAD_LINE, refused)?,
+                Step::End => {
+                    gathered = Gathered::All;
+                    break;
+                }
+            }
+            if self.chunk.len() >= BATCH_BYTES {
+                break;
+            }
+        }
+        self.parse(columns, refused);
+        Ok(gathered)
+    }
+
+    /// Adds a line to the record in the making; `after` is where the next line begins.
+    fn take(&mut self, line: &[u8], after: (u64, u64), end: LineEnd, refused: &mut Vec<Refusal>) -> Taken {
+        if self.open.is_none() && line.is_empty() {
+            return Taken::Whole;
+        }
+        let state = self.open.as_ref().map_or(Quote::FieldStart, |open| open.state);
+        let state = scan(line, self.delimiter, state);
+        let number = self.open.as_ref().map_or(after.1, |open| open.line);
+        self.record.extend_from_slice(line);
+        if state == Quote::Quoted {
+            if !self.quoted_newlines {
+                self.record.clear();
+                refused.push(Refusal {
+                    line: number,
+                    reason: Rejected::BAD_LINE,
+                    why: "a quoted field does not end on its line (`quoted_newlines` is off)".to_owned(),
+                });
+                return Taken::Whole;
+            }
+            self.record.extend_from_slice(end.text().as_bytes());
+            let open = self.open.get_or_insert(Open { line: number, second_line: after, state });
+            open.state = state;
+            return match end {
+                _ if self.record.len() > self.max_row => Taken::TooLong,
+                LineEnd::File => Taken::Unclosed,
+                LineEnd::Lf | LineEnd::CrLf => Taken::Open,
+            };
+        }
+        if self.record.len() > self.max_row && self.open.is_some() {
+            return Taken::TooLong;
+        }
+        self.open = None;
+        if std::mem::take(&mut self.skip_header) {
+            self.record.clear();
+            return Taken::Whole;
+        }
+        match decode(&self.record, self.encoding) {
+            Ok(text) => {
+                self.starts.push((self.chunk.len(), number));
+                self.chunk.push_str(&text);
+                self.chunk.push('\n');
+            }
+            Err(why) => refused.push(Refusal { line: number, reason: Rejected::BAD_LINE, why }),
+        }
+        self.record.clear();
+        Taken::Whole
+    }
+
+    /// Refuses the line in which an endless quote opened, and goes on with the next one: else a
+    /// single stray quote would swallow the rest of the file.
+    fn give_up(
+        &mut self,
+        lines: &mut Lines,
+        reason: &'static str,
+        refused: &mut Vec<Refusal>,
+    ) -> Result<(), SourceError> {
+        self.record.clear();
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let why = match reason {
+            Rejected::TOO_LONG => format!("with a quoted field that goes on over lines, {}", too_long(self.max_row)),
+            _ => "a quoted field does not end before the file does".to_owned(),
+        };
+        refused.push(Refusal { line: open.line, reason, why });
+        lines.rewind(open.second_line)
+    }
+
+    /// Turns the gathered records into rows.
+    fn parse(&mut self, columns: &mut Columns, refused: &mut Vec<Refusal>) {
+        let mut reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .delimiter(self.delimiter)
+            .terminator(Terminator::Any(b'\n'))
+            .from_reader(self.chunk.as_bytes());
+        let mut record = StringRecord::new();
+        loop {
+            let read = reader.read_record(&mut record);
+            let at = record.position().map_or(0, |position| position.byte() as usize);
+            let place = self.starts.partition_point(|(start, _)| *start <= at).saturating_sub(1);
+            let line = self.starts.get(place).map_or(0, |(_, line)| *line);
+            match read {
+                Ok(false) => break,
+                Ok(true) if record.len() == self.fields => {
+                    let start = self.starts.get(place).map_or(0, |(start, _)| *start);
+                    let end = self.starts.get(place + 1).map_or(self.chunk.len(), |(start, _)| *start);
+                    let raw = &self.chunk.as_bytes()[start..end];
+                    // Only where there are quotes can an empty field be an empty text rather than no value.
+                    let quoted = raw.contains(&b'"').then(|| quoted_fields(raw, self.delimiter));
+                    columns.push_texts(
+                        line,
+                        self.places.iter().map(|place| {
+                            let text = &record[*place];
+                            let is_text =
+                                quoted.as_ref().is_some_and(|quoted| quoted.get(*place) == Some(&true));
+                            (!text.is_empty() || is_text).then_some(text)
+                        }),
+                    );
+                }
+                Ok(true) => refused.push(Refusal {
+                    line,
+                    reason: Rejected::BAD_LINE,
+                    why: format!("{} fields where {} are expected", record.len(), self.fields),
+                }),
+                Err(cause) => {
+                    refused.push(Refusal { line, reason: Rejected::BAD_LINE, why: cause.to_string() });
+                }
+            }
+        }
+        self.chunk.clear();
+        self.starts.clear();
+    }
+}
+
+/// Where a scan stands behind a line: the same rules as the parser's, in which a quote means something
+/// only at a field's start.
+fn scan(line: &[u8], delimiter: u8, mut state: Quote) -> Quote {
+    if state != Quote::Quoted && !line.contains(&b'"') {
+        return Quote::Unquoted;
+    }
+    for byte in line {
+        state = state.next(*byte, delimiter);
+    }
+    state
+}
+
+impl Quote {
+    fn next(self, byte: u8, delimiter: u8) -> Self {
+        match self {
+            Self::Quoted if byte == b'"' => Self::Closing,
+            Self::Quoted => Self::Quoted,
+            Self::FieldStart | Self::Closing if byte == b'"' => Self::Quoted,
+            _ if byte == delimiter => Self::FieldStart,
+            _ => Self::Unquoted,
+        }
+    }
+}
+
+/// For each field of a record whether it is quoted.
+fn quoted_fields(record: &[u8], delimiter: u8) -> Vec<bool> {
+    let mut fields = Vec::new();
+    let mut state = Quote::FieldStart;
+    for byte in record {
+        if state == Quote::FieldStart {
+            fields.push(*byte == b'"');
+        }
+        state = state.next(*byte, delimiter);
+    }
+    fields
+}
+
+/// Why a row is refused for its length.
+pub(super) fn too_long(max_row: usize) -> String {
+    format!("longer than `max_row`, {max_row} bytes")
+}

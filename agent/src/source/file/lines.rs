@@ -1,0 +1,284 @@
+//! The lines of a split, read block by block; a line that is too long is passed over, never held.
+
+use std::fs::File;
+use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use tuplane_wire::message::Split;
+
+use super::super::SourceError;
+
+/// Bytes per read.
+const BLOCK: usize = 256 << 10;
+/// Blocks per call without a line: a call stays short however long a line is.
+const BLOCKS: usize = 4;
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// What ended a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    /// A line feed.
+    Lf,
+    /// Carriage return and line feed.
+    CrLf,
+    /// The end of the file.
+    File,
+}
+
+impl LineEnd {
+    /// As it stands in the file.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Lf => "\n",
+            Self::CrLf => "\r\n",
+            Self::File => "",
+        }
+    }
+}
+
+/// One step through a split.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A line: its bytes (see [`Lines::bytes`]), without what ended it.
+    Line(Range<usize>, LineEnd),
+    /// A line over `max_row` was passed over.
+    TooLong,
+    /// Nothing yet: the line goes on.
+    Pending,
+    /// No line is left.
+    End,
+}
+
+/// Why bytes are being passed over up to the next line end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    /// They are not: a line begins at `start`.
+    No,
+    /// They belong to the split before.
+    Foreign,
+    /// They belong to a line that is too long.
+    TooLong,
+}
+
+/// Reads the lines that begin in a split.
+#[derive(Debug)]
+pub(super) struct Lines {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+    /// Where the rest of the buffer begins that was not given yet.
+    start: usize,
+    /// Up to here the buffer holds no line end.
+    scanned: usize,
+    /// Offset in the file of `buffer[start]`.
+    position: u64,
+    /// Lines that begin here or later are the next split's.
+    end: u64,
+    at_end: bool,
+    passing: Passing,
+    /// Lines given so far.
+    number: u64,
+    max_row: usize,
+    /// Where counting of lines starts in the file, and the lines before it once they are known.
+    split_start: u64,
+    lines_before: Option<u64>,
+}
+
+impl Lines {
+    /// Opens a split.
+    pub(super) fn open(split: &Split, folder: &Path, max_row: usize) -> Result<Self, SourceError> {
+        let path = folder.join(&split.path);
+        let mut file = File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
+        // A line that begins at `start` itself is ours, and only the byte before it tells.
+        let position = split.start.saturating_sub(1);
+        if position > 0 {
+            file.seek(SeekFrom::Start(position)).map_err(|cause| SourceError::file("seek in", &path, cause))?;
+        }
+        let passing = if split.start > 0 { Passing::Foreign } else { Passing::No };
+        let lines_before = (split.start == 0).then_some(0);
+        Ok(Self {
+            path,
+            file,
+            buffer: Vec::with_capacity(2 * BLOCK),
+            start: 0,
+            scanned: 0,
+            position,
+            end: split.end,
+            at_end: false,
+            passing,
+            number: 0,
+            max_row,
+            split_start: split.start,
+            lines_before,
+        })
+    }
+
+    /// Goes on to the next line.
+    pub(super) fn step(&mut self) -> Result<Step, SourceError> {
+        let mut blocks = 0;
+        loop {
+            if self.passing != Passing::TooLong && self.position >= self.end {
+                return Ok(Step::End);
+            }
+            if let Some(line) = self.find_line() {
+                match self.passing {
+                    Passing::Foreign => {
+                        self.passing = Passing::No;
+                        self.split_start = self.position;
+                        continue;
+                    }
+                    Passing::TooLong => self.passing = Passing::No,
+                    Passing::No if line.len() <= self.max_row + 1 => {
+                        let crlf = self.buffer[line.clone()].ends_with(b"\r");
+                        let (end, kind) =
+                            if crlf { (line.end - 1, LineEnd::CrLf) } else { (line.end, LineEnd::Lf) };
+                        if end - line.start <= self.max_row {
+                            self.number += 1;
+                            return Ok(Step::Line(line.start..end, kind));
+                        }
+                    }
+                    Passing::No => {}
+                }
+                self.number += 1;
+                return Ok(Step::TooLong);
+            }
+            if self.passing == Passing::No && self.buffer.len() - self.start > self.max_row + 1 {
+                self.passing = Passing::TooLong;
+            }
+            if self.passing != Passing::No {
+                self.position += (self.buffer.len() - self.start) as u64;
+                self.buffer.clear();
+                (self.start, self.scanned) = (0, 0);
+            }
+            if self.at_end {
+                return Ok(self.last_line());
+            }
+            if blocks == BLOCKS {
+                return Ok(Step::Pending);
+            }
+            blocks += 1;
+            self.fill()?;
+        }
+    }
+
+    /// The bytes of the line that the last step gave.
+    pub(super) fn bytes(&self, line: Range<usize>) -> &[u8] {
+        &self.buffer[line]
+    }
+
+    /// Number within the split of the line that the last step gave, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where the next line begins: a place for [`Lines::rewind`].
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.position, self.number)
+    }
+
+    /// Goes back to an earlier place.
+    pub(super) fn rewind(&mut self, (position, number): (u64, u64)) -> Result<(), SourceError> {
+        self.file
+            .seek(SeekFrom::Start(position))
+            .map_err(|cause| SourceError::file("seek in", &self.path, cause))?;
+        self.buffer.clear();
+        (self.start, self.scanned, self.at_end, self.passing) = (0, 0, false, Passing::No);
+        (self.position, self.number) = (position, number);
+        Ok(())
+    }
+
+    /// `file:line` of a line of this split. The lines before a split are counted when first asked for.
+    pub(super) fn place(&mut self, number: u64) -> Result<String, SourceError> {
+        let before = match self.lines_before {
+            Some(before) => before,
+            None => self.count_lines_before().map_err(|cause| SourceError::file("read", &self.path, cause))?,
+        };
+        self.lines_before = Some(before);
+        Ok(format!("{}:{}", self.path.display(), before + number))
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn count_lines_before(&self) -> std::io::Result<u64> {
+        let mut file = File::open(&self.path)?.take(self.split_start);
+        let mut block = vec![0; BLOCK];
+        let mut lines = 0;
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => return Ok(lines),
+                Ok(read) => lines += block[..read].iter().filter(|byte| **byte == b'\n').count() as u64,
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+    }
+
+    /// The next complete line in the buffer, which then counts as given.
+    fn find_line(&mut self) -> Option<Range<usize>> {
+        let mut rest = &self.buffer[self.scanned..];
+        // On a slice this cannot fail and is the platform's memchr.
+        let passed = rest.skip_until(b'\n').unwrap_or(0);
+        let end = self.scanned + passed;
+        self.scanned = end;
+        if passed == 0 || self.buffer[end - 1] != b'\n' {
+            return None;
+        }
+        let line = self.start..end - 1;
+        self.position += (end - self.start) as u64;
+        self.start = end;
+        Some(line)
+    }
+
+    /// What is left when the file has ended.
+    fn last_line(&mut self) -> Step {
+        let line = self.start..self.buffer.len();
+        let passed = std::mem::replace(&mut self.passing, Passing::No);
+        match passed {
+            Passing::TooLong => {}
+            Passing::Foreign => return Step::End,
+            Passing::No if line.is_empty() => return Step::End,
+            Passing::No => {
+                self.position += line.len() as u64;
+                (self.start, self.scanned) = (line.end, line.end);
+                if line.len() <= self.max_row {
+                    self.number += 1;
+                    return Step::Line(line, LineEnd::File);
+                }
+            }
+        }
+        self.number += 1;
+        Step::TooLong
+    }
+
+    /// Reads a block; drops what was given.
+    fn fill(&mut self) -> Result<(), SourceError> {
+        self.buffer.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        let at_file_start = self.position == 0 && self.buffer.is_empty();
+        loop {
+            let held = self.buffer.len();
+            self.buffer.resize(held + BLOCK, 0);
+            let read = self.file.read(&mut self.buffer[held..]);
+            self.buffer.truncate(held + read.as_ref().map_or(0, |read| *read));
+            match read {
+                Ok(0) => self.at_end = true,
+                Ok(_) => {}
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
+                Err(cause) => return Err(SourceError::file("read", &self.path, cause)),
+            }
+            if self.at_end || !at_file_start || self.buffer.len() >= BOM.len() {
+                break;
+            }
+        }
+        if at_file_start && self.passing == Passing::No && self.buffer.starts_with(BOM) {
+            (self.start, self.scanned) = (BOM.len(), BOM.len());
+            self.position = BOM.len() as u64;
+        }
+        Ok(())
+    }
+}

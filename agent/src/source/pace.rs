@@ -1,0 +1,170 @@
+//! The schedule of a paced source: row n is due at t0 + n / rate, whatever happened before.
+
+use std::time::{Duration, Instant};
+
+/// Above this rate rows are handed over in runs, so that a batch is worth its cost.
+const SINGLE_ROWS: f64 = 2000.0;
+/// The time between two such runs: half of the millisecond that a paced row may be late by.
+const RUN: Duration = Duration::from_micros(500);
+
+/// How many rows an instance may give by when.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Rows a second of this instance; `None`: as fast as possible.
+    share: Option<f64>,
+    instances: u32,
+    /// t0: the first poll, or the change of the rate.
+    start: Option<Instant>,
+    given: u64,
+    last: Option<Instant>,
+}
+
+impl Pace {
+    /// A schedule for one of `instances` that share `rate`.
+    pub(super) fn new(rate: Option<f64>, instances: u32) -> Result<Self, String> {
+        let mut pace = Self { share: None, instances: instances.max(1), start: None, given: 0, last: None };
+        pace.set_rate(rate)?;
+        Ok(pace)
+    }
+
+    /// Rows that may be given now, at most `max`; `Err`: the instant at which there will be one.
+    pub(super) fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
+        let Some(share) = self.share else { return Ok(max) };
+        let start = *self.start.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(start).as_secs_f64();
+        // Row 0 is due at t0 itself, hence one more than elapsed * share.
+        let due = ((elapsed * share).floor() as u64).saturating_add(1);
+        let open = due.saturating_sub(self.given);
+        if open == 0 {
+            let seconds = self.given as f64 / share;
+            let next = Duration::try_from_secs_f64(seconds).ok().and_then(|after| start.checked_add(after));
+            // Rounding must not name an instant that has already passed: that would spin.
+            let next = next.unwrap_or_else(|| now + Duration::from_secs(3600));
+            return Err(self.run_end(share).map_or(next, |end| next.max(end)).max(now + Duration::from_nanos(1)));
+        }
+        if let Some(end) = self.run_end(share)
+            && end > now
+        {
+            return Err(end);
+        }
+        Ok(max.min(usize::try_from(open).unwrap_or(usize::MAX)))
+    }
+
+    /// Notes that rows were given.
+    pub(super) fn gave(&mut self, rows: usize, now: Instant) {
+        if self.share.is_some() {
+            self.given += rows as u64;
+            self.last = Some(now);
+        }
+    }
+
+    /// Sets a live option: `rate` is the only one.
+    pub(super) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+        if option != "rate" {
+            return Err(format!("a source has no live option `{option}`; it has `rate`"));
+        }
+        match (value.as_f64(), value.is_null()) {
+            (Some(rate), _) => self.set_rate(Some(rate)),
+            (None, true) => self.set_rate(None),
+            (None, false) => {
+                Err(format!("`rate` is rows per second, or null for as fast as possible, not {value}"))
+            }
+        }
+    }
+
+    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), String> {
+        if let Some(rate) = rate
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return Err(format!("`rate` must be above 0 rows per second, not {rate}"));
+        }
+        self.share = rate.map(|rate| rate / f64::from(self.instances));
+        // A new rate is a new schedule: what the old one owed is not made up for.
+        self.start = None;
+        self.given = 0;
+        Ok(())
+    }
+
+    fn run_end(&self, share: f64) -> Option<Instant> {
+        self.last.filter(|_| share > SINGLE_ROWS).map(|last| last + RUN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_more_than_due_and_exact_in_the_long_run() {
+        let mut pace = Pace::new(Some(100.0), 2).unwrap();
+        let t0 = Instant::now();
+        let mut given = 0;
+        for ms in 0..10_000 {
+            let now = t0 + Duration::from_millis(ms);
+            match pace.due(8192, now) {
+                Ok(rows) => {
+                    pace.gave(rows, now);
+                    given += rows;
+                }
+                Err(next) => assert!(next > now),
+            }
+            assert!(given as f64 <= ms as f64 * 0.05 + 1.0, "{given} rows after {ms} ms");
+        }
+        assert_eq!(given, 500);
+    }
+
+    #[test]
+    fn waits_for_the_next_row_and_catches_up_after_a_pause() {
+        let mut pace = Pace::new(Some(10.0), 1).unwrap();
+        let t0 = Instant::now();
+        assert_eq!(pace.due(5, t0), Ok(1));
+        pace.gave(1, t0);
+        let next = pace.due(5, t0).unwrap_err();
+        assert_eq!(next - t0, Duration::from_millis(100));
+        let late = t0 + Duration::from_secs(3);
+        assert_eq!(pace.due(1000, late), Ok(30));
+        pace.gave(30, late);
+        assert!(pace.due(1000, late).unwrap_err() > late);
+    }
+
+    #[test]
+    fn high_rates_come_in_runs_and_lose_nothing() {
+        let mut pace = Pace::new(Some(1_000_000.0), 1).unwrap();
+        let t0 = Instant::now();
+        let (mut given, mut batches) = (0, 0);
+        let mut now = t0;
+        while now - t0 < Duration::from_secs(1) {
+            match pace.due(8192, now) {
+                Ok(rows) => {
+                    pace.gave(rows, now);
+                    given += rows;
+                    batches += 1;
+                }
+                Err(next) => {
+                    assert!(next > now);
+                    now = next;
+                }
+            }
+        }
+        assert!((999_000..=1_000_001).contains(&given), "{given}");
+        assert!((1_900..=2_001).contains(&batches), "{batches}");
+    }
+
+    #[test]
+    fn the_rate_is_live() {
+        let mut pace = Pace::new(None, 4).unwrap();
+        let t0 = Instant::now();
+        assert_eq!(pace.due(77, t0), Ok(77));
+        pace.set("rate", &serde_json::json!(40)).unwrap();
+        assert_eq!(pace.due(77, t0), Ok(1));
+        pace.gave(1, t0);
+        assert_eq!(pace.due(77, t0 + Duration::from_secs(1)), Ok(10));
+        pace.set("rate", &serde_json::Value::Null).unwrap();
+        assert_eq!(pace.due(77, t0), Ok(77));
+        for bad in [serde_json::json!(0), serde_json::json!(-1.5), serde_json::json!("fast")] {
+            assert!(pace.set("rate", &bad).unwrap_err().contains("rate"));
+        }
+        assert!(pace.set("speed", &serde_json::json!(1)).unwrap_err().contains("`rate`"));
+        assert!(Pace::new(Some(f64::NAN), 1).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! Which files a file source reads, and how they are cut into splits.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use tuplane_core::job::{self, FileSource, Format};
+use tuplane_wire::message::Split;
+
+use super::SourceError;
+
+/// A smaller byte range costs more to hand out than to read.
+const SMALLEST: u64 = 256 << 10;
+/// A larger one leaves instances idle at the end.
+const LARGEST: u64 = 16 << 20;
+/// Ranges per instance, so that a slow one does not hold up the rest.
+const PER_INSTANCE: u64 = 4;
+/// More files than this are refused: the list travels in control messages.
+const MOST_FILES: usize = 100_000;
+/// A header that is longer than this is none.
+const LONGEST_HEADER: u64 = 1 << 20;
+
+/// The splits of a source whose files every agent sees; for `instances` in the cluster.
+pub fn shared_splits(file: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
+    splits(file, folder, instances)
+}
+
+/// The splits of a source that reads this agent's own files (`files = "each"`); for its `instances` here.
+pub fn local_splits(file: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
+    splits(file, folder, instances)
+}
+
+fn splits(source: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
+    let files = expand(source, folder)?;
+    let total: u64 = files.iter().filter_map(|(_, size)| *size).sum();
+    let range = (total / (PER_INSTANCE * u64::from(instances.max(1)))).clamp(SMALLEST, LARGEST);
+    let whole = !by_bytes(source);
+    let mut splits = Vec::new();
+    for (path, size) in files {
+        let path = path
+            .into_os_string()
+            .into_string()
+            .map_err(|path| refused(format!("the name of `{}` is not UTF-8; rename it", path.display())))?;
+        let ranges = match size {
+            Some(size) if !whole => size.div_ceil(range).max(1),
+            _ => 1,
+        };
+        for place in 0..ranges {
+            // The last range has no end, so that a file that grows meanwhile loses nothing.
+            let end = if place + 1 == ranges { u64::MAX } else { (place + 1) * range };
+            splits.push(Split { number: splits.len() as u32, path: path.clone(), start: place * range, end });
+        }
+    }
+    Ok(splits)
+}
+
+/// A line end is a row's end only where no quotes can hold one.
+fn by_bytes(source: &FileSource) -> bool {
+    let lines = match source.format {
+        Format::Lines | Format::Jsonl | Format::Regex { .. } => true,
+        Format::Csv => !source.quoted_newlines,
+        Format::Json => false,
+    };
+    lines && source.split != Some(job::Split::File)
+}
+
+/// All files of a source with their sizes (`None`: a pipe or device, which has none), each once.
+fn expand(source: &FileSource, folder: &Path) -> Result<Vec<(PathBuf, Option<u64>)>, SourceError> {
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for path in &source.paths {
+        for path in matches(&path.value, folder)? {
+            if !seen.insert(path.clone()) {
+                continue;
+            }
+            if files.len() == MOST_FILES {
+                return Err(refused(format!("more than {MOST_FILES} files; read them by several sources")));
+            }
+            let meta = fs::metadata(&path).map_err(|cause| SourceError::file("read", &path, cause))?;
+            // A regular file is opened here so that a missing permission is known at submit; a pipe would block.
+            if meta.is_file() {
+                File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
+            }
+            files.push((path, meta.is_file().then(|| meta.len())));
+        }
+    }
+    Ok(files)
+}
+
+/// The files that one path of a job means: itself if there is such a file, else what it matches as a pattern.
+fn matches(text: &str, folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let path = folder.join(text);
+    match fs::metadata(&path) {
+        Ok(meta) if meta.is_dir() => {
+            return Err(refused(format!(
+                "`{}` is a folder; name files in it, for example `{}`",
+                path.display(),
+                path.join("*").display()
+            )));
+        }
+        Ok(_) => return Ok(vec![path]),
+        Err(cause) if !text.contains(['*', '?', '[']) => {
+            return Err(SourceError::file("read", &path, cause));
+        }
+        Err(_) => {}
+    }
+    // The folder is no pattern, even if its name looks like one.
+    let pattern = if Path::new(text).is_absolute() {
+        text.to_owned()
+    } else {
+        format!("{}/{text}", glob::Pattern::escape(&folder.display().to_string()))
+    };
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let found = glob::glob_with(&pattern, options)
+        .map_err(|cause| refused(format!("`{text}` is not a pattern for files: {cause}")))?;
+    let mut files = Vec::new();
+    for entry in found {
+        let path = entry.map_err(|cause| {
+            let path = cause.path().to_owned();
+            SourceError::file("read", &path, cause.into_error())
+        })?;
+        if !path.is_dir() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(refused(format!("no file matches `{}`", path.display())));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The names in the first line of a csv file; none if it is empty.
+pub fn csv_header(path: &Path, delimiter: char) -> Result<Vec<String>, SourceError> {
+    let file = File::open(path).map_err(|cause| SourceError::file("open", path, cause))?;
+    let mut bytes = Vec::new();
+    // One block is nearly always enough; a long header is read on.
+    let mut limited = file.take(64 << 10);
+    loop {
+        let read = limited.read_to_end(&mut bytes).map_err(|cause| SourceError::file("read", path, cause))?;
+        if read == 0 || bytes.contains(&b'\n') || bytes.len() as u64 >= LONGEST_HEADER {
+            break;
+        }
+        limited.set_limit(LONGEST_HEADER - bytes.len() as u64);
+    }
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(delimiter_byte(delimiter)?)
+        .from_reader(text);
+    let mut record = csv::ByteRecord::new();
+    let unreadable = |why: String| refused(format!("{}:1: the header cannot be read: {why}", path.display()));
+    reader.read_byte_record(&mut record).map_err(|cause| unreadable(cause.to_string()))?;
+    let mut names: Vec<String> = Vec::with_capacity(record.len());
+    for field in &record {
+        // A header that is not UTF-8 is taken as Latin-1, which any bytes are.
+        let name = match std::str::from_utf8(field) {
+            Ok(name) => name.to_owned(),
+            Err(_) => field.iter().map(|byte| char::from(*byte)).collect(),
+        };
+        if names.contains(&name) {
+            return Err(unreadable(format!("column `{name}` stands in it twice")));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// A csv delimiter as the byte that the format needs.
+pub(super) fn delimiter_byte(delimiter: char) -> Result<u8, SourceError> {
+    match u8::try_from(delimiter) {
+        Ok(byte) if byte.is_ascii() && !b"\"\r\n".contains(&byte) => Ok(byte),
+        _ => Err(refused(format!(
+            "{delimiter:?} cannot be a csv delimiter; take an ASCII character other than a quote or a line end"
+        ))),
+    }
+}
+
+fn refused(message: String) -> SourceError {
+    SourceError::Refused(message)
+}

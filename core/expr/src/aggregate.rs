@@ -1,0 +1,400 @@
+//! Aggregates: what `compute` means, and the rows that go in and come out.
+
+mod adapter;
+mod count;
+mod distinct;
+mod extreme;
+mod keys;
+mod sum;
+mod table;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::ArrayRef;
+use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion_common::{Column, DFSchemaRef, Result as DfResult};
+use datafusion_expr::expr::{AggregateFunction, NullTreatment};
+use datafusion_expr::{Expr, utils::find_aggregate_exprs};
+use datafusion_physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
+use datafusion_physical_expr::expressions::{Column as PhysicalColumn, Literal};
+use datafusion_physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{OnError, Text};
+
+use crate::key::KeyExprs;
+use crate::program::{Projection, twice};
+use crate::sql::{Allowed, Compiled, Language, Planned, logical};
+pub use table::{GroupTable, WhenEmpty};
+
+/// Rows of a batch, and the group that each belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) rows: &'a [u32],
+    pub(crate) groups: &'a [u32],
+}
+
+impl Rows<'_> {
+    /// `(row, group)`, as indices.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.rows.iter().zip(self.groups).map(|(row, group)| (*row as usize, *group as usize))
+    }
+}
+
+/// One aggregate over many groups, which are numbered from 0.
+///
+/// `value` and `save` change nothing; what was saved and loaded goes on as if nothing had happened.
+pub(crate) trait Accumulator: Send {
+    /// Makes room: groups from the old number up are new and empty.
+    fn resize(&mut self, groups: usize);
+
+    /// Takes in rows of the arguments' columns.
+    fn update(&mut self, arguments: &[ArrayRef], rows: Rows<'_>) -> DfResult<()>;
+
+    /// Takes in rows of saved state.
+    fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> DfResult<()>;
+
+    /// The results of some groups.
+    fn value(&self, groups: Range<usize>) -> DfResult<ArrayRef>;
+
+    /// The state of some groups, as columns.
+    fn save(&self, groups: Range<usize>) -> DfResult<Vec<ArrayRef>>;
+
+    /// Memory in use.
+    fn bytes(&self) -> usize;
+}
+
+/// A compiled aggregate stage. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AggregateProgram {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Key columns, then what the aggregates read.
+    input: Projection,
+    keys: usize,
+    aggregates: Vec<Aggregate>,
+    /// Over key columns and the aggregates' values: what `compute` says.
+    output: Projection,
+    /// Key columns, then one column an aggregate.
+    values: SchemaRef,
+    partial: SchemaRef,
+    on_error: OnError,
+}
+
+/// One aggregate function and what it reads.
+#[derive(Debug)]
+struct Aggregate {
+    kind: Kind,
+    /// Its columns in the projected input.
+    arguments: Range<usize>,
+    /// The column of `filter (where ..)`.
+    filter: Option<usize>,
+    state: Vec<FieldRef>,
+}
+
+/// How it is computed.
+#[derive(Debug)]
+enum Kind {
+    CountRows,
+    CountValues,
+    CountDistinct(DataType),
+    ExactSum(sum::Exact),
+    FloatSum,
+    Average,
+    Extreme(extreme::Side, DataType),
+    /// DataFusion's own.
+    Adapted(Arc<AggregateFunctionExpr>),
+}
+
+impl Aggregate {
+    fn accumulator(&self) -> DfResult<Box<dyn Accumulator>> {
+        Ok(match &self.kind {
+            Kind::CountRows => Box::new(count::Count::rows()),
+            Kind::CountValues => Box::new(count::Count::values()),
+            Kind::CountDistinct(data_type) => Box::new(distinct::CountDistinct::new(data_type)?),
+            Kind::ExactSum(exact) => Box::new(sum::ExactSum::new(*exact)),
+            Kind::FloatSum => Box::new(sum::FloatSum::default()),
+            Kind::Average => Box::new(sum::Average::default()),
+            Kind::Extreme(side, data_type) => extreme::accumulator(*side, data_type)?,
+            Kind::Adapted(function) => Box::new(adapter::Adapted::new(Arc::clone(function))),
+        })
+    }
+}
+
+impl AggregateProgram {
+    /// Compiles `compute` for the groups that `keys` make; no keys make one group of all rows.
+    pub fn compile(
+        language: Language,
+        keys: &[Text],
+        compute: &[Text],
+        input: &SchemaRef,
+        on_error: OnError,
+    ) -> Result<Self, Vec<Fault>> {
+        let keys = KeyExprs::compile(language, keys, input)?;
+        Compiler::new(language, keys, input, on_error).map_err(|fault| vec![fault])?.compile(compute)
+    }
+
+    /// How many key columns lead a row, partial or final.
+    pub fn keys(&self) -> usize {
+        self.inner.keys
+    }
+
+    /// Columns of a partial result: the key columns, then the aggregates' states.
+    pub fn partial_schema(&self) -> SchemaRef {
+        Arc::clone(&self.inner.partial)
+    }
+
+    /// Columns of a result: the key columns, then what `compute` names.
+    pub fn final_schema(&self) -> SchemaRef {
+        Arc::clone(&self.inner.output.output)
+    }
+}
+
+struct Compiler {
+    language: Language,
+    logical: DFSchemaRef,
+    on_error: OnError,
+    keys: usize,
+    columns: Vec<Compiled>,
+    /// Aggregate calls met so far; the same call twice is computed once.
+    calls: Vec<Expr>,
+    aggregates: Vec<Aggregate>,
+    /// Key columns, then one column a call.
+    values: Vec<FieldRef>,
+}
+
+impl Compiler {
+    fn new(
+        language: Language,
+        keys: KeyExprs,
+        input: &SchemaRef,
+        on_error: OnError,
+    ) -> Result<Self, Fault> {
+        let logical = logical(input).map_err(|error| {
+            Fault::new(tuplane_core::fault::At::default(), crate::sql::plain_message(&error))
+        })?;
+        let columns = keys.into_columns();
+        Ok(Self {
+            language,
+            logical,
+            on_error,
+            keys: columns.len(),
+            values: columns.iter().map(|c| FieldRef::clone(&c.field)).collect(),
+            columns,
+            calls: Vec::new(),
+            aggregates: Vec::new(),
+        })
+    }
+
+    fn compile(mut self, compute: &[Text]) -> Result<AggregateProgram, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut planned: Vec<(&Text, Planned)> = Vec::new();
+        for text in compute {
+            match self.plan(text) {
+                Ok(one) => {
+                    let key = self.values[..self.keys].iter().any(|k| *k.name() == one.name);
+                    if key || planned.iter().any(|(_, p)| p.name == one.name) {
+                        faults.push(twice(text, &one.name));
+                    }
+                    planned.push((text, one));
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let values: SchemaRef = Arc::new(Schema::new(self.values.clone()));
+        let mut output: Vec<Compiled> =
+            (0..self.keys).map(|index| crate::program::column(&values, index)).collect();
+        for (text, one) in planned {
+            match self.over_values(text, one, &values) {
+                Ok(compiled) => output.push(compiled),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let states = self.aggregates.iter().flat_map(|a| a.state.iter().cloned());
+        let partial = self.values[..self.keys].iter().cloned().chain(states).collect::<Vec<_>>();
+        Ok(AggregateProgram {
+            inner: Arc::new(Inner {
+                input: Projection::new(self.columns),
+                keys: self.keys,
+                aggregates: self.aggregates,
+                output: Projection::new(output),
+                values,
+                partial: Arc::new(Schema::new(partial)),
+                on_error: self.on_error,
+            }),
+        })
+    }
+
+    /// Plans one text and adds its aggregate calls; they become columns in the planned expression.
+    fn plan(&mut self, text: &Text) -> Result<Planned, Fault> {
+        let Planned { name, expr } = self.language.plan(text, &self.logical, Allowed::Aggregates)?;
+        let calls = find_aggregate_exprs([&expr]);
+        if calls.is_empty() {
+            let message = format!("`{}` has no aggregate, such as count(*) or sum(x)", text.value.trim());
+            return Err(Fault::new(text.at, message).help("keys are in the result without being named"));
+        }
+        for call in calls {
+            if !self.calls.contains(&call) {
+                self.add(text, &call)?;
+                self.calls.push(call);
+            }
+        }
+        let expr = expr
+            .transform_down(|node| {
+                Ok(match self.calls.iter().position(|call| *call == node) {
+                    Some(call) => {
+                        let column = Expr::Column(Column::new_unqualified(value_name(call)));
+                        Transformed::new(column, true, TreeNodeRecursion::Jump)
+                    }
+                    None => Transformed::no(node),
+                })
+            })
+            .data()
+            .map_err(|error| crate::sql::fault_of(text, &error))?;
+        Ok(Planned { name, expr })
+    }
+
+    /// Makes an expression over aggregates runnable.
+    fn over_values(&self, text: &Text, planned: Planned, values: &SchemaRef) -> Result<Compiled, Fault> {
+        if let Some(column) =
+            planned.expr.column_refs().into_iter().find(|c| values.index_of(c.name()).is_err())
+        {
+            let message = format!("`{}` is neither a key nor inside an aggregate", column.name());
+            return Err(Fault::new(text.at, message)
+                .help("a group has many rows; take one value with first_value, min or max"));
+        }
+        let schema = logical(values).map_err(|error| crate::sql::fault_of(text, &error))?;
+        let planned = Planned { expr: self.language.coerce(text, planned.expr, &schema)?, ..planned };
+        self.language.lower(text, planned, &schema)
+    }
+
+    /// Adds one aggregate call.
+    fn add(&mut self, text: &Text, call: &Expr) -> Result<(), Fault> {
+        let Expr::AggregateFunction(AggregateFunction { func, params }) = call else { return Ok(()) };
+        let fault = |message: &str| Fault::new(text.at, format!("`{}`: {message}", text.value.trim()));
+        let nested = params.args.iter().chain(params.filter.as_deref());
+        if !find_aggregate_exprs(nested).is_empty() {
+            return Err(fault("an aggregate cannot stand inside an aggregate"));
+        }
+        let percentile = func.supports_within_group_clause();
+        if !params.order_by.is_empty() && !percentile {
+            return Err(fault("`order by` inside an aggregate is not available"));
+        }
+        let start = self.columns.len();
+        let rows_only = func.name() == "count"
+            && !params.distinct
+            && matches!(&params.args[..], [Expr::Literal(value, _)] if !value.is_null());
+        let mut arguments: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        for (position, argument) in params.args.iter().enumerate() {
+            let name = format!("#{}.{position}", self.calls.len());
+            let one = self.language.native(text, name, argument.clone(), &self.logical)?;
+            arguments.push(if one.expr.downcast_ref::<Literal>().is_some() {
+                // Some functions look at their constant arguments once and for all.
+                Arc::clone(&one.expr)
+            } else {
+                Arc::new(PhysicalColumn::new(one.field.name(), self.columns.len()))
+            });
+            if !rows_only {
+                self.columns.push(one);
+            }
+        }
+        let end = self.columns.len();
+        let filter = match &params.filter {
+            Some(filter) => {
+                let name = format!("#{}.where", self.calls.len());
+                let one = self.language.native(text, name, (**filter).clone(), &self.logical)?;
+                if *one.field.data_type() != DataType::Boolean {
+                    return Err(fault("`filter (where ..)` needs true or false"));
+                }
+                self.columns.push(one);
+                Some(end)
+            }
+            None => None,
+        };
+        let schema = Schema::new(self.columns.iter().map(|c| FieldRef::clone(&c.field)).collect::<Vec<_>>());
+        let mut order = Vec::new();
+        if let ([sort], Some(first)) = (&params.order_by[..], arguments.first()) {
+            let mut by = PhysicalSortExpr::new_default(Arc::clone(first));
+            by.options.descending = !sort.asc;
+            by.options.nulls_first = sort.nulls_first;
+            order.push(by);
+        }
+        let function = AggregateExprBuilder::new(Arc::clone(func), arguments)
+            .schema(Arc::new(schema))
+            .alias(value_name(self.calls.len()))
+            .order_by(order)
+            .with_distinct(params.distinct)
+            .with_ignore_nulls(params.null_treatment == Some(NullTreatment::IgnoreNulls))
+            .build()
+            .map_err(|error| crate::sql::fault_of(text, &error))?;
+        let types: Vec<&DataType> = self.columns[start..end].iter().map(|c| c.field.data_type()).collect();
+        let kind = kind(&types, rows_only, function);
+        let output = kind.output();
+        let state = kind.state(self.calls.len()).map_err(|error| crate::sql::fault_of(text, &error))?;
+        self.values.push(Arc::new(Field::new(value_name(self.calls.len()), output, true)));
+        self.aggregates.push(Aggregate { kind, arguments: start..end, filter, state });
+        Ok(())
+    }
+}
+
+/// The inner name of an aggregate's value; a column of a job cannot be spelled so without quotes.
+fn value_name(call: usize) -> String {
+    format!("#{call}")
+}
+
+/// Chooses our own implementation where there is one.
+fn kind(arguments: &[&DataType], rows_only: bool, function: AggregateFunctionExpr) -> Kind {
+    let output = function.field().data_type().clone();
+    let distinct = function.is_distinct();
+    match (function.fun().name(), arguments) {
+        ("count", []) if rows_only => Kind::CountRows,
+        ("count", [_]) if !distinct => Kind::CountValues,
+        ("count", [one]) if distinct::supports(one) => Kind::CountDistinct((*one).clone()),
+        ("sum", [one]) if !distinct && sum::Exact::of(one, &output).is_some() => {
+            sum::Exact::of(one, &output).map_or(Kind::FloatSum, Kind::ExactSum)
+        }
+        ("sum", [DataType::Float64]) if !distinct => Kind::FloatSum,
+        ("avg", [DataType::Float64]) if !distinct => Kind::Average,
+        ("min", [one]) if extreme::supports(one) => Kind::Extreme(extreme::Side::Least, (*one).clone()),
+        ("max", [one]) if extreme::supports(one) => Kind::Extreme(extreme::Side::Greatest, (*one).clone()),
+        _ => Kind::Adapted(Arc::new(function)),
+    }
+}
+
+impl Kind {
+    fn output(&self) -> DataType {
+        match self {
+            Self::CountRows | Self::CountValues | Self::CountDistinct(_) => DataType::Int64,
+            Self::ExactSum(exact) => exact.output(),
+            Self::FloatSum | Self::Average => DataType::Float64,
+            Self::Extreme(_, data_type) => data_type.clone(),
+            Self::Adapted(function) => function.field().data_type().clone(),
+        }
+    }
+
+    fn state(&self, call: usize) -> DfResult<Vec<FieldRef>> {
+        let types = match self {
+            Self::CountRows | Self::CountValues => vec![DataType::Int64],
+            Self::CountDistinct(data_type) => vec![distinct::state(data_type)],
+            Self::ExactSum(exact) => vec![exact.state()],
+            Self::FloatSum => vec![DataType::Float64],
+            Self::Average => vec![DataType::Float64, DataType::Int64],
+            Self::Extreme(_, data_type) => vec![data_type.clone()],
+            Self::Adapted(function) => {
+                function.state_fields()?.into_iter().map(|f| f.data_type().clone()).collect()
+            }
+        };
+        let field = |(part, data_type)| Arc::new(Field::new(format!("#{call}.{part}"), data_type, true));
+        Ok(types.into_iter().enumerate().map(field).collect())
+    }
+}

@@ -1,0 +1,221 @@
+//! The keys of a table: which group a key has, and the keys again as columns.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion_common::Result;
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, PrimitiveArray, StringArray,
+};
+use datafusion_common::arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use datafusion_common::arrow::datatypes::{
+    DataType, FieldRef, Float32Type, Float64Type, Int64Type,
+};
+use datafusion_common::arrow::row::{RowConverter, Rows, SortField};
+use hashbrown::HashTable;
+
+/// How keys are kept: one column of text or integers as it is, others as rows of bytes.
+#[derive(Debug)]
+pub(super) enum KeyForm {
+    /// There is no key: one group in all.
+    Global,
+    Text,
+    Integer,
+    Row(RowConverter),
+}
+
+impl KeyForm {
+    pub(super) fn of(fields: &[FieldRef]) -> Result<Self> {
+        Ok(match fields {
+            [] => Self::Global,
+            [one] if *one.data_type() == DataType::Utf8 => Self::Text,
+            [one] if *one.data_type() == DataType::Int64 => Self::Integer,
+            _ => {
+                let fields = fields.iter().map(|f| SortField::new(f.data_type().clone())).collect();
+                Self::Row(RowConverter::new(fields)?)
+            }
+        })
+    }
+
+    /// The keys of a batch in this form.
+    pub(super) fn read<'a>(&self, columns: &'a [ArrayRef]) -> Result<BatchKeys<'a>> {
+        Ok(match self {
+            Self::Global => BatchKeys::Global,
+            Self::Text => BatchKeys::Text(columns[0].as_string()),
+            Self::Integer => BatchKeys::Integer(columns[0].as_primitive()),
+            Self::Row(converter) => {
+                let columns: Vec<ArrayRef> = columns.iter().map(one_float_form).collect();
+                BatchKeys::Row(converter.convert_columns(&columns)?)
+            }
+        })
+    }
+}
+
+/// The keys of a batch.
+pub(super) enum BatchKeys<'a> {
+    Global,
+    Text(&'a StringArray),
+    Integer(&'a Int64Array),
+    Row(Rows),
+}
+
+/// The keys of one table, numbered in the order they came.
+#[derive(Debug, Default)]
+pub(super) struct KeyTable {
+    slots: HashTable<Slot>,
+    len: usize,
+    /// The null key of a `Text` or `Integer` table.
+    null: Option<u32>,
+    /// Text and rows: bytes one after another, and where each one ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    integers: Vec<i64>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    hash: u64,
+    group: u32,
+}
+
+impl KeyTable {
+    /// How many groups there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The groups of some rows of a batch; new keys become new groups.
+    pub(super) fn assign(&mut self, keys: &BatchKeys<'_>, hashes: &[u64], rows: &[u32], groups: &mut Vec<u32>) {
+        groups.clear();
+        groups.reserve(rows.len());
+        let rows = rows.iter().map(|row| *row as usize);
+        match keys {
+            BatchKeys::Global => {
+                self.len = 1;
+                groups.extend(rows.map(|_| 0));
+            }
+            BatchKeys::Text(text) => groups.extend(rows.map(|row| {
+                if text.is_null(row) { self.null() } else { self.bytes(text.value(row).as_bytes(), hashes[row]) }
+            })),
+            BatchKeys::Integer(integers) => groups.extend(rows.map(|row| {
+                if integers.is_null(row) { self.null() } else { self.integer(integers.value(row), hashes[row]) }
+            })),
+            BatchKeys::Row(keys) => {
+                groups.extend(rows.map(|row| self.bytes(keys.row(row).as_ref(), hashes[row])));
+            }
+        }
+    }
+
+    /// The one group of a table without a key.
+    pub(super) fn ensure_global(&mut self) {
+        self.len = 1;
+    }
+
+    fn null(&mut self) -> u32 {
+        if let Some(group) = self.null {
+            return group;
+        }
+        let group = self.len as u32;
+        self.len += 1;
+        self.ends.push(self.bytes.len());
+        self.integers.push(0);
+        self.null = Some(group);
+        group
+    }
+
+    fn bytes(&mut self, key: &[u8], hash: u64) -> u32 {
+        let hash = table_hash(hash);
+        let (bytes, ends) = (&self.bytes, &self.ends);
+        let same = |slot: &Slot| slot.hash == hash && part(bytes, ends, slot.group as usize) == key;
+        if let Some(slot) = self.slots.find(hash, same) {
+            return slot.group;
+        }
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+        // Only a table of integers reads it, but a null key counts in both.
+        self.insert(hash)
+    }
+
+    fn integer(&mut self, key: i64, hash: u64) -> u32 {
+        let hash = table_hash(hash);
+        let integers = &self.integers;
+        let same = |slot: &Slot| slot.hash == hash && integers[slot.group as usize] == key;
+        if let Some(slot) = self.slots.find(hash, same) {
+            return slot.group;
+        }
+        self.integers.push(key);
+        self.insert(hash)
+    }
+
+    fn insert(&mut self, hash: u64) -> u32 {
+        let group = self.len as u32;
+        self.len += 1;
+        self.slots.insert_unique(hash, Slot { hash, group }, |slot| slot.hash);
+        group
+    }
+
+    /// The keys of some groups, as columns.
+    pub(super) fn columns(&self, form: &KeyForm, groups: Range<usize>) -> Result<Vec<ArrayRef>> {
+        let null = self.null.map(|group| group as usize).filter(|group| groups.contains(group));
+        let nulls = null.map(|group| NullBuffer::from_iter(groups.clone().map(|g| g != group)));
+        Ok(match form {
+            KeyForm::Global => Vec::new(),
+            KeyForm::Text => {
+                let start = if groups.start == 0 { 0 } else { self.ends[groups.start - 1] };
+                let ends = &self.ends[groups];
+                let bytes = self.bytes[start..ends.last().copied().unwrap_or(start)].to_vec();
+                let offsets: Vec<i32> =
+                    std::iter::once(0).chain(ends.iter().map(|end| (end - start) as i32)).collect();
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+                vec![Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)]
+            }
+            KeyForm::Integer => {
+                let values = ScalarBuffer::from(self.integers[groups].to_vec());
+                vec![Arc::new(PrimitiveArray::<Int64Type>::try_new(values, nulls)?)]
+            }
+            KeyForm::Row(converter) => {
+                let parser = converter.parser();
+                let rows = groups.map(|group| parser.parse(part(&self.bytes, &self.ends, group)));
+                converter.convert_rows(rows)?
+            }
+        })
+    }
+
+    /// Memory in use.
+    pub(super) fn memory(&self) -> usize {
+        self.slots.capacity() * (size_of::<Slot>() + 1)
+            + self.bytes.capacity()
+            + self.ends.capacity() * size_of::<usize>()
+            + self.integers.capacity() * size_of::<i64>()
+    }
+}
+
+/// A partition's hashes have their upper bits in common, and those are the ones a hash table tells slots
+/// apart by: the halves change places.
+fn table_hash(hash: u64) -> u64 {
+    hash.rotate_left(32)
+}
+
+fn part<'a>(bytes: &'a [u8], ends: &[usize], group: usize) -> &'a [u8] {
+    let start = if group == 0 { 0 } else { ends[group - 1] };
+    &bytes[start..ends[group]]
+}
+
+/// Floats with one zero and one NaN, as the key's hash has them; other columns as they are.
+pub(super) fn one_float_form(column: &ArrayRef) -> ArrayRef {
+    fn of<T: ArrowPrimitiveType>(column: &ArrayRef, one: impl Fn(T::Native) -> T::Native) -> ArrayRef {
+        Arc::new(column.as_primitive::<T>().unary::<_, T>(one))
+    }
+    match column.data_type() {
+        DataType::Float32 => of::<Float32Type>(column, |value| match value {
+            value if value.is_nan() => f32::NAN,
+            // Turns a negative zero into a positive one.
+            value => value + 0.0,
+        }),
+        DataType::Float64 => of::<Float64Type>(column, |value| match value {
+            value if value.is_nan() => f64::NAN,
+            value => value + 0.0,
+        }),
+        _ => Arc::clone(column),
+    }
+}

@@ -1,0 +1,391 @@
+//! The groups of an aggregate: one table per key partition, filled row by row and drained in batches.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array};
+use datafusion_common::arrow::compute::{concat, filter};
+use datafusion_common::arrow::datatypes::{DataType, SchemaRef, UInt16Type};
+use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion_common::Result as DfResult;
+use tuplane_core::route::key::partition;
+
+use super::keys::{KeyForm, KeyTable};
+use super::{Accumulator, AggregateProgram, Rows};
+use crate::key::hash_rows;
+use crate::program::{Dropped, EvalError, keep_mask};
+
+/// What an aggregate without a key gives when no row came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenEmpty {
+    /// No row: an instance that is one of several.
+    Nothing,
+    /// One row, as SQL does: a count of 0, a sum that is null.
+    OneRow,
+}
+
+/// The groups of an aggregate, by key partition.
+pub struct GroupTable {
+    program: AggregateProgram,
+    form: KeyForm,
+    partitions: u16,
+    when_empty: WhenEmpty,
+    /// Made when the first row comes.
+    tables: Vec<Option<Box<Table>>>,
+    /// Tables on their way out; rows that come meanwhile go to new ones.
+    draining: VecDeque<Box<Table>>,
+    /// How many groups of the first of these have left.
+    drained: usize,
+    groups: usize,
+    seen_rows: bool,
+    dropped: Vec<Dropped>,
+    scratch: Scratch,
+}
+
+struct Table {
+    keys: KeyTable,
+    accumulators: Vec<Box<dyn Accumulator>>,
+}
+
+/// Buffers that live from batch to batch.
+#[derive(Default)]
+struct Scratch {
+    hashes: Vec<u64>,
+    partitions: Vec<u16>,
+    /// First row of each partition in `order`.
+    starts: Vec<u32>,
+    order: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+/// Whether rows or partial results come in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Incoming {
+    Rows,
+    Partials,
+}
+
+/// What leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outgoing {
+    Partials,
+    Values,
+}
+
+impl GroupTable {
+    /// An empty table for keys in `partitions` partitions.
+    pub fn new(program: AggregateProgram, partitions: u16, when_empty: WhenEmpty) -> Result<Self, EvalError> {
+        let fields = &program.inner.partial.fields()[..program.inner.keys];
+        let form = KeyForm::of(fields)?;
+        let partitions = if matches!(form, KeyForm::Global) { 1 } else { partitions.max(1) };
+        Ok(Self {
+            program,
+            form,
+            partitions,
+            when_empty,
+            tables: (0..partitions).map(|_| None).collect(),
+            draining: VecDeque::new(),
+            drained: 0,
+            groups: 0,
+            seen_rows: false,
+            dropped: Vec::new(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Takes in rows; their key partitions are computed unless they are known.
+    pub fn update(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
+        let program = Arc::clone(&self.program.inner);
+        let (input, dropped) = program.input.eval_rows(batch, program.on_error)?;
+        let kept;
+        let partitions = match partitions {
+            Some(all) if !dropped.is_empty() => {
+                kept = filter(all, &keep_mask(batch.num_rows(), &dropped))?;
+                Some(kept.as_primitive::<UInt16Type>())
+            }
+            other => other,
+        };
+        self.dropped.extend(dropped);
+        self.take_in(&input, partitions, Incoming::Rows)
+    }
+
+    /// Takes in partial results.
+    pub fn merge(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
+        self.take_in(batch, partitions, Incoming::Partials)
+    }
+
+    /// The rows that `on_error = "drop"` left out of [`update`](Self::update) since the last call; numbers
+    /// are those of each call's batch.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// The next partial results, at most `max_rows`; `None` when all have left.
+    ///
+    /// The first call begins to drain what is there. Rows that come before the end of that belong to the
+    /// next draining.
+    pub fn emit_partial(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
+        self.emit(max_rows, Outgoing::Partials)
+    }
+
+    /// The next results, at most `max_rows`; `None` when all have left. As for
+    /// [`emit_partial`](Self::emit_partial).
+    pub fn emit_final(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
+        self.emit(max_rows, Outgoing::Values)
+    }
+
+    /// How many groups there are.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        let tables = self.tables.iter().flatten().chain(&self.draining);
+        tables.map(|table| table.keys.memory() + table.accumulators.iter().map(|a| a.bytes()).sum::<usize>()).sum()
+    }
+
+    /// A copy of a partition's groups as partial results; `None` if it has none.
+    pub fn save_partition(&self, partition: u16) -> Option<Result<RecordBatch, EvalError>> {
+        let table = self.tables.get(usize::from(partition))?.as_ref()?;
+        Some(self.saved(table))
+    }
+
+    /// Takes a partition's groups out, as partial results that [`merge`](Self::merge) takes in elsewhere.
+    pub fn take_partition(&mut self, partition: u16) -> Option<Result<RecordBatch, EvalError>> {
+        let table = self.tables.get_mut(usize::from(partition))?.take()?;
+        self.groups -= table.keys.len();
+        Some(self.saved(&table))
+    }
+
+    fn saved(&self, table: &Table) -> Result<RecordBatch, EvalError> {
+        let columns = table.columns(&self.form, 0..table.keys.len(), Outgoing::Partials)?;
+        Ok(batch(&self.program.inner.partial, columns, table.keys.len())?)
+    }
+
+    fn take_in(
+        &mut self,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+        incoming: Incoming,
+    ) -> Result<(), EvalError> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.seen_rows = true;
+        let program = Arc::clone(&self.program.inner);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let columns = batch.columns();
+        let key_columns = &columns[..program.keys];
+        hash_rows(key_columns, batch.num_rows(), &mut scratch.hashes)?;
+        scratch.sort(self.partitions, partitions)?;
+        let keys = self.form.read(key_columns)?;
+        let filters = if incoming == Incoming::Rows { filters(&self.program, columns) } else { Vec::new() };
+        for index in 0..usize::from(self.partitions) {
+            let (start, end) = (scratch.starts[index] as usize, scratch.starts[index + 1] as usize);
+            if start == end {
+                continue;
+            }
+            let rows = &scratch.order[start..end];
+            let table = match &mut self.tables[index] {
+                Some(table) => table,
+                empty => empty.insert(Box::new(Table::new(&self.program)?)),
+            };
+            let before = table.keys.len();
+            table.keys.assign(&keys, &scratch.hashes, rows, &mut scratch.groups);
+            self.groups += table.keys.len() - before;
+            let rows = Rows { rows, groups: &scratch.groups };
+            match incoming {
+                Incoming::Rows => table.update(&program.aggregates, columns, &filters, rows)?,
+                Incoming::Partials => table.merge(&program, columns, rows)?,
+            }
+        }
+        self.scratch = scratch;
+        Ok(())
+    }
+
+    fn emit(&mut self, max_rows: usize, outgoing: Outgoing) -> Option<Result<RecordBatch, EvalError>> {
+        if let Err(error) = self.begin_draining() {
+            return Some(Err(error));
+        }
+        let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
+        let mut rows = 0;
+        while rows < max_rows.max(1) {
+            let Some(table) = self.draining.front() else { break };
+            let end = table.keys.len().min(self.drained + max_rows.max(1) - rows);
+            match table.columns(&self.form, self.drained..end, outgoing) {
+                Ok(columns) => pieces.push(columns),
+                Err(error) => return Some(Err(error.into())),
+            }
+            rows += end - self.drained;
+            self.groups -= end - self.drained;
+            self.drained = end;
+            if end == table.keys.len() {
+                self.draining.pop_front();
+                self.drained = 0;
+            }
+        }
+        if rows == 0 { None } else { Some(self.finish(&pieces, rows, outgoing)) }
+    }
+
+    /// Moves all tables to the way out, unless some are on it.
+    fn begin_draining(&mut self) -> Result<(), EvalError> {
+        if !self.draining.is_empty() {
+            return Ok(());
+        }
+        self.draining.extend(self.tables.iter_mut().filter_map(Option::take));
+        let empty = matches!(self.form, KeyForm::Global) && !self.seen_rows;
+        if empty && self.when_empty == WhenEmpty::OneRow {
+            self.seen_rows = true;
+            let mut table = Table::new(&self.program)?;
+            table.keys.ensure_global();
+            table.resize();
+            self.groups += 1;
+            self.draining.push_back(Box::new(table));
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        pieces: &[Vec<ArrayRef>],
+        rows: usize,
+        outgoing: Outgoing,
+    ) -> Result<RecordBatch, EvalError> {
+        let width = pieces.first().map_or(0, Vec::len);
+        let column = |index: usize| match pieces {
+            [only] => Ok(Arc::clone(&only[index])),
+            _ => concat(&pieces.iter().map(|piece| &*piece[index]).collect::<Vec<&dyn Array>>()),
+        };
+        let columns = (0..width).map(column).collect::<Result<Vec<_>, _>>()?;
+        let inner = &self.program.inner;
+        match outgoing {
+            Outgoing::Partials => Ok(batch(&inner.partial, columns, rows)?),
+            Outgoing::Values => {
+                let values = batch(&inner.values, columns, rows)?;
+                // A result that cannot be computed, such as a division by a count of 0, has no input row;
+                // by `on_error` it fails the job, is left out or is null.
+                let (results, _) = inner.output.eval_rows(&values, inner.on_error).map_err(|error| {
+                    EvalError { row: None, message: format!("in the result of a group: {}", error.message) }
+                })?;
+                Ok(results)
+            }
+        }
+    }
+}
+
+impl Scratch {
+    /// Sorts the rows by partition, by counting.
+    fn sort(&mut self, partitions: u16, known: Option<&UInt16Array>) -> Result<(), EvalError> {
+        let rows = self.hashes.len();
+        self.order.clear();
+        self.starts.clear();
+        if partitions == 1 {
+            self.order.extend(0..rows as u32);
+            self.starts.extend([0, rows as u32]);
+            return Ok(());
+        }
+        self.partitions.clear();
+        match known {
+            Some(known) if known.len() != rows || known.values().iter().any(|p| *p >= partitions) => {
+                let message = format!("partition ids do not belong to these rows and {partitions} partitions");
+                return Err(EvalError { row: None, message });
+            }
+            Some(known) => self.partitions.extend_from_slice(known.values()),
+            None => self.partitions.extend(self.hashes.iter().map(|hash| partition(*hash, partitions))),
+        }
+        self.starts.resize(usize::from(partitions) + 1, 0);
+        for partition in &self.partitions {
+            self.starts[usize::from(*partition) + 1] += 1;
+        }
+        for index in 0..usize::from(partitions) {
+            self.starts[index + 1] += self.starts[index];
+        }
+        // Filling moves each start to its end, that is to the next start; shifting undoes that.
+        self.order.resize(rows, 0);
+        for (row, partition) in self.partitions.iter().enumerate() {
+            let next = &mut self.starts[usize::from(*partition)];
+            self.order[*next as usize] = row as u32;
+            *next += 1;
+        }
+        self.starts.copy_within(0..usize::from(partitions), 1);
+        self.starts[0] = 0;
+        Ok(())
+    }
+}
+
+impl Table {
+    fn new(program: &AggregateProgram) -> DfResult<Self> {
+        let accumulators = program.inner.aggregates.iter().map(super::Aggregate::accumulator);
+        Ok(Self { keys: KeyTable::default(), accumulators: accumulators.collect::<DfResult<_>>()? })
+    }
+
+    fn resize(&mut self) {
+        for accumulator in &mut self.accumulators {
+            accumulator.resize(self.keys.len());
+        }
+    }
+
+    fn update(
+        &mut self,
+        aggregates: &[super::Aggregate],
+        columns: &[ArrayRef],
+        filters: &[Option<&BooleanArray>],
+        rows: Rows<'_>,
+    ) -> DfResult<()> {
+        self.resize();
+        for ((accumulator, aggregate), filter) in self.accumulators.iter_mut().zip(aggregates).zip(filters) {
+            let arguments = &columns[aggregate.arguments.clone()];
+            let Some(filter) = filter else {
+                accumulator.update(arguments, rows)?;
+                continue;
+            };
+            let wanted = rows.pairs().filter(|(row, _)| filter.is_valid(*row) && filter.value(*row));
+            let (kept, groups): (Vec<u32>, Vec<u32>) = wanted.map(|(r, g)| (r as u32, g as u32)).unzip();
+            accumulator.update(arguments, Rows { rows: &kept, groups: &groups })?;
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, program: &super::Inner, columns: &[ArrayRef], rows: Rows<'_>) -> DfResult<()> {
+        self.resize();
+        let mut start = program.keys;
+        for (accumulator, aggregate) in self.accumulators.iter_mut().zip(&program.aggregates) {
+            let end = start + aggregate.state.len();
+            accumulator.merge(&columns[start..end], rows)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn columns(&self, form: &KeyForm, groups: Range<usize>, outgoing: Outgoing) -> DfResult<Vec<ArrayRef>> {
+        let mut columns = self.keys.columns(form, groups.clone())?;
+        for accumulator in &self.accumulators {
+            match outgoing {
+                Outgoing::Partials => columns.extend(accumulator.save(groups.clone())?),
+                Outgoing::Values => columns.push(accumulator.value(groups.clone())?),
+            }
+        }
+        Ok(columns)
+    }
+}
+
+/// The `filter (where ..)` column of each aggregate.
+fn filters<'a>(program: &AggregateProgram, columns: &'a [ArrayRef]) -> Vec<Option<&'a BooleanArray>> {
+    let of = |aggregate: &super::Aggregate| {
+        let column = &columns[aggregate.filter?];
+        // The compiler of the program has seen to it.
+        (*column.data_type() == DataType::Boolean).then(|| column.as_boolean())
+    };
+    program.inner.aggregates.iter().map(of).collect()
+}
+
+fn batch(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, datafusion_common::arrow::error::ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}

@@ -1,0 +1,13 @@
+//! What the engine runs for a vertex: chains of row-wise steps, aggregates, and plain passing on.
+
+mod chain;
+mod rows;
+mod unnest;
+mod vertex;
+
+pub use chain::{Chain, ChainRun, Step, rows_within};
+pub use rows::{Dropped, EvalError, Filter, Projection};
+pub use unnest::{Unnest, UnnestState};
+pub use vertex::{Program, VertexProgram, edge_key, vertex_program};
+
+pub(crate) use rows::{column, keep_mask, twice};

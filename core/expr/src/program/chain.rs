@@ -1,0 +1,296 @@
+//! The steps of a fused vertex, run one after another on a batch and cut to the engine's sizes.
+
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::{AsArray, BooleanArray, UInt32Array};
+use datafusion_common::arrow::compute::{filter, filter_record_batch, take};
+use datafusion_common::arrow::datatypes::{SchemaRef, UInt32Type};
+use datafusion_common::arrow::record_batch::RecordBatch;
+use datafusion_physical_expr::utils::collect_columns;
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{OnError, Op, Stage};
+
+use super::rows::{Dropped, EvalError, Filter, Projection, keep_mask};
+use super::unnest::{Unnest, UnnestState, slice_bytes};
+use crate::sql::Language;
+
+/// One step of a chain.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// `map`.
+    Map(Projection),
+    /// `filter`.
+    Filter(Filter),
+    /// `flat_map`.
+    FlatMap(Unnest),
+}
+
+impl Step {
+    /// The step of a stage; `None` for an op that is no step of a chain.
+    pub(crate) fn compile(
+        language: Language,
+        stage: &Stage,
+        input: &SchemaRef,
+    ) -> Option<Result<Self, Vec<Fault>>> {
+        let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
+        Some(match &stage.op {
+            Op::Map { select } if select.is_empty() => Err(missing("select")),
+            Op::Map { select } => Projection::compile(language, select, input).map(Self::Map),
+            Op::Filter { predicate: None } => Err(missing("where")),
+            Op::Filter { predicate: Some(predicate) } => {
+                Filter::compile(language, predicate, input).map(Self::Filter).map_err(|fault| vec![fault])
+            }
+            Op::FlatMap { unnest: None } => Err(missing("unnest")),
+            Op::FlatMap { unnest: Some(unnest) } => {
+                Unnest::compile(language, unnest, input).map(Self::FlatMap).map_err(|fault| vec![fault])
+            }
+            _ => return None,
+        })
+    }
+
+    /// The columns that come out.
+    pub fn output(&self) -> &SchemaRef {
+        match self {
+            Self::Map(projection) => &projection.output,
+            Self::Filter(filter) => &filter.schema,
+            Self::FlatMap(unnest) => &unnest.output,
+        }
+    }
+
+    /// Indices of the input columns that the step itself reads.
+    fn reads(&self) -> Vec<usize> {
+        let of = |expr| collect_columns(expr).into_iter().map(|c| c.index());
+        match self {
+            Self::Map(projection) => projection.exprs().iter().flat_map(of).collect(),
+            Self::Filter(filter) => of(filter.predicate()).collect(),
+            Self::FlatMap(_) => Vec::new(),
+        }
+    }
+}
+
+/// The steps of a fused vertex.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    steps: Arc<[Step]>,
+    input: SchemaRef,
+    on_error: OnError,
+}
+
+impl Chain {
+    /// Compiles the stages of a chain in order. A column that no step after an unnest reads is not copied
+    /// by it.
+    pub(crate) fn compile(
+        language: Language,
+        stages: &[&Stage],
+        input: &SchemaRef,
+        on_error: OnError,
+    ) -> Result<Self, Vec<Fault>> {
+        let mut steps: Vec<Step> = Vec::new();
+        for (position, stage) in stages.iter().enumerate() {
+            let schema = steps.last().map_or(input, Step::output);
+            match Step::compile(language, stage, schema) {
+                Some(Ok(Step::FlatMap(unnest))) => {
+                    let used = used_after(language, &unnest.output, &stages[position + 1..])?;
+                    let schema = Arc::clone(schema);
+                    steps.push(Step::FlatMap(match used {
+                        Some(used) => unnest.keeping(&schema, &used),
+                        None => unnest,
+                    }));
+                }
+                Some(step) => steps.push(step?),
+                None => {}
+            }
+        }
+        Ok(Self { steps: steps.into(), input: Arc::clone(input), on_error })
+    }
+
+    /// The columns that come out.
+    pub fn output(&self) -> &SchemaRef {
+        self.steps.last().map_or(&self.input, Step::output)
+    }
+
+    /// The steps in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Begins with a batch; results come from [`ChainRun::next`].
+    pub fn run(&self, batch: RecordBatch) -> ChainRun {
+        let waiting = vec![Waiting { step: 0, what: What::Rows(Rows { batch, from: None }) }];
+        ChainRun { chain: self.clone(), waiting, dropped: Vec::new() }
+    }
+}
+
+/// The columns of `schema` that `stages` read up to the next map; `None` if there is none, so that all go on.
+fn used_after(
+    language: Language,
+    schema: &SchemaRef,
+    stages: &[&Stage],
+) -> Result<Option<Vec<usize>>, Vec<Fault>> {
+    let mut used = Vec::new();
+    for stage in stages {
+        match Step::compile(language, stage, schema).transpose()? {
+            Some(step @ Step::Map(_)) => {
+                used.extend(step.reads());
+                return Ok(Some(used));
+            }
+            Some(step @ Step::Filter(_)) => used.extend(step.reads()),
+            Some(Step::FlatMap(_)) => return Ok(None),
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
+/// A batch on its way through a chain.
+#[derive(Debug)]
+pub struct ChainRun {
+    chain: Chain,
+    /// The last one is next: what is furthest along leaves first, so that order is kept.
+    waiting: Vec<Waiting>,
+    dropped: Vec<Dropped>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    step: usize,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Rows(Rows),
+    /// An unnest under way, and the input rows of its batch.
+    Unnest(Box<UnnestState>, Option<UInt32Array>),
+}
+
+#[derive(Debug)]
+struct Rows {
+    batch: RecordBatch,
+    /// The row of the chain's input that each row comes from, unless it is the same number.
+    from: Option<UInt32Array>,
+}
+
+impl Rows {
+    fn input_row(&self, row: usize) -> usize {
+        self.from.as_ref().map_or(row, |from| from.value(row) as usize)
+    }
+}
+
+impl ChainRun {
+    /// The next rows: at most `max_rows` and about `max_bytes`, at least one. `None` at the end.
+    pub fn next(&mut self, max_rows: usize, max_bytes: usize) -> Option<Result<RecordBatch, EvalError>> {
+        while let Some(Waiting { step, what }) = self.waiting.pop() {
+            match self.advance(step, what, max_rows, max_bytes) {
+                Ok(Some(batch)) if batch.num_rows() > 0 => return Some(Ok(batch)),
+                Ok(_) => {}
+                Err(error) => {
+                    self.waiting.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    /// The rows dropped since the last call; numbers are those of the chain's input.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    fn advance(
+        &mut self,
+        step: usize,
+        what: What,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Option<RecordBatch>, EvalError> {
+        match what {
+            What::Unnest(mut state, from) => {
+                if let Some(next) = state.next_rows(max_rows, max_bytes) {
+                    let (batch, rows) = next?;
+                    let rows = match &from {
+                        Some(from) => take(from, &rows, None)?.as_primitive::<UInt32Type>().clone(),
+                        None => rows,
+                    };
+                    self.waiting.push(Waiting { step, what: What::Unnest(state, from) });
+                    self.push(step + 1, batch, Some(rows));
+                }
+                Ok(None)
+            }
+            What::Rows(rows) if step == self.chain.steps.len() => {
+                let len = rows_within(&rows.batch, max_rows, max_bytes);
+                if len < rows.batch.num_rows() {
+                    let rest = rows.batch.slice(len, rows.batch.num_rows() - len);
+                    self.push(step, rest, None);
+                }
+                Ok(Some(rows.batch.slice(0, len)))
+            }
+            What::Rows(rows) => {
+                self.step(step, rows)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn step(&mut self, step: usize, rows: Rows) -> Result<(), EvalError> {
+        let on_error = self.chain.on_error;
+        let steps = Arc::clone(&self.chain.steps);
+        let of_input = |error: EvalError| EvalError { row: error.row.map(|r| rows.input_row(r)), ..error };
+        match &steps[step] {
+            Step::Map(projection) => {
+                let (batch, dropped) = projection.eval_rows(&rows.batch, on_error).map_err(of_input)?;
+                let from = if dropped.is_empty() {
+                    rows.from.clone()
+                } else {
+                    Some(kept_rows(&rows, &keep_mask(rows.batch.num_rows(), &dropped))?)
+                };
+                self.drop_rows(&rows, dropped);
+                self.push(step + 1, batch, from);
+            }
+            Step::Filter(filter) => {
+                let (mask, dropped) = filter.mask(&rows.batch, on_error).map_err(of_input)?;
+                self.drop_rows(&rows, dropped);
+                if mask.true_count() == rows.batch.num_rows() {
+                    self.push(step + 1, rows.batch, rows.from);
+                } else {
+                    let batch = filter_record_batch(&rows.batch, &mask)?;
+                    self.push(step + 1, batch, Some(kept_rows(&rows, &mask)?));
+                }
+            }
+            Step::FlatMap(unnest) => {
+                let (state, dropped) = unnest.start_rows(&rows.batch, on_error).map_err(of_input)?;
+                self.drop_rows(&rows, dropped);
+                self.waiting.push(Waiting { step, what: What::Unnest(Box::new(state), rows.from) });
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, step: usize, batch: RecordBatch, from: Option<UInt32Array>) {
+        if batch.num_rows() > 0 {
+            self.waiting.push(Waiting { step, what: What::Rows(Rows { batch, from }) });
+        }
+    }
+
+    fn drop_rows(&mut self, rows: &Rows, dropped: Vec<Dropped>) {
+        let of_input = |d: Dropped| Dropped { row: rows.input_row(d.row), ..d };
+        self.dropped.extend(dropped.into_iter().map(of_input));
+    }
+}
+
+fn kept_rows(rows: &Rows, mask: &BooleanArray) -> Result<UInt32Array, EvalError> {
+    let kept = match &rows.from {
+        Some(from) => filter(from, mask)?,
+        None => filter(&UInt32Array::from_iter_values(0..rows.batch.num_rows() as u32), mask)?,
+    };
+    Ok(kept.as_primitive::<UInt32Type>().clone())
+}
+
+/// How many rows of a batch fit: at most `max_rows`, and `max_bytes` by its mean row; at least one.
+pub fn rows_within(batch: &RecordBatch, max_rows: usize, max_bytes: usize) -> usize {
+    let rows = batch.num_rows();
+    let bytes: usize = batch.columns().iter().map(slice_bytes).sum();
+    let fit = if bytes <= max_bytes { rows } else { max_bytes / bytes.div_ceil(rows.max(1)).max(1) };
+    fit.min(max_rows).max(1).min(rows)
+}

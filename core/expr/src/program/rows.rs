@@ -1,0 +1,282 @@
+//! Expressions over batches, and the rows that an expression cannot take: found by halving the batch.
+
+use std::sync::Arc;
+
+use datafusion_common::DataFusionError;
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, new_null_array};
+use datafusion_common::arrow::compute::{CastOptions, cast_with_options, concat, filter_record_batch};
+use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::Column;
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{OnError, Text};
+
+use crate::sql::{Compiled, Language, plain_message, sql_name};
+
+/// A row (or, without a number, a batch) that an expression cannot take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct EvalError {
+    /// Index of the row in the batch that the caller gave.
+    pub row: Option<usize>,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl EvalError {
+    pub(crate) fn at(row: usize, message: String) -> Self {
+        Self { row: Some(row), message }
+    }
+}
+
+impl From<DataFusionError> for EvalError {
+    fn from(error: DataFusionError) -> Self {
+        Self { row: None, message: plain_message(&error) }
+    }
+}
+
+impl From<datafusion_common::arrow::error::ArrowError> for EvalError {
+    fn from(error: datafusion_common::arrow::error::ArrowError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}
+
+/// A row left out by `on_error = "drop"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Index of the row in the batch that the caller gave.
+    pub row: usize,
+    /// Why.
+    pub message: String,
+}
+
+/// A batch from a batch, row by row.
+#[derive(Debug, Clone)]
+pub struct Projection {
+    exprs: Vec<Arc<dyn PhysicalExpr>>,
+    /// The columns it makes, in order.
+    pub output: SchemaRef,
+}
+
+impl Projection {
+    pub(crate) fn new(columns: Vec<Compiled>) -> Self {
+        let (exprs, fields): (Vec<_>, Vec<_>) = columns.into_iter().map(|c| (c.expr, c.field)).unzip();
+        Self { exprs, output: Arc::new(Schema::new(fields)) }
+    }
+
+    /// `select`: expressions and `*`, all faults at once.
+    pub fn compile(language: Language, select: &[Text], input: &SchemaRef) -> Result<Self, Vec<Fault>> {
+        let mut columns: Vec<Compiled> = Vec::new();
+        let mut faults = Vec::new();
+        for text in select {
+            let made = if text.value.trim() == "*" {
+                Ok((0..input.fields().len()).map(|index| column(input, index)).collect())
+            } else {
+                language.compile(text, input).map(|one| vec![one])
+            };
+            match made {
+                Ok(made) => {
+                    for one in made {
+                        if columns.iter().any(|c| c.field.name() == one.field.name()) {
+                            faults.push(twice(text, one.field.name()));
+                        } else {
+                            columns.push(one);
+                        }
+                    }
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.is_empty() { Ok(Self::new(columns)) } else { Err(faults) }
+    }
+
+    /// The columns of a schema as they are.
+    pub(crate) fn columns(input: &SchemaRef, indices: impl IntoIterator<Item = usize>) -> Self {
+        Self::new(indices.into_iter().map(|index| column(input, index)).collect())
+    }
+
+    pub(crate) fn exprs(&self) -> &[Arc<dyn PhysicalExpr>] {
+        &self.exprs
+    }
+
+    /// All rows, or the first row that cannot be taken.
+    pub fn eval(&self, batch: &RecordBatch) -> Result<RecordBatch, EvalError> {
+        self.eval_rows(batch, OnError::Fail).map(|(rows, _)| rows)
+    }
+
+    /// The rows that can be taken, and those that `on_error = "drop"` left out.
+    pub fn eval_rows(
+        &self,
+        batch: &RecordBatch,
+        on_error: OnError,
+    ) -> Result<(RecordBatch, Vec<Dropped>), EvalError> {
+        let mut failed = Failed::new(on_error);
+        let columns = self
+            .exprs
+            .iter()
+            .zip(self.output.fields())
+            .map(|(expr, field)| eval_column(expr, field, batch, &mut failed))
+            .collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let rows = RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?;
+        let dropped = failed.dropped();
+        if dropped.is_empty() {
+            return Ok((rows, dropped));
+        }
+        let kept = keep_mask(batch.num_rows(), &dropped);
+        Ok((filter_record_batch(&rows, &kept)?, dropped))
+    }
+}
+
+/// Keeps rows.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    predicate: Arc<dyn PhysicalExpr>,
+    field: FieldRef,
+    /// The columns that go in, and come out.
+    pub schema: SchemaRef,
+}
+
+impl Filter {
+    /// `where`: a boolean expression.
+    pub fn compile(language: Language, predicate: &Text, input: &SchemaRef) -> Result<Self, Fault> {
+        let compiled = language.compile(predicate, input)?;
+        if *compiled.field.data_type() != DataType::Boolean {
+            let found = sql_name(compiled.field.data_type());
+            let message =
+                format!("`where` needs true or false, and `{}` is {found}", predicate.value.trim());
+            return Err(Fault::new(predicate.at, message).help("compare it with something"));
+        }
+        Ok(Self { predicate: compiled.expr, field: compiled.field, schema: Arc::clone(input) })
+    }
+
+    pub(crate) fn predicate(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.predicate
+    }
+
+    /// The rows for which the predicate is true, or the first row that cannot be taken.
+    pub fn eval(&self, batch: &RecordBatch) -> Result<RecordBatch, EvalError> {
+        let (mask, _) = self.mask(batch, OnError::Fail)?;
+        Ok(filter_record_batch(batch, &mask)?)
+    }
+
+    /// Which rows are kept. A predicate that is null, also by `on_error = "null"`, keeps nothing.
+    pub(crate) fn mask(
+        &self,
+        batch: &RecordBatch,
+        on_error: OnError,
+    ) -> Result<(BooleanArray, Vec<Dropped>), EvalError> {
+        let mut failed = Failed::new(on_error);
+        let mask = eval_column(&self.predicate, &self.field, batch, &mut failed)?;
+        Ok((mask.as_boolean().clone(), failed.dropped()))
+    }
+}
+
+/// A column of the input as an expression.
+pub(crate) fn column(schema: &SchemaRef, index: usize) -> Compiled {
+    let field = schema.field(index);
+    Compiled {
+        expr: Arc::new(Column::new(field.name(), index)),
+        field: Arc::new(Field::new(field.name(), field.data_type().clone(), true)),
+    }
+}
+
+pub(crate) fn twice(text: &Text, name: &str) -> Fault {
+    Fault::new(text.at, format!("two columns are called `{name}`")).help("name one of them with `as`")
+}
+
+/// True for all rows but the dropped ones.
+pub(crate) fn keep_mask(rows: usize, dropped: &[Dropped]) -> BooleanArray {
+    let mut kept = vec![true; rows];
+    for one in dropped {
+        kept[one.row] = false;
+    }
+    BooleanArray::from(kept)
+}
+
+/// What became of the rows that an expression could not take.
+pub(crate) struct Failed {
+    on_error: OnError,
+    dropped: Vec<Dropped>,
+}
+
+impl Failed {
+    pub(crate) fn new(on_error: OnError) -> Self {
+        Self { on_error, dropped: Vec::new() }
+    }
+
+    fn row(&mut self, row: usize, message: String) -> Result<(), EvalError> {
+        match self.on_error {
+            OnError::Fail => return Err(EvalError::at(row, message)),
+            OnError::Drop => self.dropped.push(Dropped { row, message }),
+            OnError::Null => {}
+        }
+        Ok(())
+    }
+
+    /// The dropped rows in order, each once, with its first message.
+    pub(crate) fn dropped(mut self) -> Vec<Dropped> {
+        self.dropped.sort_by_key(|d| d.row);
+        self.dropped.dedup_by_key(|d| d.row);
+        self.dropped
+    }
+}
+
+/// One column. A row that the expression cannot take is null in it and goes to `failed`.
+pub(crate) fn eval_column(
+    expr: &Arc<dyn PhysicalExpr>,
+    field: &FieldRef,
+    batch: &RecordBatch,
+    failed: &mut Failed,
+) -> Result<ArrayRef, EvalError> {
+    match eval_whole(expr, field, batch) {
+        Ok(column) => Ok(column),
+        Err(error) if batch.num_rows() == 0 => Err(error.into()),
+        Err(error) => {
+            let mut pieces = Vec::new();
+            eval_halves(expr, field, batch, 0, &error, failed, &mut pieces)?;
+            let pieces: Vec<&dyn Array> = pieces.iter().map(|p| &**p as &dyn Array).collect();
+            Ok(concat(&pieces)?)
+        }
+    }
+}
+
+/// `batch` starts at row `first` and is known to fail with `error`.
+fn eval_halves(
+    expr: &Arc<dyn PhysicalExpr>,
+    field: &FieldRef,
+    batch: &RecordBatch,
+    first: usize,
+    error: &DataFusionError,
+    failed: &mut Failed,
+    pieces: &mut Vec<ArrayRef>,
+) -> Result<(), EvalError> {
+    if batch.num_rows() == 1 {
+        failed.row(first, plain_message(error))?;
+        pieces.push(new_null_array(field.data_type(), 1));
+        return Ok(());
+    }
+    let middle = batch.num_rows() / 2;
+    for (start, len) in [(0, middle), (middle, batch.num_rows() - middle)] {
+        let half = batch.slice(start, len);
+        match eval_whole(expr, field, &half) {
+            Ok(column) => pieces.push(column),
+            Err(error) => eval_halves(expr, field, &half, first + start, &error, failed, pieces)?,
+        }
+    }
+    Ok(())
+}
+
+fn eval_whole(
+    expr: &Arc<dyn PhysicalExpr>,
+    field: &FieldRef,
+    batch: &RecordBatch,
+) -> Result<ArrayRef, DataFusionError> {
+    let column = expr.evaluate(batch)?.into_array(batch.num_rows())?;
+    if column.data_type() == field.data_type() {
+        return Ok(column);
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    Ok(cast_with_options(&column, field.data_type(), &options)?)
+}

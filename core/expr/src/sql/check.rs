@@ -1,0 +1,162 @@
+//! What an expression may not say, found in its syntax tree so that the fault has the token's place.
+
+use std::ops::ControlFlow;
+
+use datafusion_common::DFSchema;
+use datafusion_common::arrow::datatypes::DataType;
+use datafusion_sql::sqlparser::ast::{self, Expr, Ident, Value, visit_expressions};
+use tuplane_core::fault::{Fault, suggestion};
+use tuplane_core::job::Text;
+
+use super::Determinism;
+use super::fault::place;
+use super::functions::{FUNCTIONS, NOT_REPLAYABLE};
+
+/// Which functions may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// Functions of one row.
+    Scalar,
+    /// Aggregates too.
+    Aggregates,
+}
+
+/// Columns shown in a fault; a wide row must not fill the screen.
+const SHOWN: usize = 20;
+
+/// Checks every name in `expr`.
+pub(super) fn names(
+    expr: &Expr,
+    text: &Text,
+    schema: &DFSchema,
+    allowed: Allowed,
+    determinism: Determinism,
+) -> Result<(), Fault> {
+    let names = Names { text, schema, allowed, determinism };
+    match visit_expressions(expr, |expr| match names.check(expr) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(fault) => ControlFlow::Break(fault),
+    }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(fault) => Err(fault),
+    }
+}
+
+struct Names<'a> {
+    text: &'a Text,
+    schema: &'a DFSchema,
+    allowed: Allowed,
+    determinism: Determinism,
+}
+
+impl Names<'_> {
+    fn check(&self, expr: &Expr) -> Result<(), Fault> {
+        match expr {
+            Expr::Identifier(ident) => self.column(ident),
+            Expr::CompoundIdentifier(parts) => self.compound(parts),
+            Expr::Function(function) => self.function(function),
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
+                Err(self.refuse("there are no parameters here").help("write the value itself"))
+            }
+            Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. } => {
+                Err(self.refuse("a query cannot stand inside an expression").help("use a hash_join stage"))
+            }
+            Expr::Wildcard(_) | Expr::QualifiedWildcard(..) => Err(self
+                .refuse("`*` cannot stand inside an expression")
+                .help("`select = [\"*\"]` takes it by itself, for all columns")),
+            Expr::Lambda(_) => Err(self.refuse("lambdas are not available")),
+            _ => Ok(()),
+        }
+    }
+
+    fn refuse(&self, message: &str) -> Fault {
+        Fault::new(self.text.at, format!("`{}`: {message}", self.text.value.trim()))
+    }
+
+    fn at(&self, ident: &Ident, message: String) -> Fault {
+        let start = ident.span.start;
+        Fault::new(place(self.text, start.line, start.column, ident.value.len()), message)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.schema.has_column_with_unqualified_name(name)
+    }
+
+    fn column(&self, ident: &Ident) -> Result<(), Fault> {
+        if self.has(&ident.value) { Ok(()) } else { Err(self.unknown_column(ident, &ident.value)) }
+    }
+
+    fn compound(&self, parts: &[Ident]) -> Result<(), Fault> {
+        let Some(first) = parts.first() else { return Ok(()) };
+        let dotted = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
+        if self.has(&dotted) {
+            let message = format!("the column `{dotted}` has a dot in its name and must be quoted");
+            return Err(self.at(first, message).help(format!("write \"{dotted}\", with the double quotes")));
+        }
+        let is_struct = self
+            .schema
+            .field_with_unqualified_name(&first.value)
+            .is_ok_and(|field| matches!(field.data_type(), DataType::Struct(_)));
+        if is_struct { Ok(()) } else { Err(self.unknown_column(first, &dotted)) }
+    }
+
+    fn unknown_column(&self, ident: &Ident, wrote: &str) -> Fault {
+        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let close = names
+            .iter()
+            .copied()
+            .find(|name| name.eq_ignore_ascii_case(wrote))
+            .or_else(|| suggestion(wrote, names.iter().copied()));
+        let hint = close.map_or(String::new(), |name| format!("; did you mean `{}`?", quoted(name)));
+        let fault = self.at(ident, format!("no column `{wrote}`{hint}"));
+        let more = match names.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let columns = names.iter().take(SHOWN).map(|n| quoted(n)).collect::<Vec<_>>().join(", ");
+        let columns = format!("columns: {columns}{more}");
+        if ident.quote_style == Some('"') && close.is_none() {
+            return fault.help(format!("text stands in single quotes: '{wrote}'; {columns}"));
+        }
+        fault.help(columns)
+    }
+
+    fn function(&self, function: &ast::Function) -> Result<(), Fault> {
+        let Some(ident) = function.name.0.first().and_then(|part| part.as_ident()) else { return Ok(()) };
+        let name = ident.value.to_lowercase();
+        if function.name.0.len() > 1 {
+            return Err(self.at(ident, format!("no function `{}`", function.name)));
+        }
+        if function.over.is_some() {
+            let message = format!("`{name}(..) over (..)` is not available");
+            return Err(self.at(ident, message).help("use a window stage, or a rolling_aggregate"));
+        }
+        if self.determinism == Determinism::Required && NOT_REPLAYABLE.contains(&name.as_str()) {
+            let message = format!("`{name}` gives another result when rows are replayed");
+            let help = "use `arrived()`; results must replay (or set `[job] deterministic = false`)";
+            return Err(self.at(ident, message).help(help));
+        }
+        if name == "unnest" || name == "unnest_outer" {
+            let message = format!("`{name}()` is no expression: it makes several rows of one");
+            return Err(self.at(ident, message).help("use a flat_map stage: unnest = \"list expr as name\""));
+        }
+        let aggregate = FUNCTIONS.aggregate.contains_key(&name);
+        if FUNCTIONS.scalar.contains_key(&name) || aggregate && self.allowed == Allowed::Aggregates {
+            return Ok(());
+        }
+        if aggregate {
+            let message = format!("`{name}` is an aggregate: it needs many rows, and this expression sees one");
+            return Err(self.at(ident, message).help("use it in `compute` of an aggregate stage"));
+        }
+        let hint = suggestion(&name, FUNCTIONS.names())
+            .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
+        Err(self.at(ident, format!("no function `{name}`{hint}")))
+    }
+}
+
+/// A column name as an expression must write it.
+fn quoted(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit());
+    if plain { name.to_owned() } else { format!("\"{name}\"") }
+}

@@ -1,0 +1,182 @@
+//! The columns of every stage's output, and every fault in a job's expressions at once.
+
+mod source;
+
+use std::collections::BTreeMap;
+
+use datafusion_common::arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{Job, Op, SinkConnector, Stage, Text};
+
+use crate::aggregate::AggregateProgram;
+use crate::key::KeyExprs;
+use crate::program::Step;
+use crate::sql::{Language, sql_name};
+
+/// The names in a file's header line, by the id of the source stage; `None` where it is not known.
+pub type Headers<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
+
+/// The types of a job.
+#[derive(Debug, Clone, Default)]
+pub struct Types {
+    stages: BTreeMap<String, StageType>,
+    unknown: Vec<String>,
+}
+
+/// The type of a stage.
+#[derive(Debug, Clone)]
+pub struct StageType {
+    /// The columns of its output.
+    pub output: SchemaRef,
+}
+
+impl Types {
+    /// The type of a stage, unless it depends on an operator that only a registry knows.
+    pub fn stage(&self, id: &str) -> Option<&StageType> {
+        self.stages.get(id)
+    }
+
+    /// The columns of a stage's output.
+    pub fn output(&self, id: &str) -> Option<SchemaRef> {
+        self.stage(id).map(|stage| SchemaRef::clone(&stage.output))
+    }
+
+    /// Stages of registered operators: types are unknown from there on.
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+}
+
+/// Types of a job whose files need not be looked into.
+pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
+    resolve_with(job, &|_| None)
+}
+
+/// Types of a job; `headers` knows the first lines of csv files with `header = true` and no `columns`.
+pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>> {
+    let mut types = Types::default();
+    let mut faults = Vec::new();
+    let language = Language::of(job);
+    for stage in &job.stages {
+        // A stage whose input has no types says nothing: the fault was reported there.
+        let inputs: Option<Vec<SchemaRef>> = stage.inputs.iter().map(|input| types.output(&input.value)).collect();
+        let Some(inputs) = inputs else { continue };
+        match output(job, language, stage, &inputs, headers) {
+            Ok(Some(output)) => {
+                types.stages.insert(stage.id.clone(), StageType { output });
+            }
+            Ok(None) => types.unknown.push(stage.id.clone()),
+            Err(found) => faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id))),
+        }
+    }
+    if faults.is_empty() { Ok(types) } else { Err(faults) }
+}
+
+fn output(
+    job: &Job,
+    language: Language,
+    stage: &Stage,
+    inputs: &[SchemaRef],
+    headers: Headers<'_>,
+) -> Result<Option<SchemaRef>, Vec<Fault>> {
+    if let Op::Source(source) = &stage.op {
+        return source::output(stage, source, headers);
+    }
+    let Some(input) = inputs.first() else {
+        return Err(vec![Fault::new(stage.at, format!("`{}` needs an input", stage.op.name()))]);
+    };
+    if let Some(step) = Step::compile(language, stage, input) {
+        return step.map(|step| Some(SchemaRef::clone(step.output())));
+    }
+    match &stage.op {
+        Op::GroupBy { key } => {
+            KeyExprs::compile(language, key, input)?;
+        }
+        Op::Rebalance(rebalance) => {
+            KeyExprs::compile(language, &rebalance.key, input)?;
+        }
+        Op::Sink(sink) => {
+            KeyExprs::compile(language, &sink.key, input)?;
+            if let Some(SinkConnector::Ledger { id, .. }) = &sink.connector {
+                KeyExprs::compile(language, std::slice::from_ref(id), input)?;
+            }
+        }
+        Op::Merge => same_columns(stage, inputs)?,
+        Op::Aggregate { compute, .. } => {
+            let keys = group_key(job, stage);
+            let program = AggregateProgram::compile(language, keys, compute, input, job.options.on_error)?;
+            return Ok(Some(program.final_schema()));
+        }
+        Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
+        Op::Work(_) | Op::Peek { .. } => {}
+        other => return Err(vec![not_yet(stage, other)]),
+    }
+    Ok(Some(SchemaRef::clone(input)))
+}
+
+/// An op that plans but does not run in this version.
+pub(crate) fn not_yet(stage: &Stage, op: &Op) -> Fault {
+    let message = format!("`{}` can be planned, but this version cannot run it", op.name());
+    Fault::new(stage.at, message).help("`tuplane plan` shows its plan")
+}
+
+/// The key that a `group_by` before `stage` gives it; empty without one.
+pub(crate) fn group_key<'a>(job: &'a Job, stage: &'a Stage) -> &'a [Text] {
+    let mut stage = stage;
+    // At most as many steps as stages, in case inputs form a ring.
+    for _ in 0..job.stages.len() {
+        let Some(input) = stage.inputs.first().and_then(|id| find(job, &id.value)) else { return &[] };
+        match &input.op {
+            Op::GroupBy { key } => return key,
+            Op::Rebalance(_) | Op::Peek { .. } | Op::Window(_) => stage = input,
+            _ => return &[],
+        }
+    }
+    &[]
+}
+
+pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {
+    job.stages.iter().find(|stage| stage.id == id)
+}
+
+/// `merge`: the first input's columns are everybody's.
+fn same_columns(stage: &Stage, inputs: &[SchemaRef]) -> Result<(), Vec<Fault>> {
+    let Some((first, others)) = inputs.split_first() else { return Ok(()) };
+    let faults: Vec<Fault> = others
+        .iter()
+        .zip(stage.inputs.iter().skip(1))
+        .filter_map(|(other, name)| {
+            let difference = difference(first, other, &stage.inputs[0].value, &name.value)?;
+            let message = format!("merge: the columns of `{}` and `{}` differ: {difference}", stage.inputs[0].value, name.value);
+            Some(Fault::new(name.at, message).help("make them equal with a map stage"))
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn difference(left: &Schema, right: &Schema, left_name: &str, right_name: &str) -> Option<String> {
+    let by_name = |schema: &Schema| -> BTreeMap<String, FieldRef> {
+        schema.fields().iter().map(|f| (f.name().clone(), FieldRef::clone(f))).collect()
+    };
+    let (in_left, in_right) = (by_name(left), by_name(right));
+    let mut found = Vec::new();
+    for (name, field) in &in_left {
+        match in_right.get(name) {
+            None => found.push(format!("only `{left_name}` has `{name}`")),
+            Some(other) if other.data_type() != field.data_type() => found.push(format!(
+                "`{name}` is {} and {}",
+                sql_name(field.data_type()),
+                sql_name(other.data_type())
+            )),
+            Some(_) => {}
+        }
+    }
+    found.extend(
+        in_right.keys().filter(|n| !in_left.contains_key(*n)).map(|n| format!("only `{right_name}` has `{n}`")),
+    );
+    let names = |schema: &Schema| -> Vec<String> { schema.fields().iter().map(|f| f.name().clone()).collect() };
+    if found.is_empty() && names(left) != names(right) {
+        found.push(format!("their order is {} and {}", names(left).join(", "), names(right).join(", ")));
+    }
+    if found.is_empty() { None } else { Some(found.join("; ")) }
+}

@@ -1,0 +1,241 @@
+//! What happens to a cluster (commands, logged) and what is to be done about it (effects).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
+use crate::job::Restart;
+use crate::plan::placement::Instance;
+
+/// One entry of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Logged {
+    /// The coordinator's wall clock, ms since 1970; for display only.
+    pub at_ms: u64,
+    /// What happened.
+    pub command: Command,
+}
+
+/// What happened. Variants and fields are only appended: their order is the log's format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Command {
+    /// A coordinator begins with this log: what ran under an earlier one has ended with it.
+    CoordinatorStarted,
+    /// An agent joined, or joined again.
+    AgentRegistered(Box<AgentInfo>),
+    /// An agent is dead.
+    AgentLost {
+        /// Who.
+        id: AgentId,
+        /// What was seen.
+        cause: String,
+    },
+    /// A job was accepted.
+    Submitted(Box<NewJob>),
+    /// All agents of a run have started it.
+    Prepared {
+        /// The run.
+        run: u64,
+    },
+    /// An agent could not prepare, connect or start a run.
+    PrepareFailed {
+        /// The run.
+        run: u64,
+        /// Why.
+        fault: WireFault,
+    },
+    /// An instance has ended.
+    InstanceEnded {
+        /// The run.
+        run: u64,
+        /// Its dense id.
+        instance: u32,
+        /// Its final counters.
+        last: Box<InstanceReport>,
+        /// Its part files.
+        files: Vec<SinkFile>,
+    },
+    /// An instance failed.
+    InstanceFailed {
+        /// The run.
+        run: u64,
+        /// Its dense id.
+        instance: u32,
+        /// What and where.
+        fault: WireFault,
+    },
+    /// The owner ends a job.
+    CancelRequested {
+        /// The run.
+        run: u64,
+    },
+    /// All agents that are left have stopped a run.
+    Stopped {
+        /// The run.
+        run: u64,
+        /// Its ledger at that moment, summed over agents; of a lost agent what it last said.
+        edges: Vec<EdgeLedger>,
+    },
+    /// All files of a run are visible.
+    SealDone {
+        /// The run.
+        run: u64,
+        /// The visible files.
+        files: Vec<SinkFile>,
+        /// The final ledger, summed over agents.
+        edges: Vec<EdgeLedger>,
+    },
+    /// Files of a run could not be made visible.
+    SealFailed {
+        /// The run.
+        run: u64,
+        /// Why.
+        fault: WireFault,
+    },
+    /// A split was given to an instance.
+    SplitTaken {
+        /// The run.
+        run: u64,
+        /// The source stage.
+        stage: String,
+        /// The instance's dense id.
+        instance: u32,
+        /// The split's number.
+        split: u32,
+    },
+    /// A live option was changed.
+    OptionSet {
+        /// The run.
+        run: u64,
+        /// The stage.
+        stage: String,
+        /// The option.
+        option: String,
+        /// Its value as JSON.
+        value: String,
+    },
+    /// An edge's policy was changed.
+    PolicySet {
+        /// The run.
+        run: u64,
+        /// Index of the edge in the plan.
+        edge: u32,
+        /// The policy's name.
+        policy: String,
+    },
+    /// A job that is started again has new places.
+    Restarted {
+        /// The run that was stopped.
+        run: u64,
+        /// Where its instances go now.
+        placed: Placed,
+    },
+    /// A job cannot be started again.
+    RestartFailed {
+        /// The run that was stopped.
+        run: u64,
+        /// Why.
+        fault: WireFault,
+    },
+    /// All jobs and then all agents are to end.
+    ShutdownRequested,
+}
+
+/// Instances on agents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    /// Agents that take part; `Instance::agent` is an index into it.
+    pub agents: Vec<AgentInfo>,
+    /// All instances.
+    pub instances: Vec<Instance>,
+    /// Splits of shared sources by stage.
+    pub splits: BTreeMap<String, Vec<Split>>,
+}
+
+/// A job that was checked, planned and placed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewJob {
+    /// The name it asks for; a number is added if a live job has it.
+    pub name: String,
+    /// The job as JSON.
+    pub job: String,
+    /// The plan as JSON.
+    pub dag: String,
+    /// The plan's edges by index, as people call them.
+    pub edge_names: Vec<String>,
+    /// Stages that write files.
+    pub file_sinks: Vec<String>,
+    /// Column names of csv sources with a header, by stage.
+    pub headers: BTreeMap<String, Vec<String>>,
+    /// What an agent's loss does.
+    pub restart: Restart,
+    /// Where its instances go.
+    pub placed: Placed,
+}
+
+/// What the coordinator is to do after a command. Effects are not logged: a coordinator that dies
+/// between a command and its effects ends the jobs they belong to when it starts again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Prepare, connect and start a run on its agents; answer with `Prepared` or `PrepareFailed`.
+    Prepare {
+        /// The run.
+        run: u64,
+    },
+    /// Stop a run; answer with `Stopped`.
+    Stop {
+        /// The run.
+        run: u64,
+        /// Its agents that are left.
+        agents: Vec<AgentId>,
+        /// Why, for logs.
+        reason: String,
+    },
+    /// Place a stopped run anew; answer with `Restarted` or `RestartFailed`.
+    Replace {
+        /// The run that was stopped.
+        run: u64,
+    },
+    /// Make the files of a run visible; answer with `SealDone` or `SealFailed`.
+    Seal {
+        /// The run.
+        run: u64,
+        /// File sinks without a row.
+        empty: Vec<String>,
+    },
+    /// Nothing of a run is needed any more.
+    Forget {
+        /// The run.
+        run: u64,
+        /// Its agents.
+        agents: Vec<AgentId>,
+    },
+    /// Set a live option again after a restart.
+    Set {
+        /// The run.
+        run: u64,
+        /// The stage.
+        stage: String,
+        /// The option.
+        option: String,
+        /// Its value as JSON.
+        value: String,
+    },
+    /// Set an edge's policy again after a restart.
+    Route {
+        /// The run.
+        run: u64,
+        /// Index of the edge.
+        edge: u32,
+        /// The policy.
+        policy: String,
+    },
+    /// Tell all agents that one is dead.
+    TellPeersLost {
+        /// Who is dead.
+        id: AgentId,
+    },
+    /// No job is left and a shutdown was asked for: end all agents.
+    EndAgents,
+}

@@ -1,0 +1,396 @@
+//! One job in the cluster's state: its phases, its instances that have ended, its splits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::command::{Command, Effect, NewJob, Placed};
+use super::types::{
+    AgentId, AgentInfo, EdgeLedger, FaultCode, InstanceReport, JobPhase, SinkFile, Split, WireFault,
+};
+use crate::job::Restart;
+use crate::plan::placement::Instance;
+
+/// A job and its current attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The run id of its first attempt; names the job for good.
+    pub id: u64,
+    /// The run id of the current attempt.
+    pub run: u64,
+    /// From 1.
+    pub attempt: u32,
+    /// Unique among live jobs.
+    pub name: String,
+    /// Where the current attempt stands.
+    pub phase: JobPhase,
+    /// What comes after `Stopping`.
+    then: Option<AfterStop>,
+    /// Why it was stopped.
+    pub fault: Option<WireFault>,
+    /// When it was submitted, ms since 1970.
+    pub submitted_ms: u64,
+    /// When its rows began to flow.
+    pub started_ms: Option<u64>,
+    /// When its last instance ended, or was stopped.
+    pub rows_ended_ms: Option<u64>,
+    /// When it reached its last phase.
+    pub ended_ms: Option<u64>,
+    /// The job as JSON.
+    pub job: String,
+    /// The plan as JSON.
+    pub dag: String,
+    /// Names of the plan's edges.
+    pub edge_names: Vec<String>,
+    /// Stages that write files.
+    pub file_sinks: Vec<String>,
+    /// Column names of csv sources with a header.
+    pub headers: BTreeMap<String, Vec<String>>,
+    /// What an agent's loss does.
+    pub restart: Restart,
+    /// Agents of the current attempt.
+    pub agents: Vec<AgentInfo>,
+    /// Instances of the current attempt.
+    pub instances: Vec<Instance>,
+    splits: BTreeMap<String, Splits>,
+    /// Final counters of instances that have ended.
+    pub ended: BTreeMap<u32, InstanceReport>,
+    /// Files of its sinks: parts until it has finished.
+    pub files: Vec<SinkFile>,
+    /// The ledger at the end, summed over agents; empty before.
+    pub ledger: Vec<EdgeLedger>,
+    options: BTreeMap<(String, String), String>,
+    policies: BTreeMap<u32, String>,
+    /// Its agents have nothing of it any more.
+    pub forgotten: bool,
+}
+
+/// What comes after `Stopping`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum AfterStop {
+    Fail,
+    Cancel,
+    Restart,
+    /// It has stopped and waits for the places of its next attempt.
+    Replace,
+}
+
+/// The splits of one source stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Splits {
+    all: Vec<Split>,
+    /// Splits below this number are taken.
+    next: u32,
+    /// Numbers by instance, in the order they were given.
+    taken: BTreeMap<u32, Vec<u32>>,
+}
+
+/// The answer to an instance that asks for a split.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NextSplit {
+    /// It was given this one before; its reply was lost.
+    Again(Split),
+    /// It gets this one once the command is logged.
+    Take(Split, Command),
+    /// No split is left.
+    Exhausted,
+    /// The stage has no splits, or the run is not live.
+    Unknown,
+}
+
+impl Job {
+    pub(super) fn new(run: u64, name: String, at_ms: u64, new: NewJob) -> Self {
+        Self {
+            id: run,
+            run,
+            attempt: 1,
+            name,
+            phase: JobPhase::Starting,
+            then: None,
+            fault: None,
+            submitted_ms: at_ms,
+            started_ms: None,
+            rows_ended_ms: None,
+            ended_ms: None,
+            job: new.job,
+            dag: new.dag,
+            edge_names: new.edge_names,
+            file_sinks: new.file_sinks,
+            headers: new.headers,
+            restart: new.restart,
+            agents: new.placed.agents,
+            instances: new.placed.instances,
+            splits: splits(new.placed.splits),
+            ended: BTreeMap::new(),
+            files: Vec::new(),
+            ledger: Vec::new(),
+            options: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            forgotten: false,
+        }
+    }
+
+    /// It may still change.
+    pub fn is_live(&self) -> bool {
+        !self.phase.is_final()
+    }
+
+    /// Its instances may be running.
+    pub fn is_active(&self) -> bool {
+        matches!(self.phase, JobPhase::Starting | JobPhase::Running | JobPhase::Sealing)
+    }
+
+    /// An agent, in this incarnation, takes part in the current attempt.
+    pub fn uses(&self, id: &AgentId) -> bool {
+        self.agents.iter().any(|agent| agent.id == *id)
+    }
+
+    /// Rows that are neither taken nor dropped, per edge name; what a stop loses.
+    pub fn rows_lost(&self) -> Vec<(&str, u64)> {
+        self.ledger
+            .iter()
+            .filter_map(|edge| {
+                let dropped: u64 = edge.dropped.values().sum();
+                let lost = edge.emitted.saturating_sub(edge.taken.saturating_add(dropped));
+                let name = self.edge_names.get(edge.edge as usize).map_or("an unnamed edge", String::as_str);
+                (lost > 0).then_some((name, lost))
+            })
+            .collect()
+    }
+
+    /// What an instance gets that was given `have` splits so far.
+    pub fn next_split(&self, stage: &str, instance: u32, have: u32) -> NextSplit {
+        let Some(splits) = self.splits.get(stage).filter(|_| self.is_active()) else {
+            return NextSplit::Unknown;
+        };
+        let given = splits.taken.get(&instance).and_then(|taken| taken.get(have as usize));
+        if let Some(split) = given.and_then(|number| splits.all.get(*number as usize)) {
+            return NextSplit::Again(split.clone());
+        }
+        match splits.all.get(splits.next as usize) {
+            Some(split) => NextSplit::Take(
+                split.clone(),
+                Command::SplitTaken { run: self.run, stage: stage.to_owned(), instance, split: splits.next },
+            ),
+            None => NextSplit::Exhausted,
+        }
+    }
+
+    pub(super) fn split_taken(&mut self, stage: &str, instance: u32, split: u32) {
+        if self.is_active()
+            && let Some(splits) = self.splits.get_mut(stage)
+            && splits.next == split
+            && (split as usize) < splits.all.len()
+        {
+            splits.next += 1;
+            splits.taken.entry(instance).or_default().push(split);
+        }
+    }
+
+    pub(super) fn prepared(&mut self, at_ms: u64) -> Vec<Effect> {
+        if self.phase != JobPhase::Starting {
+            return Vec::new();
+        }
+        self.phase = JobPhase::Running;
+        self.started_ms = Some(at_ms);
+        let run = self.run;
+        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
+            run,
+            stage: stage.clone(),
+            option: option.clone(),
+            value: value.clone(),
+        });
+        let policies =
+            self.policies.iter().map(|(&edge, policy)| Effect::Route { run, edge, policy: policy.clone() });
+        let mut effects: Vec<_> = options.chain(policies).collect();
+        effects.extend(self.seal_if_done(at_ms));
+        effects
+    }
+
+    pub(super) fn instance_ended(
+        &mut self,
+        at_ms: u64,
+        instance: u32,
+        last: InstanceReport,
+        files: Vec<SinkFile>,
+    ) -> Vec<Effect> {
+        let known = (instance as usize) < self.instances.len();
+        if !known || !self.is_active() || self.ended.contains_key(&instance) {
+            return Vec::new();
+        }
+        self.ended.insert(instance, last);
+        self.files.extend(files);
+        self.seal_if_done(at_ms).into_iter().collect()
+    }
+
+    fn seal_if_done(&mut self, at_ms: u64) -> Option<Effect> {
+        if self.phase != JobPhase::Running || self.ended.len() < self.instances.len() {
+            return None;
+        }
+        self.phase = JobPhase::Sealing;
+        self.rows_ended_ms = Some(at_ms);
+        let written: BTreeSet<_> = self.files.iter().map(|file| file.stage.as_str()).collect();
+        let empty =
+            self.file_sinks.iter().filter(|stage| !written.contains(stage.as_str())).cloned().collect();
+        Some(Effect::Seal { run: self.run, empty })
+    }
+
+    pub(super) fn sealed(&mut self, at_ms: u64, files: Vec<SinkFile>, edges: Vec<EdgeLedger>) {
+        if self.phase == JobPhase::Sealing {
+            self.files = files;
+            self.ledger = edges;
+            self.end(at_ms, JobPhase::Finished);
+        }
+    }
+
+    /// Stops it because of a fault. `alive` are the agents that are left. The loss of an agent may
+    /// begin a new attempt, if the job asks for that.
+    pub(super) fn fail(&mut self, fault: WireFault, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+        let rows_may_flow = matches!(self.phase, JobPhase::Starting | JobPhase::Running);
+        let again = rows_may_flow && fault.code == FaultCode::Agent && self.restart == Restart::FromStart;
+        self.stop_for(fault, if again { AfterStop::Restart } else { AfterStop::Fail }, alive)
+    }
+
+    /// As `fail`, and never begins a new attempt: what failed was the attempt's own beginning, which
+    /// could fail for ever.
+    pub(super) fn prepare_failed(&mut self, fault: WireFault, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+        if self.phase != JobPhase::Starting {
+            return Vec::new();
+        }
+        self.stop_for(fault, AfterStop::Fail, alive)
+    }
+
+    fn stop_for(&mut self, fault: WireFault, then: AfterStop, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+        if !self.is_active() {
+            return Vec::new();
+        }
+        let reason = fault.message.clone();
+        self.fault = Some(fault);
+        vec![self.stop(then, reason, alive)]
+    }
+
+    pub(super) fn cancel(&mut self, at_ms: u64, reason: &str, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+        match (self.phase, self.then) {
+            (JobPhase::Starting | JobPhase::Running, _) => {
+                return vec![self.stop(AfterStop::Cancel, reason.to_owned(), alive)];
+            }
+            (JobPhase::Stopping, Some(AfterStop::Restart)) => self.then = Some(AfterStop::Cancel),
+            (JobPhase::Stopping, Some(AfterStop::Replace)) => self.end(at_ms, JobPhase::Cancelled),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn stop(&mut self, then: AfterStop, reason: String, alive: &BTreeSet<AgentId>) -> Effect {
+        self.phase = JobPhase::Stopping;
+        self.then = Some(then);
+        let agents = self.agents.iter().map(|agent| &agent.id).filter(|id| alive.contains(id)).cloned();
+        Effect::Stop { run: self.run, agents: agents.collect(), reason }
+    }
+
+    pub(super) fn stopped(&mut self, at_ms: u64, edges: Vec<EdgeLedger>) -> Vec<Effect> {
+        // A second `Stopped` of a run that waits for its new places changes nothing.
+        if self.phase != JobPhase::Stopping || self.then == Some(AfterStop::Replace) {
+            return Vec::new();
+        }
+        self.ledger = edges;
+        self.rows_ended_ms.get_or_insert(at_ms);
+        match self.then {
+            Some(AfterStop::Restart) => {
+                self.then = Some(AfterStop::Replace);
+                return vec![Effect::Replace { run: self.run }];
+            }
+            Some(AfterStop::Cancel) => self.end(at_ms, JobPhase::Cancelled),
+            _ => {
+                self.name_lost_rows();
+                self.end(at_ms, JobPhase::Failed);
+            }
+        }
+        Vec::new()
+    }
+
+    /// A new attempt; what the old one left on its agents is not needed any more.
+    pub(super) fn restarted(&mut self, run: u64, placed: Placed, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+        if self.then != Some(AfterStop::Replace) {
+            return Vec::new();
+        }
+        if !placed.agents.iter().all(|agent| alive.contains(&agent.id)) {
+            return vec![Effect::Replace { run: self.run }];
+        }
+        let forget = Effect::Forget { run: self.run, agents: self.agent_ids() };
+        self.run = run;
+        self.attempt += 1;
+        self.phase = JobPhase::Starting;
+        self.then = None;
+        self.fault = None;
+        self.started_ms = None;
+        self.rows_ended_ms = None;
+        self.agents = placed.agents;
+        self.instances = placed.instances;
+        self.splits = splits(placed.splits);
+        self.ended.clear();
+        self.files.clear();
+        self.ledger.clear();
+        vec![forget, Effect::Prepare { run }]
+    }
+
+    pub(super) fn restart_failed(&mut self, at_ms: u64, fault: &WireFault) {
+        if self.then != Some(AfterStop::Replace) {
+            return;
+        }
+        self.name_lost_rows();
+        if let Some(first) = &mut self.fault {
+            first.message = format!("{}; it could not be started again: {}", first.message, fault.message);
+        }
+        self.end(at_ms, JobPhase::Failed);
+    }
+
+    pub(super) fn set_option(&mut self, stage: String, option: String, value: String) {
+        if self.is_live() {
+            self.options.insert((stage, option), value);
+        }
+    }
+
+    pub(super) fn set_policy(&mut self, edge: u32, policy: String) {
+        if self.is_live() {
+            self.policies.insert(edge, policy);
+        }
+    }
+
+    /// Policies that were changed while it ran, by edge.
+    pub fn policies(&self) -> &BTreeMap<u32, String> {
+        &self.policies
+    }
+
+    /// Ends it at once: those who ran it are gone, or never began.
+    pub(super) fn end_with(&mut self, at_ms: u64, fault: WireFault) {
+        self.fault = Some(fault);
+        self.rows_ended_ms.get_or_insert(at_ms);
+        self.end(at_ms, JobPhase::Failed);
+        self.forgotten = true;
+    }
+
+    pub(super) fn agent_ids(&self) -> Vec<AgentId> {
+        self.agents.iter().map(|agent| agent.id.clone()).collect()
+    }
+
+    fn end(&mut self, at_ms: u64, phase: JobPhase) {
+        self.phase = phase;
+        self.then = None;
+        self.ended_ms = Some(at_ms);
+    }
+
+    fn name_lost_rows(&mut self) {
+        let lost: Vec<_> = self.rows_lost().iter().map(|(edge, rows)| format!("{edge} {rows}")).collect();
+        if let Some(fault) = &mut self.fault
+            && fault.code == FaultCode::Agent
+            && !lost.is_empty()
+        {
+            fault.message = format!("{}; rows lost: {}", fault.message, lost.join(", "));
+        }
+    }
+}
+
+fn splits(all: BTreeMap<String, Vec<Split>>) -> BTreeMap<String, Splits> {
+    all.into_iter().map(|(stage, all)| (stage, Splits { all, ..Splits::default() })).collect()
+}

@@ -1,0 +1,290 @@
+//! The whole state and the one function that changes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::command::{Command, Effect, Logged, NewJob};
+use super::job::Job;
+use super::types::{AgentId, AgentInfo, FaultCode, JobPhase, WireFault};
+
+/// Jobs that have ended and are still listed; their agents keep what `fetch` needs of them.
+const KEPT_JOBS: usize = 64;
+
+/// Agents and jobs of one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    agents: BTreeMap<String, Agent>,
+    /// By job id.
+    jobs: BTreeMap<u64, Job>,
+    last_run: u64,
+    shutting_down: bool,
+}
+
+/// One agent by name: its newest incarnation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agent {
+    /// What it said of itself.
+    pub info: AgentInfo,
+    /// Whether it is there.
+    pub presence: Presence,
+}
+
+/// Whether an agent is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Presence {
+    /// It registered and is not known to be dead.
+    Alive,
+    /// Known from the log of an earlier coordinator; it may come back as it was.
+    Away,
+    /// Dead for good: it can only come back with a new incarnation.
+    Dead {
+        /// What was seen.
+        cause: String,
+    },
+}
+
+impl State {
+    /// Agents by name, lost ones included.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.values()
+    }
+
+    /// Agents that jobs can use.
+    pub fn alive(&self) -> impl Iterator<Item = &AgentInfo> {
+        self.agents.values().filter(|agent| agent.presence == Presence::Alive).map(|agent| &agent.info)
+    }
+
+    /// This incarnation is registered and not dead.
+    pub fn is_alive(&self, id: &AgentId) -> bool {
+        self.alive().any(|info| info.id == *id)
+    }
+
+    /// Jobs in the order they were submitted.
+    pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// The job whose current attempt this is.
+    pub fn run(&self, run: u64) -> Option<&Job> {
+        self.jobs.values().find(|job| job.run == run)
+    }
+
+    /// The job that a person means: by run id or job id, else the newest of that name, live ones
+    /// first.
+    pub fn find(&self, name: &str) -> Option<&Job> {
+        let by_name = || {
+            let mut named: Vec<_> = self.jobs.values().filter(|job| job.name == name).collect();
+            named.sort_by_key(|job| (job.is_live(), job.id));
+            named.pop()
+        };
+        let by_number = || {
+            let number = name.parse::<u64>().ok()?;
+            self.jobs.values().find(|job| job.run == number || job.id == number)
+        };
+        by_name().or_else(by_number)
+    }
+
+    /// A shutdown was asked for: no new jobs.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutting_down
+    }
+
+    /// Runs that an agent may keep; it drops others.
+    pub fn runs_of(&self, id: &AgentId) -> Vec<u64> {
+        self.jobs.values().filter(|job| !job.forgotten && job.uses(id)).map(|job| job.run).collect()
+    }
+
+    /// Why an agent may not join as it is, if it may not.
+    pub fn refuses(&self, info: &AgentInfo) -> Option<WireFault> {
+        let known = self.agents.get(&info.id.name)?;
+        let dead = matches!(known.presence, Presence::Dead { .. });
+        let stale = match info.id.incarnation.cmp(&known.info.id.incarnation) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Equal => dead,
+            std::cmp::Ordering::Greater => false,
+        };
+        stale.then(|| {
+            WireFault::new(
+                FaultCode::Stale,
+                format!(
+                    "agent {} was replaced or given up; it may join with a new incarnation",
+                    info.id.name
+                ),
+            )
+        })
+    }
+
+    /// Applies one entry of the log. Entries that do not fit (late, repeated, stale) change nothing.
+    pub fn apply(&mut self, entry: Logged) -> Vec<Effect> {
+        let Logged { at_ms, command } = entry;
+        let mut effects = match command {
+            Command::CoordinatorStarted => {
+                self.coordinator_started(at_ms);
+                Vec::new()
+            }
+            Command::AgentRegistered(info) => self.registered(*info),
+            Command::AgentLost { id, cause } => self.agent_lost(&id, &cause),
+            Command::Submitted(new) => self.submitted(at_ms, *new),
+            Command::Prepared { run } => self.on_run(run, |job, _| job.prepared(at_ms)),
+            Command::PrepareFailed { run, fault } => {
+                self.on_run(run, |job, alive| job.prepare_failed(fault, alive))
+            }
+            Command::InstanceEnded { run, instance, last, files } => {
+                self.on_run(run, |job, _| job.instance_ended(at_ms, instance, *last, files))
+            }
+            Command::InstanceFailed { run, instance: _, fault } | Command::SealFailed { run, fault } => {
+                self.on_run(run, |job, alive| job.fail(fault, alive))
+            }
+            Command::CancelRequested { run } => {
+                self.on_run(run, |job, alive| job.cancel(at_ms, "cancelled by its owner", alive))
+            }
+            Command::Stopped { run, edges } => self.on_run(run, |job, _| job.stopped(at_ms, edges)),
+            Command::SealDone { run, files, edges } => self.on_run(run, |job, _| {
+                job.sealed(at_ms, files, edges);
+                Vec::new()
+            }),
+            Command::SplitTaken { run, stage, instance, split } => self.on_run(run, |job, _| {
+                job.split_taken(&stage, instance, split);
+                Vec::new()
+            }),
+            Command::OptionSet { run, stage, option, value } => self.on_run(run, |job, _| {
+                job.set_option(stage, option, value);
+                Vec::new()
+            }),
+            Command::PolicySet { run, edge, policy } => self.on_run(run, |job, _| {
+                job.set_policy(edge, policy);
+                Vec::new()
+            }),
+            Command::Restarted { run, placed } => {
+                // A number that is not used in the end is a gap, not a fault.
+                self.last_run += 1;
+                let next = self.last_run;
+                self.on_run(run, |job, alive| job.restarted(next, placed, alive))
+            }
+            Command::RestartFailed { run, fault } => self.on_run(run, |job, _| {
+                job.restart_failed(at_ms, &fault);
+                Vec::new()
+            }),
+            Command::ShutdownRequested => self.shutdown(at_ms),
+        };
+        effects.extend(self.forget_oldest());
+        if self.shutting_down && !self.jobs.values().any(Job::is_live) {
+            effects.push(Effect::EndAgents);
+        }
+        effects
+    }
+
+    fn on_run(
+        &mut self,
+        run: u64,
+        change: impl FnOnce(&mut Job, &BTreeSet<AgentId>) -> Vec<Effect>,
+    ) -> Vec<Effect> {
+        let alive = self.alive_ids();
+        match self.jobs.values_mut().find(|job| job.run == run) {
+            Some(job) => change(job, &alive),
+            None => Vec::new(),
+        }
+    }
+
+    fn alive_ids(&self) -> BTreeSet<AgentId> {
+        self.alive().map(|info| info.id.clone()).collect()
+    }
+
+    fn coordinator_started(&mut self, at_ms: u64) {
+        self.shutting_down = false;
+        for agent in self.agents.values_mut() {
+            if agent.presence == Presence::Alive {
+                agent.presence = Presence::Away;
+            }
+        }
+        for job in self.jobs.values_mut().filter(|job| job.is_live()) {
+            let message = "the coordinator ended while the job ran, and its instances with it";
+            job.end_with(at_ms, WireFault::new(FaultCode::Agent, message));
+        }
+    }
+
+    fn registered(&mut self, info: AgentInfo) -> Vec<Effect> {
+        if self.refuses(&info).is_some() {
+            return Vec::new();
+        }
+        let mut effects = Vec::new();
+        if let Some(known) = self.agents.get(&info.id.name)
+            && known.info.id != info.id
+        {
+            let old = known.info.id.clone();
+            effects = self.agent_lost(&old, "it was started again");
+        }
+        self.agents.insert(info.id.name.clone(), Agent { info, presence: Presence::Alive });
+        effects
+    }
+
+    fn agent_lost(&mut self, id: &AgentId, cause: &str) -> Vec<Effect> {
+        let Some(agent) = self.agents.get_mut(&id.name).filter(|agent| agent.info.id == *id) else {
+            return Vec::new();
+        };
+        if matches!(agent.presence, Presence::Dead { .. }) {
+            return Vec::new();
+        }
+        agent.presence = Presence::Dead { cause: cause.to_owned() };
+        let alive = self.alive_ids();
+        let mut effects = vec![Effect::TellPeersLost { id: id.clone() }];
+        for job in self.jobs.values_mut().filter(|job| job.uses(id)) {
+            let what =
+                if job.phase == JobPhase::Sealing { " before its files were made visible" } else { "" };
+            let message = format!("agent {} was lost{what}: {cause}", id.name);
+            effects.extend(job.fail(WireFault::new(FaultCode::Agent, message), &alive));
+        }
+        effects
+    }
+
+    fn submitted(&mut self, at_ms: u64, new: NewJob) -> Vec<Effect> {
+        self.last_run += 1;
+        let run = self.last_run;
+        let gone = new.placed.agents.iter().find(|agent| !self.is_alive(&agent.id));
+        let refusal = match gone {
+            Some(agent) => Some(format!("agent {} was lost while the job was planned", agent.id.name)),
+            None if self.shutting_down => Some("the cluster is shutting down".to_owned()),
+            None => None,
+        };
+        let mut job = Job::new(run, self.unique_name(&new.name), at_ms, new);
+        let effects = match refusal {
+            Some(message) => {
+                job.end_with(at_ms, WireFault::new(FaultCode::Agent, message));
+                Vec::new()
+            }
+            None => vec![Effect::Prepare { run }],
+        };
+        self.jobs.insert(run, job);
+        effects
+    }
+
+    /// `name`, or `name-2` and so on while a live job has it.
+    fn unique_name(&self, wanted: &str) -> String {
+        let live: BTreeSet<_> =
+            self.jobs.values().filter(|job| job.is_live()).map(|job| job.name.as_str()).collect();
+        if !live.contains(wanted) {
+            return wanted.to_owned();
+        }
+        // More numbers than live jobs: one of them is free.
+        let mut numbered = (2..live.len() + 3).map(|n| format!("{wanted}-{n}"));
+        numbered.find(|name| !live.contains(name.as_str())).unwrap_or_else(|| wanted.to_owned())
+    }
+
+    fn shutdown(&mut self, at_ms: u64) -> Vec<Effect> {
+        self.shutting_down = true;
+        let alive = self.alive_ids();
+        let reason = "the cluster is shutting down";
+        self.jobs.values_mut().flat_map(|job| job.cancel(at_ms, reason, &alive)).collect()
+    }
+
+    fn forget_oldest(&mut self) -> Vec<Effect> {
+        let ended: Vec<u64> = self.jobs.values().filter(|job| !job.is_live()).map(|job| job.id).collect();
+        let surplus = ended.len().saturating_sub(KEPT_JOBS);
+        let forgotten = ended.iter().take(surplus).filter_map(|id| self.jobs.remove(id));
+        forgotten
+            .filter(|job| !job.forgotten)
+            .map(|job| Effect::Forget { run: job.run, agents: job.agent_ids() })
+            .collect()
+    }
+}

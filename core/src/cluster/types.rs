@@ -1,0 +1,190 @@
+//! The facts that the cluster's state is made of; the wire's messages carry the same types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An error as it crosses the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct WireFault {
+    /// What kind of error; decides the exit code.
+    pub code: FaultCode,
+    /// One sentence for a person.
+    pub message: String,
+    /// Trying again later may help.
+    pub retryable: bool,
+}
+
+impl WireFault {
+    /// A fault that trying again does not mend.
+    pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retryable: false }
+    }
+}
+
+/// Kinds of errors (engine.md section 12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultCode {
+    /// A file, plan or request was refused; nothing changed. Exit 2.
+    Refused,
+    /// A row that an expression could not take. Exit 1.
+    Row,
+    /// An operator's error or panic. Exit 1.
+    Instance,
+    /// An agent was lost. Exit 1.
+    Agent,
+    /// No such job, stage, agent. Exit 6.
+    NotFound,
+    /// Versions or registries differ. Exit 8.
+    Version,
+    /// The called agent does not coordinate.
+    NotCoordinator,
+    /// The caller's incarnation is not the current one.
+    Stale,
+    /// A defect of Tuplane. Exit 70.
+    Internal,
+}
+
+/// Who an agent is: its name, and a number that grows with each start of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AgentId {
+    /// Unique in the cluster.
+    pub name: String,
+    /// Nanoseconds since 1970 at its start; messages of an older one are refused.
+    pub incarnation: u64,
+}
+
+/// What an agent says of itself when it registers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentInfo {
+    /// Name and incarnation.
+    pub id: AgentId,
+    /// `host:port` where control and data are served.
+    pub address: String,
+    /// Default instances per vertex on this agent.
+    pub slots: u32,
+    /// Most rows in `work` at once; 0 for no limit.
+    pub cores: u32,
+    /// Zone for the cost table.
+    pub zone: String,
+    /// Its process id, for people.
+    pub pid: u32,
+    /// Build version.
+    pub version: String,
+    /// The machine's host name.
+    pub host: String,
+    /// Fingerprint of its registry of operators.
+    pub registry: u64,
+}
+
+/// One split of a shared source: a file or a byte range of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Its number within the stage.
+    pub number: u32,
+    /// The file.
+    pub path: String,
+    /// First byte; reading starts behind the first line end at or after it, unless 0.
+    pub start: u64,
+    /// Lines that begin before this byte belong to it; `u64::MAX` for the end of the file.
+    pub end: u64,
+}
+
+/// A file a sink made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkFile {
+    /// The agent's name.
+    pub agent: String,
+    /// The stage.
+    pub stage: String,
+    /// Where it stands on that agent.
+    pub path: String,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+}
+
+/// Counters of one instance; totals since its start, monotonic.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct InstanceReport {
+    /// Dense id.
+    pub instance: u32,
+    /// Rows taken in.
+    pub rows_in: u64,
+    /// Rows given out, over all edges (a broadcast row once).
+    pub rows_out: u64,
+    /// Rows dropped, with the reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Nanoseconds busy, what is being worked on included.
+    pub busy_ns: u64,
+    /// Of these, waiting for one of the agent's cores.
+    pub waiting_core_ns: u64,
+    /// Nanoseconds blocked on output.
+    pub blocked_ns: u64,
+    /// Nanoseconds idle.
+    pub idle_ns: u64,
+    /// Rows waiting at its inputs or being worked on (Q_in).
+    pub queue_in: u64,
+    /// Rows waiting at its outputs (Q_out).
+    pub queue_out: u64,
+    /// Its last fault that did not end it (bad lines), with the place.
+    pub note: Option<String>,
+    /// It has ended.
+    pub ended: bool,
+}
+
+/// One edge as one agent sees it. Sums over agents make the edge's ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeLedger {
+    /// Index in the plan.
+    pub edge: u32,
+    /// Rows appended to output queues here.
+    pub emitted: u64,
+    /// Rows in output queues here.
+    pub queued_out: u64,
+    /// Rows sent to other agents and not acknowledged.
+    pub in_flight: u64,
+    /// Rows in input queues here.
+    pub queued_in: u64,
+    /// Rows taken by instances here.
+    pub taken: u64,
+    /// Rows dropped here, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Rows and bytes sent, by receiving agent (index in the plan); bytes are payload.
+    pub sent: BTreeMap<u16, (u64, u64)>,
+    /// Bytes on the wire, headers included, by receiving agent.
+    pub wire_bytes: BTreeMap<u16, u64>,
+    /// The policy in force, where the edge has one.
+    pub policy: Option<String>,
+    /// Rows sent per target instance.
+    pub targets: BTreeMap<u32, u64>,
+}
+
+/// State of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// Instances are being made.
+    Starting,
+    /// Rows flow.
+    Running,
+    /// All instances have ended; sinks are being sealed.
+    Sealing,
+    /// Ended with all its results.
+    Finished,
+    /// Ended by its owner.
+    Cancelled,
+    /// Ended by an error.
+    Failed,
+    /// It was cancelled or has failed, and its instances are being stopped.
+    Stopping,
+}
+
+impl JobPhase {
+    /// It will not change any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Finished | Self::Cancelled | Self::Failed)
+    }
+}

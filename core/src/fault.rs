@@ -1,0 +1,97 @@
+//! A fault in something a person wrote: what, where, and what to do about it.
+
+use serde::{Deserialize, Serialize};
+
+/// A place in a job or host file: 1-based line and column, and the byte span for a caret.
+///
+/// The default (line 0) means "not in a file": a job made by the Rust builder, or `--set`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct At {
+    /// Line, from 1; 0 where there is no file.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// Byte offset of the first character.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// A value with the place it was written at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spanned<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub at: At,
+}
+
+impl<T> Spanned<T> {
+    /// A value that stands at `at`.
+    pub fn new(value: T, at: At) -> Self {
+        Self { value, at }
+    }
+
+    /// A value that no file holds.
+    pub fn nowhere(value: T) -> Self {
+        Self { value, at: At::default() }
+    }
+}
+
+/// One fault: a sentence that says what is wrong, the place, and a remedy where one is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// Where.
+    pub at: At,
+    /// What to do, if there is more to say than the message implies.
+    pub help: Option<String>,
+    /// The stage it concerns, if one does.
+    pub stage: Option<String>,
+}
+
+impl Fault {
+    /// A fault at a place.
+    pub fn new(at: At, message: impl Into<String>) -> Self {
+        Self { message: message.into(), at, help: None, stage: None }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Names the stage.
+    #[must_use]
+    pub fn stage(mut self, stage: impl Into<String>) -> Self {
+        self.stage = Some(stage.into());
+        self
+    }
+}
+
+/// Renders `file:line:column: message (help)`, one line, for logs and plain output.
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.at.line > 0 {
+            write!(f, "{}:{}: ", self.at.line, self.at.column)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(help) = &self.help {
+            write!(f, " ({help})")?;
+        }
+        Ok(())
+    }
+}
+
+/// The closest of `known` to `wrote`, if it is close enough to be a slip of the finger.
+pub fn suggestion<'a>(wrote: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(wrote, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.chars().count().min(wrote.chars().count()) / 4)
+        .min()
+        .map(|(_, name)| name)
+}

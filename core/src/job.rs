@@ -1,0 +1,18 @@
+//! What the user writes: job files, and the checks that need no types.
+
+pub mod model;
+pub mod tree;
+pub mod units;
+
+mod check;
+mod complete;
+mod overrides;
+mod parse;
+mod paths;
+mod read;
+mod table;
+
+pub use model::*;
+pub use overrides::name_override;
+pub use parse::{Case, cases};
+pub use tree::FileFormat;

@@ -1,0 +1,164 @@
+//! `--set STAGE.OPTION=VALUE`: changes a file's tree before a job is read from it.
+
+use toml::de::{DeTable, DeValue};
+
+use super::table::did_you_mean;
+use super::tree::{Entry, FileFormat, Node, Value};
+use crate::fault::{At, Fault, Spanned};
+
+/// What stands before the dot for an option of the job itself.
+const JOB: &str = "job";
+
+/// Keys of the top level that are no options.
+const LISTS: [&str; 5] = [JOB, "stage", "stages", "route", "routes"];
+
+/// The place of what the `nth` override (from 0) says: no line, and a column that tells which it was.
+fn place(nth: usize) -> At {
+    At { line: 0, column: nth as u32 + 1, offset: 0, len: 0 }
+}
+
+/// Applies overrides in turn.
+pub(super) fn apply(root: &mut Node, sets: &[(String, String)], faults: &mut Vec<Fault>) {
+    for (nth, (target, value)) in sets.iter().enumerate() {
+        if let Err(fault) = apply_one(root, target, value, place(nth)) {
+            faults.push(fault);
+        }
+    }
+}
+
+fn apply_one(root: &mut Node, target: &str, value: &str, at: At) -> Result<(), Fault> {
+    let mut keys = target.split('.');
+    let owner = keys.next().unwrap_or_default();
+    let keys: Vec<&str> = keys.collect();
+    if owner.is_empty() || keys.is_empty() || keys.iter().any(|key| key.is_empty()) {
+        let fault = Fault::new(at, format!("`{target}` does not name an option"));
+        return Err(fault.help("write STAGE.OPTION=VALUE, or job.OPTION=VALUE"));
+    }
+    if owner != JOB && keys == ["id"] {
+        let fault = Fault::new(at, "the id of a stage cannot be set");
+        return Err(fault.help("edit the file, and the inputs that name it"));
+    }
+    let node = if owner == JOB { options(root, keys[0], at)? } else { stage(root, owner, at)? };
+    write(node, &keys, value, at)
+}
+
+/// The table that holds, or shall hold, an option of the job.
+fn options<'n>(root: &'n mut Node, key: &str, at: At) -> Result<&'n mut Node, Fault> {
+    if LISTS.contains(&key) {
+        let fault = Fault::new(at, format!("`{key}` is no option of a job"));
+        return Err(fault.help("an option of a stage is set as STAGE.OPTION=VALUE"));
+    }
+    let in_job =
+        root.get(key).is_none() && matches!(root.get(JOB), Some(Node { value: Value::Table(_), .. }));
+    if !in_job {
+        return Ok(root);
+    }
+    match &mut root.value {
+        Value::Table(entries) => Ok(child(entries, JOB, at)),
+        other => Err(Fault::new(at, format!("the job must be a table, not {}", other.kind()))),
+    }
+}
+
+fn stage<'n>(root: &'n mut Node, id: &str, at: At) -> Result<&'n mut Node, Fault> {
+    let key = if root.get("stage").is_some() { "stage" } else { "stages" };
+    let is = |node: &Node, id: &str| matches!(node.get("id"), Some(Node { value: Value::Text(text), .. }) if text == id);
+    let mut ids: Vec<&str> = Vec::new();
+    let mut found = None;
+    if let Some(Node { value: Value::List(list), .. }) = root.get(key) {
+        found = list.iter().position(|node| is(node, id));
+        ids.extend(list.iter().filter_map(|node| match node.get("id") {
+            Some(Node { value: Value::Text(id), .. }) => Some(id.as_str()),
+            _ => None,
+        }));
+    }
+    let missing = || {
+        let words = ids.iter().copied().chain([JOB]);
+        Fault::new(at, format!("there is no stage `{id}`")).help(did_you_mean(id, words))
+    };
+    let index = found.ok_or_else(missing)?;
+    if let Value::Table(entries) = &mut root.value
+        && let Value::List(list) = &mut child(entries, key, at).value
+    {
+        return Ok(&mut list[index]);
+    }
+    Err(Fault::new(at, "the job has no list of stages"))
+}
+
+/// Walks to the option, makes tables on the way, and puts the value there.
+fn write(mut node: &mut Node, keys: &[&str], value: &str, at: At) -> Result<(), Fault> {
+    for key in keys {
+        let kind = node.value.kind();
+        let Value::Table(entries) = &mut node.value else {
+            return Err(Fault::new(at, format!("`{key}` cannot be set: what it belongs to is {kind}")));
+        };
+        node = child(entries, key, at);
+    }
+    let was_text = matches!(node.value, Value::Text(_));
+    *node = Node { at, value: parse(value, was_text) };
+    relocate(node, at);
+    Ok(())
+}
+
+/// The value of a key; an empty table is put there if there is none.
+fn child<'n>(entries: &'n mut Vec<Entry>, key: &str, at: At) -> &'n mut Node {
+    let index = entries.iter().position(|entry| entry.key.value == key).unwrap_or_else(|| {
+        let node = Node { at, value: Value::Table(Vec::new()) };
+        entries.push(Entry { key: Spanned::new(key.to_owned(), at), node });
+        entries.len() - 1
+    });
+    &mut entries[index].node
+}
+
+/// Numbers, booleans, lists and inline tables are read as TOML, unless the file has text there.
+fn parse(value: &str, was_text: bool) -> Value {
+    let text = || Value::Text(value.to_owned());
+    let plain = matches!(
+        DeValue::parse(value.trim()).map(toml::Spanned::into_inner),
+        Ok(DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Array(_)
+            | DeValue::Table(_))
+    );
+    if was_text || !plain {
+        return text();
+    }
+    // Through a document of one key, so that there is one way from TOML to a tree.
+    let document = format!("value = {}", value.trim());
+    if DeTable::parse(&document).is_err() {
+        return text();
+    }
+    let mut faults = Vec::new();
+    let tree = Node::parse(&document, FileFormat::Toml, &mut faults);
+    match tree.as_ref().and_then(|tree| tree.get("value")) {
+        Some(node) if faults.is_empty() => node.value.clone(),
+        _ => text(),
+    }
+}
+
+/// Everything under an override stands where the override does.
+fn relocate(node: &mut Node, at: At) {
+    node.at = at;
+    match &mut node.value {
+        Value::List(list) => list.iter_mut().for_each(|node| relocate(node, at)),
+        Value::Table(entries) => {
+            for entry in entries {
+                entry.key.at = at;
+                relocate(&mut entry.node, at);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Says in a fault that it concerns an override: `--set lines.path: ..`. For faults that come later,
+/// from an expression say, too: the place of what an override set has no line, but a column.
+pub fn name_override(fault: &mut Fault, sets: &[(String, String)]) {
+    if fault.at.line > 0 || fault.at.column == 0 {
+        return;
+    }
+    if let Some((target, _)) = sets.get(fault.at.column as usize - 1) {
+        fault.message = format!("--set {target}: {}", fault.message);
+        fault.at = At::default();
+    }
+}

@@ -1,0 +1,323 @@
+//! Reads one table of a file: typed getters that note faults, and a word on every unknown key.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::model::Text;
+use super::tree::{Entry, Node, Value};
+use super::units;
+use crate::fault::{At, Fault, Spanned, suggestion};
+
+/// A table that is being read. Every getter takes note of its key; [`Table::finish`] refuses the rest.
+pub(super) struct Table<'t> {
+    /// Where the table stands.
+    pub(super) at: At,
+    what: String,
+    stage: Option<String>,
+    entries: &'t [Entry],
+    known: Vec<&'static str>,
+    faults: Vec<Fault>,
+}
+
+impl<'t> Table<'t> {
+    /// A view on `node`, called `what` in faults; a fault if it is no table.
+    pub(super) fn new(node: &'t Node, what: impl Into<String>, faults: &mut Vec<Fault>) -> Option<Self> {
+        let what = what.into();
+        if let Value::Table(entries) = &node.value {
+            return Some(Self::over(entries, node.at, what));
+        }
+        faults.push(Fault::new(node.at, format!("{what} must be a table, not {}", node.value.kind())));
+        None
+    }
+
+    /// A view on entries that were put together from several places.
+    pub(super) fn over(entries: &'t [Entry], at: At, what: impl Into<String>) -> Self {
+        Self { at, what: what.into(), stage: None, entries, known: Vec::new(), faults: Vec::new() }
+    }
+
+    /// From here on faults name the stage.
+    pub(super) fn call(&mut self, id: &str) {
+        self.what = format!("stage `{id}`");
+        self.stage = Some(id.to_owned());
+    }
+
+    /// The table's name in faults.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Notes a fault.
+    pub(super) fn fault(&mut self, mut fault: Fault) {
+        fault.stage.clone_from(&self.stage);
+        self.faults.push(fault);
+    }
+
+    /// Notes that a key must be there.
+    pub(super) fn missing(&mut self, key: &str, help: impl Into<String>) {
+        let fault = Fault::new(self.at, format!("{} has no `{key}`", self.what)).help(help);
+        self.fault(fault);
+    }
+
+    /// Takes keys as known without reading them.
+    pub(super) fn know(&mut self, keys: &[&'static str]) {
+        self.known.extend(keys);
+    }
+
+    /// A key's value.
+    pub(super) fn node(&mut self, key: &'static str) -> Option<&'t Node> {
+        self.known.push(key);
+        self.entries.iter().find(|entry| entry.key.value == key).map(|entry| &entry.node)
+    }
+
+    /// All entries, for a table whose keys are the user's own.
+    pub(super) fn entries(&self) -> &'t [Entry] {
+        self.entries
+    }
+
+    fn wrong(&mut self, key: &str, node: &Node, wanted: &str) {
+        let what = &self.what;
+        let message = format!("`{key}` of {what} must be {wanted}, not {}", node.value.kind());
+        self.fault(Fault::new(node.at, message));
+    }
+
+    fn refuse(&mut self, key: &str, at: At, trouble: &str) {
+        let message = format!("`{key}` of {} {trouble}", self.what);
+        self.fault(Fault::new(at, message));
+    }
+
+    /// Text that is not empty.
+    pub(super) fn text(&mut self, key: &'static str) -> Option<Text> {
+        let node = self.node(key)?;
+        self.as_text(key, node)
+    }
+
+    fn as_text(&mut self, key: &str, node: &Node) -> Option<Text> {
+        match &node.value {
+            Value::Text(text) if text.trim().is_empty() => self.refuse(key, node.at, "is empty"),
+            Value::Text(text) => return Some(Spanned::new(text.clone(), node.at)),
+            _ => self.wrong(key, node, "text"),
+        }
+        None
+    }
+
+    /// One text or a list of texts, none of them empty.
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<Text>> {
+        let node = self.node(key)?;
+        self.as_texts(key, node)
+    }
+
+    /// The same for a value that was found already.
+    pub(super) fn as_texts(&mut self, key: &str, node: &Node) -> Option<Vec<Text>> {
+        match &node.value {
+            Value::List(list) if list.is_empty() => self.refuse(key, node.at, "is an empty list"),
+            Value::List(list) => {
+                // Every element is looked at before giving up, so that each gets its fault.
+                let texts: Vec<_> = list.iter().map(|element| self.as_text(key, element)).collect();
+                return texts.into_iter().collect();
+            }
+            Value::Text(_) => return Some(vec![self.as_text(key, node)?]),
+            _ => self.wrong(key, node, "text or a list of texts"),
+        }
+        None
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+        let node = self.node(key)?;
+        if let Value::Boolean(value) = node.value {
+            return Some(value);
+        }
+        self.wrong(key, node, "true or false");
+        None
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn whole(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        let node = self.node(key)?;
+        let (low, high) = (range.start(), range.end());
+        let bounds = if *high == u64::MAX { format!("{low} or more") } else { format!("{low} to {high}") };
+        match node.value {
+            Value::Integer(value) => match u64::try_from(value) {
+                Ok(value) if range.contains(&value) => return Some(value),
+                _ => self.refuse(key, node.at, &format!("is {value}; it must be {bounds}")),
+            },
+            Value::Float(value) => {
+                self.refuse(key, node.at, &format!("is {value}; it must be a whole number, {bounds}"));
+            }
+            _ => self.wrong(key, node, &format!("a whole number, {bounds}")),
+        }
+        None
+    }
+
+    /// The same in 32 bits.
+    pub(super) fn whole_u32(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let range = u64::from(*range.start())..=u64::from(*range.end());
+        self.whole(key, range).and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// A finite number, 0 or more.
+    pub(super) fn number(&mut self, key: &'static str) -> Option<Spanned<f64>> {
+        let node = self.node(key)?;
+        self.as_number(key, node)
+    }
+
+    /// The same for a value that was found already.
+    pub(super) fn as_number(&mut self, key: &str, node: &Node) -> Option<Spanned<f64>> {
+        let value = match node.value {
+            Value::Integer(value) => value as f64,
+            Value::Float(value) => value,
+            _ => {
+                self.wrong(key, node, "a number");
+                return None;
+            }
+        };
+        if value.is_finite() && value >= 0.0 {
+            return Some(Spanned::new(value, node.at));
+        }
+        self.refuse(key, node.at, &format!("is {value}; it must be 0 or more"));
+        None
+    }
+
+    /// A finite number over 0.
+    pub(super) fn positive(&mut self, key: &'static str) -> Option<f64> {
+        let number = self.number(key)?;
+        if number.value > 0.0 {
+            return Some(number.value);
+        }
+        self.refuse(key, number.at, "is 0; it must be more");
+        None
+    }
+
+    /// A duration; a bare number counts milliseconds.
+    pub(super) fn duration(&mut self, key: &'static str) -> Option<Duration> {
+        let node = self.node(key)?;
+        let duration = match &node.value {
+            Value::Text(text) => units::duration(text),
+            Value::Integer(value) => units::milliseconds(*value as f64),
+            Value::Float(value) => units::milliseconds(*value),
+            _ => {
+                self.wrong(key, node, "a duration such as \"5ms\"");
+                return None;
+            }
+        };
+        if duration.is_none() {
+            let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what))
+                .help("write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\"");
+            self.fault(fault);
+        }
+        duration
+    }
+
+    /// A duration over 0.
+    pub(super) fn positive_duration(&mut self, key: &'static str) -> Option<Duration> {
+        let duration = self.duration(key)?;
+        if duration.is_zero() {
+            let at = self.node(key).map_or(self.at, |node| node.at);
+            self.refuse(key, at, "is 0; it must be more");
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// A size over 0; a bare number counts bytes.
+    pub(super) fn size(&mut self, key: &'static str) -> Option<u64> {
+        let node = self.node(key)?;
+        let size = match &node.value {
+            Value::Text(text) => units::size(text),
+            Value::Integer(value) => u64::try_from(*value).ok(),
+            _ => {
+                self.wrong(key, node, "a size such as \"64MiB\"");
+                return None;
+            }
+        };
+        let size = size.filter(|size| *size > 0);
+        if size.is_none() {
+            let fault = Fault::new(node.at, format!("`{key}` of {} is not a size", self.what))
+                .help("write a number and B, kB, MB, GB, KiB, MiB, GiB or TiB: \"64MiB\"");
+            self.fault(fault);
+        }
+        size
+    }
+
+    /// One of several words.
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(key)?;
+        let found = choices.iter().find(|(word, _)| *word == text.value).map(|(_, value)| *value);
+        if found.is_none() {
+            let words = choices.iter().map(|(word, _)| *word);
+            let fault = Fault::new(text.at, format!("`{key}` of {} cannot be `{}`", self.what, text.value))
+                .help(did_you_mean(&text.value, words));
+            self.fault(fault);
+        }
+        found
+    }
+
+    /// A table within this one, to be finished into this one.
+    pub(super) fn table(&mut self, key: &'static str) -> Option<Table<'t>> {
+        let node = self.node(key)?;
+        let Value::Table(entries) = &node.value else {
+            self.wrong(key, node, "a table");
+            return None;
+        };
+        let mut table = Table::over(entries, node.at, format!("`{key}` of {}", self.what));
+        table.stage.clone_from(&self.stage);
+        Some(table)
+    }
+
+    /// Takes over the faults of a table within this one.
+    pub(super) fn close(&mut self, inner: Table<'_>) {
+        inner.finish(&mut self.faults, |_| None);
+    }
+
+    /// The same for a table whose keys are the user's own.
+    pub(super) fn close_open(&mut self, inner: Table<'_>) {
+        inner.finish_open(&mut self.faults);
+    }
+
+    /// Options of a registered thing, as they are.
+    pub(super) fn with(&mut self) -> serde_json::Value {
+        let Some(node) = self.node("with") else { return serde_json::Value::Object(serde_json::Map::new()) };
+        if !matches!(node.value, Value::Table(_)) {
+            self.wrong("with", node, "a table");
+        }
+        node.to_json()
+    }
+
+    /// Ends reading: every key that nobody asked for is a fault. `belongs` may know where it belongs.
+    pub(super) fn finish(mut self, faults: &mut Vec<Fault>, belongs: impl Fn(&str) -> Option<String>) {
+        self.known.sort_unstable();
+        self.known.dedup();
+        for entry in self.entries {
+            let key = entry.key.value.as_str();
+            if self.known.binary_search(&key).is_err() {
+                let help = belongs(key).unwrap_or_else(|| did_you_mean(key, self.known.iter().copied()));
+                let fault = Fault::new(entry.key.at, format!("unknown key `{key}` in {}", self.what));
+                self.fault(fault.help(help));
+            }
+        }
+        faults.append(&mut self.faults);
+    }
+
+    /// Ends reading where nobody can say which keys are right.
+    pub(super) fn finish_open(mut self, faults: &mut Vec<Fault>) {
+        faults.append(&mut self.faults);
+    }
+}
+
+/// The closest word if one is close, else all of them, or the first few of many.
+pub(super) fn did_you_mean<'a>(wrote: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    const MOST: usize = 24;
+    if let Some(word) = suggestion(wrote, known.clone()) {
+        return format!("did you mean `{word}`?");
+    }
+    let words: Vec<&str> = known.collect();
+    if words.len() > MOST {
+        return format!("one of: {} and {} more", words[..MOST].join(", "), words.len() - MOST);
+    }
+    format!("one of: {}", words.join(", "))
+}
+
+/// A place in words, for a sentence about another place.
+pub(super) fn place(at: At) -> String {
+    if at.line > 0 { format!("in line {}", at.line) } else { "outside the file".to_owned() }
+}

@@ -1,0 +1,24 @@
+//! Stages become vertices and edges; instances get agents.
+
+mod attach;
+mod build;
+pub mod dag;
+mod dot;
+pub mod error;
+mod fuse;
+mod graph;
+mod json;
+pub mod placement;
+mod routes;
+mod rules;
+mod text;
+mod whole;
+
+pub use build::plan;
+pub use dag::*;
+pub use dot::dot;
+pub use error::{Kind, PlanError, When};
+pub use json::{case_error_json, case_json, json};
+pub use placement::{AgentSlot, Instance, Placement, place};
+pub use routes::unsupported_policies;
+pub use text::text;

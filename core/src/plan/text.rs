@@ -1,0 +1,69 @@
+//! The plan as text for a terminal.
+
+use std::fmt::Write;
+
+use super::attach::words;
+use super::dag::{Dag, Edge, EdgeId, Key, Parallelism, Routing};
+
+/// Vertices, edges with their reasons, and notes.
+pub fn text(job_name: &str, dag: &Dag) -> String {
+    let mut out = format!("job {job_name}\n\nvertices\n");
+    let labels: Vec<String> = dag.vertices.iter().map(super::dag::Vertex::label).collect();
+    let width = labels.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+    for (vertex, label) in dag.vertices.iter().zip(&labels) {
+        let mut tail = String::new();
+        if vertex.name != *label {
+            let _ = write!(tail, ", {}", vertex.name);
+        }
+        if !vertex.peeks.is_empty() {
+            let _ = write!(tail, ", peek {}", vertex.peeks.join(", "));
+        }
+        let _ = writeln!(out, "  {label:width$}  {}{tail}", instances(vertex.parallelism));
+    }
+    out.push_str("\nedges\n");
+    for id in (0..dag.edges.len() as u32).map(EdgeId) {
+        let edge = dag.edge(id);
+        let _ = writeln!(out, "  {}  {}", dag.edge_name(id), how(edge));
+        let _ = writeln!(out, "      {}", edge.why);
+    }
+    if !dag.notes.is_empty() {
+        out.push_str("\nnotes\n");
+    }
+    for note in &dag.notes {
+        let at = note.text.at;
+        let place = if at.line > 0 { format!("line {}: ", at.line) } else { String::new() };
+        let _ = writeln!(out, "  {place}{}", note.text.value);
+    }
+    out
+}
+
+pub(super) fn instances(parallelism: Parallelism) -> String {
+    match parallelism {
+        Parallelism::PerAgent(n) => format!("{n} on each agent"),
+        Parallelism::Default => "one for each slot".to_owned(),
+        Parallelism::DefaultUpTo(n) => format!("one for each slot, at most {n} on each agent"),
+        Parallelism::One | Parallelism::OneProduces(_) => "1 in the cluster".to_owned(),
+        Parallelism::Total(n) => format!("{n} in the cluster"),
+    }
+}
+
+/// Routing, reach, policy and what else differs from the ordinary.
+pub(super) fn how(edge: &Edge) -> String {
+    let mut how = match &edge.routing {
+        Routing::Unicast => format!("unicast ({})", edge.policy()),
+        Routing::Isolated => "isolated".to_owned(),
+        Routing::Partitioned { key: Key::Exprs(key), .. } => format!("partitioned by {}", words(key)),
+        Routing::Partitioned { key: Key::Entry, .. } => "partitioned by the result's key".to_owned(),
+        Routing::Partitioned { key: Key::WholeItem, .. } => "partitioned by the whole row".to_owned(),
+        Routing::AllToOne => "all to one".to_owned(),
+        Routing::Broadcast => "broadcast".to_owned(),
+    };
+    how.push_str(if edge.distributed { ", all agents" } else { ", same agent" });
+    if edge.priority != 0 {
+        let _ = write!(how, ", priority {}", edge.priority);
+    }
+    if edge.ordered {
+        how.push_str(", ordered");
+    }
+    how
+}

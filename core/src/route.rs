@@ -1,0 +1,5 @@
+//! Where rows go: policies of unicast edges, and key partitions.
+
+pub mod policy;
+
+pub use policy::{Choice, Policy, PolicyError, Target, Targets, make_policy, policy_names};

@@ -1,0 +1,19 @@
+//! Tests of what the package offers, in one binary.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
+
+mod job {
+    mod broken;
+    mod cases;
+    mod complete;
+    mod options;
+    mod overrides;
+    mod random;
+}
+
+mod plan {
+    mod cases;
+    mod helper;
+    mod placement;
+    mod properties;
+    mod rules;
+}

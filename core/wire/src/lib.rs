@@ -1,0 +1,10 @@
+//! What agents and the command line say to each other: messages, codec, frames, authenticated streams.
+
+pub mod client;
+pub mod codec;
+pub mod frame;
+pub mod launch;
+pub mod message;
+pub mod net;
+pub mod service;
+pub mod version;

@@ -1,0 +1,388 @@
+//! Control messages: requests, replies and the facts they carry.
+//!
+//! They travel as versioned bytes inside tarpc calls (see `service`), so a payload that cannot be
+//! read is an error of that call and never the end of the connection. Enum variants and fields are
+//! only appended: their order is the format.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+pub use tuplane_core::cluster::types::{
+    AgentId, AgentInfo, EdgeLedger, FaultCode, InstanceReport, JobPhase, SinkFile, Split, WireFault,
+};
+use tuplane_core::plan::placement::Instance;
+
+/// Everything an agent needs to run its share of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// Unique in the cluster's life.
+    pub run: u64,
+    /// Grows with each restart of the same job.
+    pub attempt: u32,
+    /// The job as JSON of `tuplane_core::job::Job`.
+    pub job: String,
+    /// The plan as JSON of `tuplane_core::plan::Dag`.
+    pub dag: String,
+    /// Participating agents; `Instance::agent` is an index into it.
+    pub agents: Vec<AgentInfo>,
+    /// All instances of the run.
+    pub instances: Vec<Instance>,
+    /// Splits of shared file sources by stage id (bounded: at most 100,000 files).
+    pub headers: BTreeMap<String, Vec<String>>,
+}
+
+/// Requests to the coordinator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ClusterRequest {
+    /// An agent joins (or joins again after a lost connection).
+    Register(AgentInfo),
+    /// An agent reports, four times a second; renews its lease.
+    Report(Box<Report>),
+    /// Things that happened on an agent and must not be lost; sent again until answered.
+    Events {
+        /// Who.
+        agent: AgentId,
+        /// What, in order.
+        events: Vec<Event>,
+    },
+    /// The next split of a shared source for one instance.
+    NextSplit {
+        /// Who asks.
+        agent: AgentId,
+        /// The run.
+        run: u64,
+        /// The source stage.
+        stage: String,
+        /// The asking instance (dense id).
+        instance: u32,
+        /// How many splits this instance was given so far: asking again gives the same answer.
+        have: u32,
+    },
+    /// A job to run: JSON of `Job`, paths already absolute.
+    Submit {
+        /// The job.
+        job: String,
+        /// Start although another run's results would be mixed with this one's.
+        force: bool,
+    },
+    /// All jobs.
+    Jobs,
+    /// One job in full; the newest where no name is given.
+    Status {
+        /// Name, or run id.
+        job: Option<String>,
+    },
+    /// Ends a job.
+    Cancel {
+        /// Name, or run id.
+        job: String,
+    },
+    /// All agents.
+    Agents,
+    /// Changes a live option of a stage.
+    Set {
+        /// Name, or run id.
+        job: String,
+        /// The stage.
+        stage: String,
+        /// The option, e.g. `ms`.
+        option: String,
+        /// Its value as JSON.
+        value: String,
+    },
+    /// Changes an edge's policy.
+    Route {
+        /// Name, or run id.
+        job: String,
+        /// The edge, `from..to`.
+        edge: String,
+        /// The policy's name.
+        policy: String,
+    },
+    /// Ends all jobs and then all agents.
+    Shutdown,
+}
+
+/// Replies of the coordinator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ClusterReply {
+    /// To `Register`.
+    Registered {
+        /// Lease in ms.
+        lease_ms: u64,
+        /// All agents, this one included.
+        agents: Vec<AgentInfo>,
+    },
+    /// To `Report`.
+    Reported {
+        /// Receiver's wall clock when it took the report, ns since 1970 (for the clock offset).
+        now_ns: u64,
+        /// Runs the coordinator still knows on this agent; others are to be dropped.
+        runs: Vec<u64>,
+    },
+    /// To `Events`, `Cancel`, `Set`, `Route`, `Shutdown`.
+    Done,
+    /// To `NextSplit`: `None` when no split is left.
+    Split(Option<Split>),
+    /// To `Submit`.
+    Submitted {
+        /// The run id.
+        run: u64,
+        /// The job's name, made unique.
+        name: String,
+    },
+    /// To `Jobs`.
+    Jobs(Vec<JobSummary>),
+    /// To `Status`.
+    Status(Box<JobStatus>),
+    /// To `Agents`.
+    Agents(Vec<AgentStatus>),
+}
+
+/// Requests to an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum AgentRequest {
+    /// Make instances, queues and channels of a run; nothing reads yet.
+    Prepare(Box<RunPlan>),
+    /// Connect to the peers of a run and check that each answers.
+    Connect {
+        /// The run.
+        run: u64,
+    },
+    /// Sources of the run begin.
+    Start {
+        /// The run.
+        run: u64,
+    },
+    /// All instances of the run stop where they are.
+    Stop {
+        /// The run.
+        run: u64,
+        /// For logs and the rows dropped.
+        reason: String,
+    },
+    /// The job has finished: sinks rename what they wrote.
+    Seal {
+        /// The run.
+        run: u64,
+        /// Stages of file sinks without any row: instance 0 makes an empty file.
+        empty: Vec<String>,
+    },
+    /// Nothing of the run is needed any more.
+    Forget {
+        /// The run.
+        run: u64,
+    },
+    /// Changes a live option.
+    Set {
+        /// The run.
+        run: u64,
+        /// The stage.
+        stage: String,
+        /// The option.
+        option: String,
+        /// Its value as JSON.
+        value: String,
+    },
+    /// Changes an edge's policy.
+    Route {
+        /// The run.
+        run: u64,
+        /// Index of the edge in the plan.
+        edge: u32,
+        /// The policy's name.
+        policy: String,
+    },
+    /// An agent is dead: its sessions are dropped.
+    PeerLost(AgentId),
+    /// Reads a part of a file that a sink of the run wrote (at most 1 MiB a call).
+    ReadFile {
+        /// The run.
+        run: u64,
+        /// A path from [`SinkFile`].
+        path: String,
+        /// First byte.
+        offset: u64,
+    },
+    /// Asks for the wall clock (ns), for round trips and offsets.
+    Ping,
+    /// The agent ends.
+    Shutdown,
+}
+
+/// Replies of an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum AgentReply {
+    /// To most requests.
+    Done,
+    /// To `Stop`: the ledger of that moment.
+    Stopped(Vec<EdgeLedger>),
+    /// To `Seal`.
+    Sealed(Vec<SinkFile>),
+    /// To `ReadFile`: bytes; fewer than 1 MiB means the end.
+    Bytes(Vec<u8>),
+    /// To `Ping`: wall clock, ns since 1970.
+    Clock(u64),
+}
+
+/// Something that happened on an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// An instance has ended: its input is done and all its rows have left.
+    InstanceEnded {
+        /// The run.
+        run: u64,
+        /// Dense instance id.
+        instance: u32,
+        /// Final counters of the instance.
+        last: Box<InstanceReport>,
+        /// Rows of the edges it touched (taken side, sent side), final.
+        edges: Vec<EdgeLedger>,
+        /// A sink's part files (still hidden).
+        files: Vec<SinkFile>,
+    },
+    /// An instance failed.
+    InstanceFailed {
+        /// The run.
+        run: u64,
+        /// Dense instance id.
+        instance: u32,
+        /// What and where.
+        fault: WireFault,
+    },
+    /// A peer's port refuses connections: its process is gone.
+    PeerGone {
+        /// Who.
+        peer: AgentId,
+        /// What was seen.
+        cause: String,
+    },
+}
+
+/// One agent's report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Who; an older incarnation is refused.
+    pub agent: Option<AgentId>,
+    /// Grows with each report of this incarnation.
+    pub sequence: u64,
+    /// The agent's wall clock, ns since 1970.
+    pub now_ns: u64,
+    /// Measured against the coordinator: offset of our clock and its error, ns (null if unknown).
+    pub clock_offset_ns: Option<(i64, u64)>,
+    /// Facts about the machine and the process.
+    pub host: HostFacts,
+    /// Per run.
+    pub runs: Vec<RunReport>,
+    /// Round trips to peers of open sessions, in microseconds, smoothed.
+    pub round_trips: Vec<(String, u64)>,
+}
+
+/// Facts about a machine, by sysinfo.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Of the whole machine, 0 to 1.
+    pub cpu: f32,
+    /// Processors.
+    pub processors: u32,
+    /// Bytes.
+    pub memory_total: u64,
+    /// Bytes.
+    pub memory_used: u64,
+    /// Resident bytes of the agent (anonymous pages).
+    pub rss_anon: u64,
+    /// CPU seconds that the agent has used.
+    pub cpu_seconds: f64,
+    /// Bytes of rows the agent's queues keep alive.
+    pub charged: u64,
+    /// The bound of that.
+    pub budget: u64,
+    /// Operating system and kernel.
+    pub os: String,
+}
+
+/// One run on one agent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The run.
+    pub run: u64,
+    /// Instances on this agent.
+    pub instances: Vec<InstanceReport>,
+    /// Edges as this agent sees them.
+    pub edges: Vec<EdgeLedger>,
+}
+
+/// A line of `tuplane jobs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// Run id.
+    pub run: u64,
+    /// Name, unique among live jobs.
+    pub name: String,
+    /// Where it stands.
+    pub phase: JobPhase,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Wall clock at submit, ms since 1970.
+    pub submitted_ms: u64,
+    /// Wall clock at the end, ms since 1970.
+    pub ended_ms: Option<u64>,
+    /// Why it failed or was cancelled, in a sentence.
+    pub fault: Option<WireFault>,
+    /// Instances in all.
+    pub instances: u32,
+    /// Agents that take part.
+    pub agents: Vec<String>,
+}
+
+/// A job in full.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// The line of `jobs`.
+    pub summary: JobSummary,
+    /// JSON of the plan.
+    pub dag: String,
+    /// JSON of the job.
+    pub job: String,
+    /// All instances.
+    pub instances: Vec<Instance>,
+    /// Latest counters of each instance (final ones for those that ended).
+    pub counters: Vec<InstanceReport>,
+    /// The ledger per edge: sums over agents.
+    pub edges: Vec<EdgeLedger>,
+    /// Files of its sinks: visible ones if finished, parts otherwise.
+    pub files: Vec<SinkFile>,
+    /// Agents of the run by index.
+    pub agents: Vec<AgentInfo>,
+    /// Age of the oldest counter, ms.
+    pub age_ms: u64,
+    /// The guarantee in words.
+    pub guarantee: String,
+    /// Communication cost per second over all edges, by the cost table.
+    pub cost_per_second: f64,
+    /// Milliseconds from the first row to the end (or to now).
+    pub running_ms: Option<u64>,
+}
+
+/// A line of `tuplane agents`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// What it said of itself.
+    pub info: AgentInfo,
+    /// It holds its lease.
+    pub alive: bool,
+    /// It is the coordinator.
+    pub coordinator: bool,
+    /// Age of its last report, ms.
+    pub age_ms: u64,
+    /// Its last facts.
+    pub host: HostFacts,
+    /// Clock offset to the coordinator and its error, ns.
+    pub clock_offset_ns: Option<(i64, u64)>,
+    /// Live instances on it.
+    pub instances: u32,
+    /// Why it is gone.
+    pub lost: Option<String>,
+    /// Round trips to peers, microseconds.
+    pub round_trips: Vec<(String, u64)>,
+}

@@ -1,0 +1,161 @@
+//! The command line's shape.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::command::{
+    agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up,
+};
+use crate::output::time::parse_span;
+use crate::output::{Color, Format};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 the operation failed; 2 usage, a broken file or a refused request; 3 no cluster, or not
+reachable; 4 waiting ran out; 5 stale request; 6 not found; 7 needs --yes; 8 versions differ; 70 a defect;
+130 interrupted.";
+
+/// Runs stream-processing jobs on a cluster of agents, and shows and steers what they do.
+#[derive(Debug, Parser)]
+#[command(name = "tuplane", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// How results are written
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// The cluster: its name, or the coordinator's HOST:PORT
+    #[arg(long, global = true, env = "TUPLANE_CLUSTER", value_name = "NAME|HOST:PORT")]
+    pub(crate) cluster: Option<String>,
+    /// The cluster's cluster.json, for a cluster given as HOST:PORT
+    #[arg(long, global = true, env = "TUPLANE_KEY_FILE", value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// How long one call to an agent may take
+    #[arg(long, global = true, default_value = "5s", value_parser = parse_span, value_name = "TIME")]
+    pub(crate) timeout: Duration,
+    /// Does not ask before it ends something
+    #[arg(short, long, global = true)]
+    pub(crate) yes: bool,
+    /// Says results and errors only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Says more on standard error
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    /// Colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Starts agents on this machine
+    Up(up::Args),
+    /// Ends a cluster's jobs and agents
+    Down(down::Args),
+    /// Lists the agents
+    Agents(agents::Args),
+    /// Checks a job file: structure, functions and types
+    Check(check::Args),
+    /// Shows the planned graph of a job file, or of planner cases
+    Plan(plan::Args),
+    /// Runs a job on agents of its own: up, submit, wait, result, down
+    Run(run::Args),
+    /// Submits a job to a running cluster
+    Submit(submit::Args),
+    /// Lists the jobs
+    Jobs(jobs::Args),
+    /// Shows a job: its stages, its edges with their ledger, its files
+    Status(status::Args),
+    /// Ends a job
+    Cancel(cancel::Args),
+    /// Changes a live option of a stage
+    Set(set::Args),
+    /// Changes the policy of an edge
+    Route(route::Args),
+    /// Brings the files of a job's sinks from all agents
+    Fetch(fetch::Args),
+    /// Shows the version
+    Version,
+}
+
+/// `--set`, where a job file is read.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Overrides {
+    /// Changes an option of the job file (`job.OPTION=VALUE` for the job's own)
+    ///
+    /// Paths given so count from the present folder, those in the file from the file's. Setting the
+    /// path of a source whose rows are made up makes it read that file instead.
+    #[arg(long = "set", value_name = "STAGE.OPTION=VALUE", value_parser = parse_set)]
+    pub(crate) sets: Vec<(String, String)>,
+}
+
+/// What decides how local agents are started.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct LocalArgs {
+    /// Instances per vertex on each agent [default: processors over agents]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// Most rows in `work` at once on each agent [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) cores: Option<u32>,
+    /// Zones, dealt to the agents in turn
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    pub(crate) zones: Vec<String>,
+    /// A file of `zone zone cost` lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+    /// Bytes of queued rows on each agent, such as 64MiB [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) memory: Option<u64>,
+    /// The agent's binary [default: beside this one, else on PATH]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) agent: Option<PathBuf>,
+    /// No encryption; agents listen on this machine only
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+fn parse_set(text: &str) -> Result<(String, String), String> {
+    let (target, value) = text.split_once('=').ok_or("write STAGE.OPTION=VALUE")?;
+    if target.split('.').filter(|part| !part.is_empty()).count() < 2 {
+        return Err(format!("`{target}` does not name an option; write STAGE.OPTION=VALUE"));
+    }
+    Ok((target.to_owned(), value.to_owned()))
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let size = text.parse().ok().or_else(|| tuplane_core::job::units::size(text));
+    match size {
+        Some(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        Some(_) => Err("at least 1MiB".into()),
+        None => Err(format!("`{text}` is no size; write 64MiB, 1GB or a number of bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn overrides_name_a_stage_and_an_option() {
+        assert_eq!(parse_set("a.path=x=y"), Ok(("a.path".into(), "x=y".into())));
+        for bad in ["a.path", "path=x", ".path=x", "a.=x"] {
+            assert!(parse_set(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Finding a cluster and talking to it.
+
+use std::time::Duration;
+
+use tuplane_testbed::launch::{
+    ClusterFile, ClusterFolder, Ended, Stopped, end_processes, find_clusters, runtime_root, wait_until_gone,
+};
+use tuplane_wire::client::{CallError, Client};
+use tuplane_wire::message::{
+    AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary,
+};
+use tuplane_wire::net::Security;
+
+use crate::args::Global;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+/// How long a cluster that was asked to end may take before its agents are ended by signals.
+const DOWN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A cluster that can be asked.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// Its name, or the coordinator's address.
+    pub(crate) name: String,
+    /// Its folder and file, where it was started on this machine.
+    pub(crate) local: Option<(ClusterFolder, ClusterFile)>,
+    address: String,
+    client: Client,
+    security: Security,
+    timeout: Duration,
+}
+
+impl Cluster {
+    /// By `--cluster`, else `TUPLANE_CLUSTER` (clap reads it), else the only one there is.
+    pub(crate) fn find(global: &Global, output: &Output) -> Outcome<Self> {
+        if let Some(address) = global.cluster.as_deref().filter(|name| name.contains(':')) {
+            return Self::at_address(address, global);
+        }
+        let root = runtime_root();
+        let mut found = find_clusters(&root)?;
+        for notice in &found.notices {
+            output.notice(notice);
+        }
+        if let Some(name) = &global.cluster {
+            let names = names(&found.live);
+            let Some(index) = found.live.iter().position(|(_, file)| file.name == *name) else {
+                let known = if names.is_empty() { "none runs".into() } else { format!("running: {names}") };
+                return Err(Failure::Unreachable(format!(
+                    "no cluster named {name} runs here ({known}); start it with `tuplane up --local 3 --cluster {name}`"
+                )));
+            };
+            return Self::local(found.live.swap_remove(index), global.timeout);
+        }
+        match found.live.len() {
+            0 => Err(Failure::Unreachable("no cluster runs here; start one with `tuplane up --local 3`".into())),
+            1 => Self::local(found.live.swap_remove(0), global.timeout),
+            _ => Err(Failure::Usage(format!(
+                "several clusters run here: {}; choose one with --cluster or TUPLANE_CLUSTER",
+                names(&found.live)
+            ))),
+        }
+    }
+
+    /// A cluster of this machine.
+    pub(crate) fn local(local: (ClusterFolder, ClusterFile), timeout: Duration) -> Outcome<Self> {
+        let file = &local.1;
+        if file.coordinator.is_empty() {
+            return Err(Failure::Unreachable(format!("cluster {} is just being started; try again", file.name)));
+        }
+        let security = security(file)?;
+        Ok(Self {
+            name: file.name.clone(),
+            address: file.coordinator.clone(),
+            client: Client::new(file.coordinator.clone(), security.clone()),
+            security,
+            timeout,
+            local: Some(local),
+        })
+    }
+
+    fn at_address(address: &str, global: &Global) -> Outcome<Self> {
+        let Some(key) = &global.key else {
+            return Err(Failure::Usage(format!(
+                "{address} is reached with the cluster's key: give its cluster.json with --key or TUPLANE_KEY_FILE"
+            )));
+        };
+        let security = security(&ClusterFile::read(key)?)?;
+        Ok(Self {
+            name: address.to_owned(),
+            address: address.to_owned(),
+            client: Client::new(address.to_owned(), security.clone()),
+            security,
+            timeout: global.timeout,
+            local: None,
+        })
+    }
+
+    /// Asks the coordinator.
+    pub(crate) async fn ask(&self, request: ClusterRequest) -> Outcome<ClusterReply> {
+        self.client.cluster(request, self.timeout).await.map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: CallError) -> Failure {
+        match Failure::from(error) {
+            Failure::Unreachable(message) => {
+                Failure::Unreachable(format!("cluster {} is not reachable: {message}", self.name))
+            }
+            other => other,
+        }
+    }
+
+    /// Asks, where the reply says only that it was done.
+    pub(crate) async fn tell(&self, request: ClusterRequest) -> Outcome {
+        match self.ask(request).await? {
+            ClusterReply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Submits a job: its run and the name it got.
+    pub(crate) async fn submit(&self, job: String, force: bool) -> Outcome<(u64, String)> {
+        match self.ask(ClusterRequest::Submit { job, force }).await? {
+            ClusterReply::Submitted { run, name } => Ok((run, name)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// One job in full, the newest where no name is given.
+    pub(crate) async fn status(&self, job: Option<String>) -> Outcome<JobStatus> {
+        match self.ask(ClusterRequest::Status { job }).await? {
+            ClusterReply::Status(status) => Ok(*status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All jobs.
+    pub(crate) async fn jobs(&self) -> Outcome<Vec<JobSummary>> {
+        match self.ask(ClusterRequest::Jobs).await? {
+            ClusterReply::Jobs(jobs) => Ok(jobs),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All agents.
+    pub(crate) async fn agents(&self) -> Outcome<Vec<AgentStatus>> {
+        match self.ask(ClusterRequest::Agents).await? {
+            ClusterReply::Agents(agents) => Ok(agents),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A client of one agent.
+    pub(crate) fn agent(&self, address: &str) -> AgentClient {
+        AgentClient { client: Client::new(address.to_owned(), self.security.clone()), timeout: self.timeout }
+    }
+
+    /// Ends jobs and agents. Agents on this machine that do not end as asked are ended by pid and
+    /// start time, and the folder is removed.
+    pub(crate) async fn down(&self) -> Outcome<Vec<Stopped>> {
+        let asked = self.tell(ClusterRequest::Shutdown).await;
+        let Some((folder, file)) = &self.local else {
+            asked?;
+            return Ok(Vec::new());
+        };
+        let patience = match asked {
+            Ok(()) => DOWN_PATIENCE,
+            // It may have ended before its answer left, or be past answering.
+            Err(_) if wait_until_gone(&file.agents, Duration::from_millis(500)).await => Duration::ZERO,
+            Err(_) => Duration::ZERO,
+        };
+        let stopped = end_processes(&file.agents, patience).await;
+        if let Some(stays) = stopped.iter().find(|agent| agent.how == Ended::Stays) {
+            return Err(Failure::Failed {
+                kind: "agent",
+                message: format!(
+                    "agent {} (pid {}) of cluster {} does not end, not even by SIGKILL",
+                    stays.agent.name, stays.agent.process.pid, self.name
+                ),
+            });
+        }
+        folder.remove()?;
+        Ok(stopped)
+    }
+
+    /// The coordinator's address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+/// One agent that can be asked.
+#[derive(Debug)]
+pub(crate) struct AgentClient {
+    client: Client,
+    timeout: Duration,
+}
+
+impl AgentClient {
+    /// Reads one piece of a sink's file.
+    pub(crate) async fn read(&self, run: u64, path: &str, offset: u64) -> Outcome<Vec<u8>> {
+        let request = AgentRequest::ReadFile { run, path: path.to_owned(), offset };
+        match self.client.agent(request, self.timeout).await? {
+            AgentReply::Bytes(bytes) => Ok(bytes),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn security(file: &ClusterFile) -> Outcome<Security> {
+    Security::from_pem(file.key.as_ref())
+        .map_err(|cause| Failure::Usage(format!("the key of cluster {} cannot be used: {cause}", file.name)))
+}
+
+fn names(live: &[(ClusterFolder, ClusterFile)]) -> String {
+    live.iter().map(|(_, file)| file.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn unexpected(reply: &impl std::fmt::Debug) -> Failure {
+    let mut shown = format!("{reply:?}");
+    shown.truncate(shown.char_indices().nth(80).map_or(shown.len(), |(at, _)| at));
+    Failure::Internal(format!("an answer that does not fit the question: {shown}"))
+}

@@ -1,0 +1,66 @@
+//! One file a command; here they are told apart.
+
+pub(crate) mod agents;
+pub(crate) mod cancel;
+pub(crate) mod check;
+pub(crate) mod down;
+pub(crate) mod fetch;
+pub(crate) mod jobs;
+pub(crate) mod plan;
+pub(crate) mod route;
+pub(crate) mod run;
+pub(crate) mod set;
+pub(crate) mod status;
+pub(crate) mod submit;
+pub(crate) mod up;
+mod version;
+
+use std::io::{IsTerminal, Write};
+
+use crate::args::{Command, Global};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Format, Output, safe};
+
+/// Runs a command.
+pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) -> Outcome {
+    if output.format == Format::Dot && !matches!(command, Command::Plan(_)) {
+        return Err(Failure::Usage("only `plan` draws dot; use -o text, json or jsonl".into()));
+    }
+    match command {
+        Command::Up(args) => up::run(args, global, output).await,
+        Command::Down(args) => down::run(args, global, output).await,
+        Command::Agents(args) => agents::run(args, global, output).await,
+        Command::Check(args) => check::run(&args, output),
+        Command::Plan(args) => plan::run(&args, output),
+        // By far the largest of them.
+        Command::Run(args) => Box::pin(run::run(args, global, output)).await,
+        Command::Submit(args) => submit::run(args, global, output).await,
+        Command::Jobs(args) => jobs::run(args, global, output).await,
+        Command::Status(args) => status::run(args, global, output).await,
+        Command::Cancel(args) => cancel::run(args, global, output).await,
+        Command::Set(args) => set::run(args, global, output).await,
+        Command::Route(args) => route::run(args, global, output).await,
+        Command::Fetch(args) => fetch::run(args, global, output).await,
+        Command::Version => version::run(output),
+    }
+}
+
+/// Asks before something ends; where nobody can be asked the answer is no.
+fn confirm(global: &Global, what: &str) -> Outcome {
+    if global.yes {
+        return Ok(());
+    }
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Failure::NeedsYes(format!("{what}: this needs --yes, for nobody can be asked here")));
+    }
+    let question = format!("{}? [y/N] ", safe::line(what));
+    std::io::stderr().write_all(question.as_bytes())?;
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|cause| Failure::NeedsYes(format!("{what}: the answer cannot be read: {cause}")))?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::NeedsYes(format!("{what}: not done"))),
+    }
+}

@@ -1,0 +1,45 @@
+//! `tuplane jobs`.
+
+use serde_json::json;
+
+use crate::args::Global;
+use crate::cluster::Cluster;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::output::table::{Align, Table};
+use crate::output::time::span;
+use crate::report::{SummaryView, phase_word};
+
+/// Options of `jobs`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcome {
+    let cluster = Cluster::find(global, output)?;
+    let jobs: Vec<SummaryView> = cluster.jobs().await?.iter().map(SummaryView::from).collect();
+    if !output.is_text() {
+        return output.document("jobs", &json!({"cluster": cluster.name, "jobs": jobs}));
+    }
+    if jobs.is_empty() {
+        return output.text("no jobs; submit one with `tuplane submit FILE`");
+    }
+    let mut table = Table::new(&[
+        ("RUN", Align::Right),
+        ("JOB", Align::Left),
+        ("PHASE", Align::Left),
+        ("TIME", Align::Right),
+        ("SUBMITTED", Align::Left),
+        ("CAUSE", Align::Left),
+    ]);
+    for job in jobs {
+        table.row([
+            job.run.to_string(),
+            job.job.clone(),
+            phase_word(job.phase).into(),
+            span(job.wall_ms),
+            job.submitted_at.clone(),
+            job.fault.map_or_else(|| "-".into(), |fault| fault.message),
+        ]);
+    }
+    output.text(&table.render())
+}

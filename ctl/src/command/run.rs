@@ -1,0 +1,288 @@
+//! `tuplane run`: up, submit, wait, result and down in one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tuplane_core::job::{Job, Op, SinkConnector, SinkFormat};
+use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
+use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
+
+use crate::args::{Global, LocalArgs, Overrides};
+use crate::cluster::Cluster;
+use crate::command::{submit, up};
+use crate::failure::{Failure, Outcome, fault_kind};
+use crate::interrupt::Interrupt;
+use crate::jobfile::{JobFile, reads_stdin, replace_stdin};
+use crate::output::table::count;
+use crate::output::time::parse_span;
+use crate::output::{Output, to_value};
+use crate::report::{self, FileView, JobView};
+use crate::wait::until_final;
+
+/// A cancelled job has so long to stop before its agents are ended anyway.
+const CANCEL_GRACE: Duration = Duration::from_secs(3);
+
+/// The most of a sink's rows that a document repeats; files have them all.
+const DOCUMENT_ROWS: usize = 16 << 20;
+
+/// Options of `run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Rows of a stdout sink go to standard output, and the summary then to standard error. A file source whose path is `-` \
+reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
+pub(crate) struct Args {
+    /// The job file (TOML or JSON)
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Agents to start on this machine
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256))]
+    agents: u32,
+    #[command(flatten)]
+    options: LocalArgs,
+    /// Waits at most so long for the job, then cancels it (exit 4)
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    wait: Option<Duration>,
+    /// Writes into a folder that holds an earlier run's files
+    #[arg(long)]
+    force: bool,
+    /// Leaves the agents running; `tuplane down` ends them
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
+    let file = JobFile::read(&args.file, &args.overrides)?;
+    let job = file.ready(output)?.job;
+    if reads_stdin(&job).len() > 1 {
+        return Err(Failure::Usage(format!(
+            "standard input (`-`) can be read by one source, not by {}",
+            reads_stdin(&job).join(" and ")
+        )));
+    }
+    // Not TUPLANE_CLUSTER: these agents are this command's own.
+    let name = format!("run-{}", std::process::id());
+    let plan = up::local_options(&name, args.agents, &args.options, args.keep).plan()?;
+    let interrupt = Interrupt::listen()?;
+    let root = runtime_root();
+    let owned = interrupt.or(async { Ok(start(&plan, &root).await?) }).await?;
+    interrupt.guard(&owned.folder, &owned.file.agents);
+    for notice in &owned.notices {
+        output.notice(notice);
+    }
+    let outcome = on_agents(&args, &owned, job, &interrupt, global, output).await;
+    if args.keep && !matches!(outcome, Err(Failure::Interrupted)) {
+        output.notice(&format!("the agents go on; end them with `tuplane down --cluster {name}`"));
+        return outcome;
+    }
+    let ended = up::end(owned, global, output).await;
+    outcome.and(ended)
+}
+
+async fn on_agents(
+    args: &Args,
+    owned: &LocalCluster,
+    mut job: Job,
+    interrupt: &Interrupt,
+    global: &Global,
+    output: &mut Output,
+) -> Outcome {
+    let cluster = Cluster::local((owned.folder.clone(), owned.file.clone()), global.timeout)?;
+    if !reads_stdin(&job).is_empty() {
+        let input = owned.folder.path().join("standard-input");
+        interrupt.or(spool(&input)).await?;
+        replace_stdin(&mut job, &input);
+    }
+    let (run, _) = interrupt.or(cluster.submit(submit::encode(&job)?, args.force)).await?;
+    let waited = interrupt.or(until_final(&cluster, run, args.wait, output)).await;
+    match waited {
+        Ok(status) => result(&cluster, &status, output).await,
+        Err(failure) => {
+            output.progress_done();
+            if !args.keep || matches!(failure, Failure::Interrupted) {
+                cancel(&cluster, run).await;
+            }
+            Err(match failure {
+                Failure::TimedOut(_) if !args.keep => {
+                    Failure::TimedOut(format!("run {run} has not ended in time; it was cancelled"))
+                }
+                other => other,
+            })
+        }
+    }
+}
+
+/// Copies standard input to a file that agents can read.
+async fn spool(to: &Path) -> Outcome {
+    let path = to.to_owned();
+    let copied = tokio::task::spawn_blocking(move || {
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
+        std::io::copy(&mut std::io::stdin().lock(), &mut file)
+    });
+    match copied.await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(cause)) => Err(Failure::file("keep standard input in", to, &cause)),
+        Err(cause) => Err(Failure::Internal(format!("reading standard input was interrupted: {cause}"))),
+    }
+}
+
+/// Asks the job to end and gives it a moment; the agents end next in any case.
+async fn cancel(cluster: &Cluster, run: u64) {
+    let stop = async {
+        cluster.tell(ClusterRequest::Cancel { job: run.to_string() }).await?;
+        while !cluster.status(Some(run.to_string())).await?.summary.phase.is_final() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Outcome::Ok(())
+    };
+    // Whether or not it worked, there is nothing else to do.
+    let _ = tokio::time::timeout(CANCEL_GRACE, stop).await;
+}
+
+/// Shows what a job that has ended came to: rows of stdout sinks, files, counters, ledger.
+pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut Output) -> Outcome {
+    let view = JobView::new(&cluster.name, status, None)?;
+    let finished = status.summary.phase == JobPhase::Finished;
+    let printed = stdout_sinks(status);
+    let rows = if finished { collect(cluster, status, &printed).await? } else { Vec::new() };
+    let files: Vec<FileView> = view
+        .files
+        .iter()
+        .filter(|file| !printed.iter().any(|(stage, _)| *stage == file.stage))
+        .cloned()
+        .collect();
+    let outcome = verdict(&view, status);
+    if output.is_text() {
+        for sink in &rows {
+            output.bytes(&sink.bytes)?;
+        }
+        let summary = summary(view, &files, finished);
+        if rows.is_empty() { output.text(&summary)? } else { output.aside(&summary) }
+    } else {
+        let mut body = to_value(&view)?;
+        body["files"] = to_value(&files)?;
+        body["lost"] = view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
+        body["output"] = rows.iter().map(Rows::document).collect::<Value>();
+        output.document("run", &body)?;
+    }
+    outcome
+}
+
+fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
+    let name = &status.summary.name;
+    match status.summary.phase {
+        JobPhase::Finished => Ok(()),
+        JobPhase::Cancelled => {
+            Err(Failure::Failed { kind: "cancelled", message: format!("job {name} was cancelled") })
+        }
+        _ => {
+            let lost = view.lost();
+            let lost = match &lost[..] {
+                [] => "no rows were under way".to_owned(),
+                some => some
+                    .iter()
+                    .map(|(edge, rows)| format!("{} rows lost on {edge}", count(*rows)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            let (kind, cause) = status
+                .summary
+                .fault
+                .as_ref()
+                .map_or(("internal", "no cause was recorded"), |fault| {
+                    (fault_kind(fault.code), fault.message.as_str())
+                });
+            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}; {lost}") })
+        }
+    }
+}
+
+fn summary(view: JobView, files: &[FileView], finished: bool) -> String {
+    let mut out = String::new();
+    if finished {
+        let rows = if view.result_rows == 1 { "row" } else { "rows" };
+        let into = match files.len() {
+            0 => String::new(),
+            1 => " in 1 file".to_owned(),
+            n => format!(" in {n} files"),
+        };
+        out.push_str(&format!("result: {} {rows}{into}\n", count(view.result_rows)));
+        if !files.is_empty() {
+            out.push_str(&report::files_text(files));
+        }
+        out.push('\n');
+    }
+    out.push_str(&report::text(&view.without_files()));
+    out
+}
+
+/// Rows of one stdout sink.
+struct Rows {
+    stage: String,
+    format: SinkFormat,
+    bytes: Vec<u8>,
+}
+
+impl Rows {
+    fn document(&self) -> Value {
+        let text = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(DOCUMENT_ROWS)]);
+        json!({
+            "stage": self.stage,
+            "format": format_word(self.format),
+            "text": text,
+            "complete": self.bytes.len() <= DOCUMENT_ROWS,
+        })
+    }
+}
+
+fn format_word(format: SinkFormat) -> &'static str {
+    match format {
+        SinkFormat::Csv => "csv",
+        SinkFormat::Jsonl => "jsonl",
+    }
+}
+
+/// Stages whose sink prints.
+fn stdout_sinks(status: &JobStatus) -> Vec<(String, SinkFormat)> {
+    let Ok(job) = serde_json::from_str::<Job>(&status.job) else { return Vec::new() };
+    job.stages
+        .into_iter()
+        .filter_map(|stage| match stage.op {
+            Op::Sink(sink) => match sink.connector {
+                Some(SinkConnector::Stdout { format }) => Some((stage.id, format)),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect()
+}
+
+/// Reads the parts of stdout sinks from their agents; a csv header is kept once.
+async fn collect(
+    cluster: &Cluster,
+    status: &JobStatus,
+    sinks: &[(String, SinkFormat)],
+) -> Outcome<Vec<Rows>> {
+    let mut collected = Vec::new();
+    for (stage, format) in sinks {
+        let mut bytes = Vec::new();
+        let mut header: Option<Vec<u8>> = None;
+        for file in status.files.iter().filter(|file| file.stage == *stage) {
+            let mut part = super::fetch::read_file(cluster, status, file).await?;
+            if *format == SinkFormat::Csv {
+                let first = part.iter().position(|byte| *byte == b'\n').map_or(part.len(), |at| at + 1);
+                match &header {
+                    Some(header) if part[..first] == header[..] => {
+                        part.drain(..first);
+                    }
+                    Some(_) => {}
+                    None => header = Some(part[..first].to_vec()),
+                }
+            }
+            bytes.append(&mut part);
+        }
+        collected.push(Rows { stage: stage.clone(), format: *format, bytes });
+    }
+    Ok(collected)
+}

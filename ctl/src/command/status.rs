@@ -1,0 +1,77 @@
+//! `tuplane status`.
+
+use std::time::Duration;
+
+use tuplane_wire::message::JobStatus;
+
+use crate::args::Global;
+use crate::cluster::Cluster;
+use crate::failure::Outcome;
+use crate::interrupt::Interrupt;
+use crate::output::{Format, Output};
+use crate::report::{self, JobView};
+use crate::wait::Samples;
+
+/// Between two looks under `--watch`.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Between the two looks of a running job that one `status` takes, so that rates are present ones.
+const APART: Duration = Duration::from_millis(600);
+
+/// Options of `status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name or run id [default: the newest job]
+    job: Option<String>,
+    /// Looks again each second until the job ends; off a terminal one JSON document a line
+    #[arg(short, long)]
+    watch: bool,
+}
+
+pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
+    let cluster = Cluster::find(global, output)?;
+    if args.watch {
+        let interrupt = Interrupt::listen()?;
+        return interrupt.or(watch(&args, &cluster, output)).await;
+    }
+    let mut samples = Samples::default();
+    let first = cluster.status(args.job.clone()).await?;
+    let view = if first.summary.phase.is_final() {
+        samples.view(&cluster.name, first)?
+    } else {
+        let run = first.summary.run.to_string();
+        samples.view(&cluster.name, first)?;
+        tokio::time::sleep(APART).await;
+        samples.view(&cluster.name, cluster.status(Some(run)).await?)?
+    };
+    show(&view, output)
+}
+
+async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
+    let repaints = output.repaints();
+    if output.is_text() && !repaints {
+        output.format = Format::Jsonl;
+    }
+    let mut samples = Samples::default();
+    // The newest job stays the one that is watched when another is submitted.
+    let mut job = args.job.clone();
+    loop {
+        let status: JobStatus = cluster.status(job).await?;
+        job = Some(status.summary.run.to_string());
+        let over = status.summary.phase.is_final();
+        let view = samples.view(&cluster.name, status)?;
+        if repaints {
+            output.text(&format!("\x1b[H\x1b[2J{}", report::text(&view)))?;
+        } else {
+            show(&view, output)?;
+        }
+        if over {
+            return Ok(());
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn show(view: &JobView, output: &mut Output) -> Outcome {
+    if output.is_text() { output.text(&report::text(view)) } else { output.document("status", view) }
+}

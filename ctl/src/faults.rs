@@ -1,0 +1,109 @@
+//! Faults of a file, shown with their line and a caret under the place.
+
+use serde::Serialize;
+use tuplane_core::fault::Fault;
+
+use crate::output::{safe, table};
+
+/// A fault as documents carry it.
+#[derive(Debug, Serialize)]
+pub(crate) struct FaultView<'f> {
+    /// 0 where no line of the file is to blame.
+    line: u32,
+    column: u32,
+    message: &'f str,
+    help: Option<&'f str>,
+    stage: Option<&'f str>,
+}
+
+impl<'f> From<&'f Fault> for FaultView<'f> {
+    fn from(fault: &'f Fault) -> Self {
+        Self {
+            line: fault.at.line,
+            column: fault.at.column,
+            message: &fault.message,
+            help: fault.help.as_deref(),
+            stage: fault.stage.as_deref(),
+        }
+    }
+}
+
+/// All faults of a file as text.
+pub(crate) fn render(file: &str, text: &str, faults: &[Fault], colors: bool) -> String {
+    let mut out = String::new();
+    for fault in faults {
+        one(&mut out, file, text, fault, colors);
+    }
+    let number = faults.len();
+    let noun = if number == 1 { "fault" } else { "faults" };
+    out.push_str(&format!("{}: {number} {noun}\n", safe::line(file)));
+    out
+}
+
+fn one(out: &mut String, file: &str, text: &str, fault: &Fault, colors: bool) {
+    let (bold, red, reset) = if colors { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
+    let place = match fault.at.line {
+        0 => safe::line(file),
+        line => format!("{}:{line}:{}", safe::line(file), fault.at.column),
+    };
+    out.push_str(&format!("{bold}{place}: {}{reset}\n", safe::line(&fault.message)));
+    if let Some(source) = fault.at.line.checked_sub(1).and_then(|line| text.lines().nth(line as usize)) {
+        let number = fault.at.line.to_string();
+        let gutter = " ".repeat(number.len());
+        let column = fault.at.column.saturating_sub(1) as usize;
+        let before: String = source.chars().take(column).collect();
+        let marked = marked(text, source, &before, fault);
+        // Tabs and control characters take the room of their escapes.
+        let fill = " ".repeat(table::width(&shown(&before)));
+        let carets = "^".repeat(table::width(&shown(&marked)).max(1));
+        out.push_str(&format!("{gutter} |\n{number} | {}\n", shown(source)));
+        out.push_str(&format!("{gutter} | {fill}{red}{carets}{reset}\n"));
+    }
+    if let Some(help) = &fault.help {
+        out.push_str(&format!("  help: {}\n", safe::line(help)));
+    }
+}
+
+/// What the caret stands under: the span as far as it lies in the line.
+fn marked(text: &str, source: &str, before: &str, fault: &Fault) -> String {
+    let start = fault.at.offset as usize;
+    let end = start.saturating_add(fault.at.len as usize);
+    let span = text.get(start..end.min(text.len())).unwrap_or_default();
+    let first = span.lines().next().unwrap_or_default();
+    let rest = source.get(before.len()..).unwrap_or_default();
+    if rest.starts_with(first) { first.to_owned() } else { String::new() }
+}
+
+fn shown(text: &str) -> String {
+    safe::line(&text.replace('\t', "    "))
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_core::fault::At;
+
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_under_the_span() {
+        let text = "a = 1\n\tkey = \"日本\" # c\n";
+        let at = At { line: 2, column: 8, offset: 13, len: 8 };
+        let fault = Fault::new(at, "no column `日本`").help("the columns are: x");
+        let shown = render("job.toml", text, &[fault], false);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "job.toml:2:8: no column `日本`");
+        assert_eq!(lines[2], "2 |     key = \"日本\" # c");
+        assert_eq!(lines[3], "  |           ^^^^^^");
+        assert_eq!(lines[4], "  help: the columns are: x");
+        assert_eq!(lines[5], "job.toml: 1 fault");
+    }
+
+    #[test]
+    fn a_place_that_is_not_in_the_text_is_no_panic() {
+        for (line, column, offset, len) in [(9, 9, 900, 9), (1, 900, 2, 1), (1, 2, 1, u32::MAX), (1, 0, 0, 0)] {
+            let fault = Fault::new(At { line, column, offset, len }, "m\x1b[2J");
+            let shown = render("f", "é\n", &[fault], false);
+            assert!(shown.contains("m\\u{1b}[2J"));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `tuplane`, the control plane: starts agents, submits jobs, shows and steers what they do.
+
+mod args;
+mod cluster;
+mod command;
+mod failure;
+mod faults;
+mod interrupt;
+mod jobfile;
+mod output;
+mod report;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::Cli;
+use failure::{Failure, Outcome};
+use output::Output;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or_else(|| "an unknown place".into(), ToString::to_string);
+        // Standard error may be closed; there is nobody else to tell.
+        let _ = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("tuplane: this is a defect of Tuplane, at {place}: {}\n", panic_message(panic)).as_bytes(),
+        );
+    }));
+    match std::panic::catch_unwind(run) {
+        Ok(code) => ExitCode::from(code),
+        Err(_) => ExitCode::from(Failure::Internal(String::new()).code()),
+    }
+}
+
+fn panic_message(panic: &std::panic::PanicHookInfo<'_>) -> String {
+    let payload = panic.payload();
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}
+
+fn run() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Help and version come this way too; a closed pipe takes nothing from them.
+            let _ = usage.print();
+            return if usage.use_stderr() { Failure::Shown.code() } else { 0 };
+        }
+    };
+    let Some(command) = cli.command else {
+        let _ = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            Cli::command().render_help().to_string().as_bytes(),
+        );
+        return Failure::Shown.code();
+    };
+    let mut output = Output::new(cli.global.output, cli.global.color, cli.global.quiet, cli.global.verbose);
+    match on_runtime(command::run(command, &cli.global, &mut output)) {
+        Ok(()) => 0,
+        Err(failure) => {
+            output.error(&failure);
+            failure.code()
+        }
+    }
+}
+
+/// One thread serves a command: it waits for others, mostly.
+fn on_runtime(command: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Failure::Failed { kind: "io", message: format!("cannot start: {cause}") })?;
+    let outcome = runtime.block_on(command);
+    // A read of standard input may never end; nobody waits for it.
+    runtime.shutdown_background();
+    outcome
+}

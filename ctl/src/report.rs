@@ -1,0 +1,362 @@
+//! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
+
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
+use tuplane_wire::message::{EdgeLedger, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
+
+use crate::failure::{Failure, Outcome, fault_kind};
+use crate::output::number;
+use crate::output::time::{now_ms, rfc3339};
+
+pub(crate) use text::{files_text, ledger_text, text};
+
+/// A job, with rates over the time between two looks at it (or over its whole run).
+#[derive(Debug, Serialize)]
+pub(crate) struct JobView {
+    cluster: String,
+    #[serde(flatten)]
+    pub(crate) summary: SummaryView,
+    guarantee: String,
+    /// From the first row to the end, or to now.
+    pub(crate) running_ms: Option<u64>,
+    /// Age of the oldest counter.
+    age_ms: u64,
+    /// The time that rates and shares are means of.
+    rates_over_ms: Option<u64>,
+    cost_per_s: Value,
+    /// Rows that sinks have taken.
+    pub(crate) result_rows: u64,
+    pub(crate) vertices: Vec<VertexView>,
+    pub(crate) edges: Vec<EdgeView>,
+    pub(crate) files: Vec<FileView>,
+}
+
+/// A line of `tuplane jobs`.
+#[derive(Debug, Serialize)]
+pub(crate) struct SummaryView {
+    pub(crate) job: String,
+    pub(crate) run: u64,
+    #[serde(serialize_with = "phase_name")]
+    pub(crate) phase: JobPhase,
+    attempt: u32,
+    submitted_at: String,
+    ended_at: Option<String>,
+    /// From submit to the end, or to now.
+    pub(crate) wall_ms: u64,
+    instances: u32,
+    pub(crate) agents: Vec<String>,
+    pub(crate) fault: Option<JobFault>,
+}
+
+/// Why a job failed.
+#[derive(Debug, Serialize)]
+pub(crate) struct JobFault {
+    kind: &'static str,
+    pub(crate) message: String,
+}
+
+/// One vertex: sums over its instances.
+#[derive(Debug, Serialize)]
+pub(crate) struct VertexView {
+    pub(crate) vertex: String,
+    stages: Vec<String>,
+    instances: u32,
+    pub(crate) rows_in: u64,
+    pub(crate) rows_out: u64,
+    in_per_s: Value,
+    out_per_s: Value,
+    busy: Value,
+    blocked: Value,
+    idle: Value,
+    waiting_core: Value,
+    queue_in: u64,
+    queue_out: u64,
+    dropped: BTreeMap<String, u64>,
+    /// Last places of rows that were left out.
+    notes: Vec<String>,
+    #[serde(skip)]
+    rates: Rates,
+    #[serde(skip)]
+    is_source: bool,
+}
+
+/// What changes between two looks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rates {
+    in_per_s: Option<f64>,
+    out_per_s: Option<f64>,
+    busy: Option<f64>,
+    blocked: Option<f64>,
+    idle: Option<f64>,
+    waiting_core: Option<f64>,
+}
+
+/// One edge's ledger.
+#[derive(Debug, Serialize)]
+pub(crate) struct EdgeView {
+    pub(crate) edge: String,
+    routing: &'static str,
+    distributed: bool,
+    policy: Option<String>,
+    pub(crate) emitted: u64,
+    pub(crate) taken: u64,
+    queued_out: u64,
+    in_flight: u64,
+    queued_in: u64,
+    pub(crate) dropped: BTreeMap<String, u64>,
+    /// Rows that were emitted and neither taken nor dropped for a named reason.
+    pub(crate) open: u64,
+    sent_rows: u64,
+    sent_bytes: u64,
+    wire_bytes: u64,
+    /// The target takes part in the result: it is a sink.
+    #[serde(skip)]
+    into_sink: bool,
+}
+
+/// A file of a sink.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FileView {
+    pub(crate) agent: String,
+    pub(crate) stage: String,
+    pub(crate) path: String,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+}
+
+impl From<&SinkFile> for FileView {
+    fn from(file: &SinkFile) -> Self {
+        Self {
+            agent: file.agent.clone(),
+            stage: file.stage.clone(),
+            path: file.path.clone(),
+            rows: file.rows,
+            bytes: file.bytes,
+        }
+    }
+}
+
+/// A phase as a word.
+pub(crate) fn phase_word(phase: JobPhase) -> &'static str {
+    match phase {
+        JobPhase::Starting => "starting",
+        JobPhase::Running => "running",
+        JobPhase::Sealing => "sealing",
+        JobPhase::Finished => "finished",
+        JobPhase::Cancelled => "cancelled",
+        JobPhase::Failed => "failed",
+        JobPhase::Stopping => "stopping",
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn phase_name<S: serde::Serializer>(phase: &JobPhase, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(phase_word(*phase))
+}
+
+impl From<&JobSummary> for SummaryView {
+    fn from(summary: &JobSummary) -> Self {
+        let end = summary.ended_ms.unwrap_or_else(now_ms);
+        Self {
+            job: summary.name.clone(),
+            run: summary.run,
+            phase: summary.phase,
+            attempt: summary.attempt,
+            submitted_at: rfc3339(summary.submitted_ms),
+            ended_at: summary.ended_ms.map(rfc3339),
+            wall_ms: end.saturating_sub(summary.submitted_ms),
+            instances: summary.instances,
+            agents: summary.agents.clone(),
+            fault: summary
+                .fault
+                .as_ref()
+                .map(|fault| JobFault { kind: fault_kind(fault.code), message: fault.message.clone() }),
+        }
+    }
+}
+
+impl JobView {
+    /// A job as it stands; `before` is an earlier look and its age in ms.
+    pub(crate) fn new(cluster: &str, status: &JobStatus, before: Option<(&JobStatus, u64)>) -> Outcome<Self> {
+        let dag = plan_of(status)?;
+        let over_ms = before.map(|(_, age)| age).or(status.running_ms).filter(|ms| *ms > 0);
+        let sinks = sink_stages(&dag);
+        let vertices: Vec<VertexView> = (0u32..)
+            .map(VertexId)
+            .take(dag.vertices.len())
+            .map(|id| vertex_view(&dag, id, status, before.map(|(earlier, _)| earlier), over_ms))
+            .collect();
+        let edges: Vec<EdgeView> =
+            (0u32..).map(EdgeId).take(dag.edges.len()).map(|id| edge_view(&dag, id, status, &sinks)).collect();
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            summary: SummaryView::from(&status.summary),
+            guarantee: status.guarantee.clone(),
+            running_ms: status.running_ms,
+            age_ms: status.age_ms,
+            rates_over_ms: over_ms,
+            cost_per_s: number(status.cost_per_second),
+            result_rows: edges.iter().filter(|edge| edge.into_sink).map(|edge| edge.taken).sum(),
+            vertices,
+            edges,
+            files: status.files.iter().map(FileView::from).collect(),
+        })
+    }
+
+    /// The same without its files, where they are shown apart.
+    pub(crate) fn without_files(mut self) -> Self {
+        self.files.clear();
+        self
+    }
+
+    /// Vertices that read no edge.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &VertexView> {
+        self.vertices.iter().filter(|vertex| vertex.is_source)
+    }
+
+    /// Rows per second that come from all sources together.
+    pub(crate) fn source_rate(&self) -> Option<f64> {
+        self.sources().map(|vertex| vertex.rates.out_per_s).sum()
+    }
+
+    /// Rows lost per edge, for a job that did not finish: `edge: n`, edges that lost none left out.
+    pub(crate) fn lost(&self) -> Vec<(String, u64)> {
+        self.edges.iter().filter(|edge| edge.open > 0).map(|edge| (edge.edge.clone(), edge.open)).collect()
+    }
+}
+
+/// The plan inside a status.
+pub(crate) fn plan_of(status: &JobStatus) -> Outcome<Dag> {
+    serde_json::from_str(&status.dag)
+        .map_err(|cause| Failure::Version(format!("the job's plan cannot be read by this build: {cause}")))
+}
+
+/// Vertices that nothing reads from.
+fn sink_stages(dag: &Dag) -> Vec<VertexId> {
+    (0u32..)
+        .map(VertexId)
+        .take(dag.vertices.len())
+        .filter(|id| !dag.edges.iter().any(|edge| edge.from == *id))
+        .collect()
+}
+
+fn vertex_view(
+    dag: &Dag,
+    id: VertexId,
+    status: &JobStatus,
+    before: Option<&JobStatus>,
+    over_ms: Option<u64>,
+) -> VertexView {
+    let now = sum(status, id);
+    let earlier = before.map(|earlier| sum(earlier, id)).unwrap_or_default();
+    let per_second = |now: u64, earlier: u64| over_ms.map(|ms| now.saturating_sub(earlier) as f64 * 1000.0 / ms as f64);
+    let accounted = |s: &Sum| s.busy_ns + s.blocked_ns + s.idle_ns;
+    let span = accounted(&now).saturating_sub(accounted(&earlier));
+    let share = |now: u64, earlier: u64| (span > 0).then(|| now.saturating_sub(earlier) as f64 / span as f64);
+    let rates = Rates {
+        in_per_s: per_second(now.rows_in, earlier.rows_in),
+        out_per_s: per_second(now.rows_out, earlier.rows_out),
+        busy: share(now.busy_ns, earlier.busy_ns),
+        blocked: share(now.blocked_ns, earlier.blocked_ns),
+        idle: share(now.idle_ns, earlier.idle_ns),
+        waiting_core: share(now.waiting_core_ns, earlier.waiting_core_ns),
+    };
+    let value = |rate: Option<f64>| rate.map_or(Value::Null, number);
+    VertexView {
+        vertex: dag.vertex(id).label(),
+        stages: dag.vertex(id).stages.clone(),
+        instances: now.instances,
+        rows_in: now.rows_in,
+        rows_out: now.rows_out,
+        in_per_s: value(rates.in_per_s),
+        out_per_s: value(rates.out_per_s),
+        busy: value(rates.busy),
+        blocked: value(rates.blocked),
+        idle: value(rates.idle),
+        waiting_core: value(rates.waiting_core),
+        queue_in: now.queue_in,
+        queue_out: now.queue_out,
+        dropped: now.dropped,
+        notes: now.notes,
+        rates,
+        is_source: !dag.edges.iter().any(|edge| edge.to == id),
+    }
+}
+
+/// Counters of a vertex's instances together.
+#[derive(Debug, Default)]
+struct Sum {
+    instances: u32,
+    rows_in: u64,
+    rows_out: u64,
+    busy_ns: u64,
+    waiting_core_ns: u64,
+    blocked_ns: u64,
+    idle_ns: u64,
+    queue_in: u64,
+    queue_out: u64,
+    dropped: BTreeMap<String, u64>,
+    notes: Vec<String>,
+}
+
+fn sum(status: &JobStatus, id: VertexId) -> Sum {
+    let counters: BTreeMap<u32, &InstanceReport> =
+        status.counters.iter().map(|report| (report.instance, report)).collect();
+    let mut sum = Sum::default();
+    for instance in status.instances.iter().filter(|instance| instance.vertex == id) {
+        sum.instances += 1;
+        let Some(report) = counters.get(&instance.id) else { continue };
+        sum.rows_in += report.rows_in;
+        sum.rows_out += report.rows_out;
+        sum.busy_ns += report.busy_ns;
+        sum.waiting_core_ns += report.waiting_core_ns;
+        sum.blocked_ns += report.blocked_ns;
+        sum.idle_ns += report.idle_ns;
+        sum.queue_in += report.queue_in;
+        sum.queue_out += report.queue_out;
+        for (reason, rows) in &report.dropped {
+            *sum.dropped.entry(reason.clone()).or_default() += rows;
+        }
+        sum.notes.extend(report.note.clone());
+    }
+    sum
+}
+
+fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> EdgeView {
+    let edge = dag.edge(id);
+    let none = EdgeLedger::default();
+    let ledger = status.edges.iter().find(|ledger| ledger.edge == id.0).unwrap_or(&none);
+    let dropped: u64 = ledger.dropped.values().sum();
+    EdgeView {
+        edge: dag.edge_name(id),
+        routing: routing_word(&edge.routing),
+        distributed: edge.distributed,
+        policy: ledger.policy.clone(),
+        emitted: ledger.emitted,
+        taken: ledger.taken,
+        queued_out: ledger.queued_out,
+        in_flight: ledger.in_flight,
+        queued_in: ledger.queued_in,
+        dropped: ledger.dropped.clone(),
+        open: ledger.emitted.saturating_sub(ledger.taken).saturating_sub(dropped),
+        sent_rows: ledger.sent.values().map(|(rows, _)| rows).sum(),
+        sent_bytes: ledger.sent.values().map(|(_, bytes)| bytes).sum(),
+        wire_bytes: ledger.wire_bytes.values().sum(),
+        into_sink: sinks.contains(&edge.to),
+    }
+}
+
+fn routing_word(routing: &Routing) -> &'static str {
+    match routing {
+        Routing::Unicast => "unicast",
+        Routing::Isolated => "isolated",
+        Routing::Partitioned { .. } => "partitioned",
+        Routing::AllToOne => "all-to-one",
+        Routing::Broadcast => "broadcast",
+    }
+}

@@ -1,0 +1,149 @@
+//! A job as text: a head, the stages, the edges, the files.
+
+use std::collections::BTreeMap;
+
+use super::{EdgeView, FileView, JobView, phase_word};
+use crate::output::safe;
+use crate::output::table::{Align, Table, bytes, count, percent, rate};
+use crate::output::time::span;
+
+/// The whole of it.
+pub(crate) fn text(view: &JobView) -> String {
+    let mut out = head(view);
+    out.push('\n');
+    out.push_str(&vertices(view));
+    out.push('\n');
+    out.push_str(&ledger_text(&view.edges));
+    if !view.files.is_empty() {
+        out.push('\n');
+        out.push_str(&files_text(&view.files));
+    }
+    out
+}
+
+fn head(view: &JobView) -> String {
+    let summary = &view.summary;
+    let mut out = format!(
+        "job {} (run {}) on cluster {}: {}, {} after its submit",
+        safe::line(&summary.job),
+        summary.run,
+        safe::line(&view.cluster),
+        phase_word(summary.phase),
+        span(summary.wall_ms)
+    );
+    if let Some(ms) = view.running_ms {
+        out.push_str(&format!(", rows flowed for {}", span(ms)));
+    }
+    out.push('\n');
+    if let Some(fault) = &summary.fault {
+        out.push_str(&format!("cause: {}\n", safe::line(&fault.message)));
+    }
+    if !view.guarantee.is_empty() {
+        out.push_str(&format!("guarantee: {}\n", safe::line(&view.guarantee)));
+    }
+    out.push_str(&format!("counters: {} old", span(view.age_ms)));
+    if let Some(ms) = view.rates_over_ms {
+        out.push_str(&format!("; rates and shares over the last {}", span(ms)));
+    }
+    out.push('\n');
+    out
+}
+
+fn vertices(view: &JobView) -> String {
+    let mut table = Table::new(&[
+        ("STAGE", Align::Left),
+        ("INSTANCES", Align::Right),
+        ("ROWS IN", Align::Right),
+        ("ROWS OUT", Align::Right),
+        ("IN/S", Align::Right),
+        ("OUT/S", Align::Right),
+        ("BUSY", Align::Right),
+        ("BLOCKED", Align::Right),
+        ("IDLE", Align::Right),
+        ("QUEUE", Align::Right),
+        ("LEFT OUT", Align::Left),
+    ]);
+    for vertex in &view.vertices {
+        let rates = &vertex.rates;
+        table.row([
+            vertex.vertex.clone(),
+            vertex.instances.to_string(),
+            count(vertex.rows_in),
+            count(vertex.rows_out),
+            rate(rates.in_per_s),
+            rate(rates.out_per_s),
+            percent(rates.busy),
+            percent(rates.blocked),
+            percent(rates.idle),
+            count(vertex.queue_in + vertex.queue_out),
+            reasons(&vertex.dropped),
+        ]);
+    }
+    let mut out = table.render();
+    for vertex in &view.vertices {
+        for note in &vertex.notes {
+            out.push_str(&format!("  {}: {}\n", safe::line(&vertex.vertex), safe::line(note)));
+        }
+    }
+    out
+}
+
+/// The ledger of every edge.
+pub(crate) fn ledger_text(edges: &[EdgeView]) -> String {
+    let mut table = Table::new(&[
+        ("EDGE", Align::Left),
+        ("ROUTING", Align::Left),
+        ("EMITTED", Align::Right),
+        ("TAKEN", Align::Right),
+        ("QUEUED OUT", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("QUEUED IN", Align::Right),
+        ("ON THE WIRE", Align::Right),
+        ("DROPPED", Align::Left),
+    ]);
+    for edge in edges {
+        let reach = if edge.distributed { "distributed" } else { "local" };
+        let policy = edge.policy.as_ref().map_or_else(String::new, |policy| format!(" {policy}"));
+        table.row([
+            edge.edge.clone(),
+            format!("{reach} {}{policy}", edge.routing),
+            count(edge.emitted),
+            count(edge.taken),
+            count(edge.queued_out),
+            count(edge.in_flight),
+            count(edge.queued_in),
+            bytes(edge.wire_bytes),
+            reasons(&edge.dropped),
+        ]);
+    }
+    table.render()
+}
+
+/// Files of the sinks.
+pub(crate) fn files_text(files: &[FileView]) -> String {
+    let mut table = Table::new(&[
+        ("AGENT", Align::Left),
+        ("ROWS", Align::Right),
+        ("SIZE", Align::Right),
+    ]);
+    for file in files {
+        table.row([file.agent.clone(), count(file.rows), bytes(file.bytes)]);
+    }
+    // Paths are never cut: they are there to be copied.
+    let mut out = String::new();
+    let rendered = table.render();
+    let mut lines = rendered.lines();
+    if let Some(header) = lines.next() {
+        out.push_str(&format!("{header}  FILE\n"));
+    }
+    for (line, file) in lines.zip(files) {
+        out.push_str(&format!("{line}  {}\n", safe::line(&file.path)));
+    }
+    out
+}
+
+fn reasons(dropped: &BTreeMap<String, u64>) -> String {
+    let parts: Vec<String> =
+        dropped.iter().filter(|(_, rows)| **rows > 0).map(|(reason, rows)| format!("{reason} {}", count(*rows))).collect();
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
+}

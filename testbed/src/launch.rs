@@ -1,0 +1,51 @@
+//! Starting and ending agents: the cluster's folder, local processes, and how they are ended.
+
+mod costs;
+mod folder;
+mod local;
+mod process;
+mod start;
+mod stop;
+
+pub use costs::{CostEntry, parse_costs};
+pub use folder::{AgentEntry, ClusterFile, ClusterFolder, Found, SCHEMA, find_clusters, runtime_root};
+pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};
+pub use process::{Ended, ProcessId};
+pub use start::{LocalCluster, start};
+pub use stop::{Stopped, end_processes, wait_until_gone};
+
+use std::path::PathBuf;
+
+/// Why agents could not be started or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// What the person asked for cannot be; nothing was started.
+    #[error("{0}")]
+    Refused(String),
+    /// A file or folder of the cluster.
+    #[error("cannot {action} {path}: {cause}", path = path.display())]
+    File {
+        /// What was tried, as a verb: `read`, `write`.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// An agent did not come up; those that had are ended again.
+    #[error("agent {name} ({address}) did not start: {cause}")]
+    Agent {
+        /// The agent's name.
+        name: String,
+        /// `host:port` it was to listen on.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+impl LaunchError {
+    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>, cause: std::io::Error) -> Self {
+        Self::File { action, path: path.into(), cause }
+    }
+}

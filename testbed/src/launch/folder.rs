@@ -1,0 +1,345 @@
+//! A cluster's folder below the user's runtime folder: who runs, where, and with which key.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tuplane_wire::launch::KeyPem;
+
+use super::{LaunchError, ProcessId};
+
+/// The schema of `cluster.json`.
+pub const SCHEMA: &str = "tuplane/cluster/1";
+
+/// A folder without a readable `cluster.json` is somebody's who is just starting, for so long.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// `cluster.json`: all that a command needs to reach a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFile {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The cluster's name.
+    pub name: String,
+    /// `host:port` of the coordinator; empty while agents are being started.
+    pub coordinator: String,
+    /// The cluster's key; absent where it was started with `--insecure`.
+    pub key: Option<KeyPem>,
+    /// Its agents, the coordinator first.
+    pub agents: Vec<AgentEntry>,
+    /// The command that started it; agents end with it unless `detached`.
+    pub launcher: ProcessId,
+    /// Agents outlive the launcher.
+    pub detached: bool,
+}
+
+/// One agent of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentEntry {
+    /// Its name.
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+    /// Its process.
+    #[serde(flatten)]
+    pub process: ProcessId,
+}
+
+impl ClusterFile {
+    /// Reads a cluster file wherever it lies.
+    pub fn read(path: &Path) -> Result<Self, LaunchError> {
+        let text = fs::read_to_string(path).map_err(|cause| LaunchError::file("read", path, cause))?;
+        let file: Self = serde_json::from_str(&text)
+            .map_err(|cause| LaunchError::Refused(format!("{} is not a cluster file: {cause}", path.display())))?;
+        if file.schema != SCHEMA {
+            return Err(LaunchError::Refused(format!(
+                "{} has schema {}, this build reads {SCHEMA}",
+                path.display(),
+                file.schema
+            )));
+        }
+        Ok(file)
+    }
+
+    /// No process of it is left: neither an agent nor, while it starts, the launcher.
+    pub fn is_stale(&self) -> bool {
+        !self.launcher_starts() && self.agents.iter().all(|agent| !agent.process.is_alive())
+    }
+
+    fn launcher_starts(&self) -> bool {
+        self.coordinator.is_empty() && self.launcher.is_alive()
+    }
+}
+
+/// The folder of one cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFolder {
+    path: PathBuf,
+}
+
+impl ClusterFolder {
+    /// The folder of a name below a root; it need not exist.
+    pub fn at(root: &Path, name: &str) -> Self {
+        Self { path: root.join(name) }
+    }
+
+    /// Makes the folder of a new cluster. A stale one of the same name gives way; a live one is
+    /// refused.
+    pub fn create(root: &Path, name: &str) -> Result<(Self, Vec<String>), LaunchError> {
+        check_name(name)?;
+        make_private(root)?;
+        let notices = find_clusters(root)?.notices;
+        let folder = Self::at(root, name);
+        match fs::DirBuilder::new().mode(0o700).create(&folder.path) {
+            Ok(()) => {}
+            Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(LaunchError::Refused(format!(
+                    "a cluster named {name} runs already; end it with `tuplane down --cluster {name}`, or choose \
+                     another name with --cluster"
+                )));
+            }
+            Err(cause) => return Err(LaunchError::file("make", &folder.path, cause)),
+        }
+        for inner in [folder.logs(), folder.state()] {
+            fs::DirBuilder::new().mode(0o700).create(&inner).map_err(|cause| LaunchError::file("make", &inner, cause))?;
+        }
+        Ok((folder, notices))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The cluster file in it.
+    pub fn file(&self) -> PathBuf {
+        self.path.join("cluster.json")
+    }
+
+    /// Logs of its agents.
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// The log of one agent.
+    pub fn log(&self, agent: &str) -> PathBuf {
+        self.logs().join(format!("{agent}.log"))
+    }
+
+    /// The coordinator's log of commands, and the agents' own folders.
+    pub fn state(&self) -> PathBuf {
+        self.path.join("state")
+    }
+
+    /// Writes the cluster file: aside, then renamed, so that a reader sees a whole one.
+    pub fn write(&self, file: &ClusterFile) -> Result<(), LaunchError> {
+        let aside = self.path.join("cluster.json.new");
+        let text = serde_json::to_vec_pretty(file)
+            .map_err(|cause| LaunchError::file("write", &aside, std::io::Error::other(cause)))?;
+        let write = || {
+            let mut out =
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            out.write_all(&text)?;
+            out.write_all(b"\n")?;
+            fs::rename(&aside, self.file())
+        };
+        write().map_err(|cause| LaunchError::file("write", self.file(), cause))
+    }
+
+    /// Removes the folder with all in it.
+    pub fn remove(&self) -> Result<(), LaunchError> {
+        match fs::remove_dir_all(&self.path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(LaunchError::file("remove", &self.path, cause))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The clusters found below a runtime folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that run, by name.
+    pub live: Vec<(ClusterFolder, ClusterFile)>,
+    /// A sentence for each stale folder that was removed and each that could not be read.
+    pub notices: Vec<String>,
+}
+
+/// All clusters below `root`. Stale folders (no process left) are removed on the way.
+pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
+    let mut found = Found::default();
+    if !root.exists() {
+        return Ok(found);
+    }
+    check_private(root)?;
+    let entries = fs::read_dir(root).map_err(|cause| LaunchError::file("read", root, cause))?;
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    for name in names {
+        let folder = ClusterFolder::at(root, &name);
+        check_private(folder.path())?;
+        let stale = match ClusterFile::read(&folder.file()) {
+            Ok(file) if file.is_stale() => true,
+            Ok(file) => {
+                found.live.push((folder.clone(), file));
+                false
+            }
+            Err(LaunchError::File { .. }) => is_older_than(folder.path(), STARTING),
+            Err(other) => {
+                found.notices.push(format!("{other}; left alone"));
+                false
+            }
+        };
+        if stale {
+            folder.remove()?;
+            found.notices.push(format!("removed what was left of cluster {name}: none of its processes is there"));
+        }
+    }
+    Ok(found)
+}
+
+fn is_older_than(path: &Path, age: Duration) -> bool {
+    fs::metadata(path)
+        .and_then(|meta| meta.modified())
+        .is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed > age))
+}
+
+/// `$XDG_RUNTIME_DIR/tuplane`, else `tuplane-UID` in the system's folder for temporary files.
+pub fn runtime_root() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+        Some(dir) => PathBuf::from(dir).join("tuplane"),
+        None => std::env::temp_dir().join(format!("tuplane-{}", rustix::process::getuid().as_raw())),
+    }
+}
+
+/// A cluster's name is a folder's name, and never looks like `host:port`.
+fn check_name(name: &str) -> Result<(), LaunchError> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let good = name.len() <= 64
+        && name.chars().all(inner)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    if good {
+        return Ok(());
+    }
+    Err(LaunchError::Refused(format!(
+        "`{}` cannot name a cluster: use letters, digits, `_`, `-` and `.`, at most 64, a letter or digit first",
+        name.escape_debug()
+    )))
+}
+
+fn make_private(root: &Path) -> Result<(), LaunchError> {
+    match fs::DirBuilder::new().mode(0o700).recursive(true).create(root) {
+        Ok(()) => check_private(root),
+        Err(cause) => Err(LaunchError::file("make", root, cause)),
+    }
+}
+
+/// The folder holds keys: it must be ours, a real folder, and closed to others.
+fn check_private(folder: &Path) -> Result<(), LaunchError> {
+    let meta = fs::symlink_metadata(folder).map_err(|cause| LaunchError::file("read", folder, cause))?;
+    let refuse = |why: String| Err(LaunchError::Refused(format!("{} {why}", folder.display())));
+    if !meta.is_dir() {
+        return refuse("is not a folder; move it away".into());
+    }
+    let own = rustix::process::getuid().as_raw();
+    if meta.uid() != own {
+        return refuse(format!(
+            "belongs to user {}, not to you (user {own}); set XDG_RUNTIME_DIR to a folder of your own",
+            meta.uid()
+        ));
+    }
+    if meta.mode() & 0o077 != 0 {
+        return refuse(format!(
+            "is open to others (mode {:o}) and holds keys; close it with `chmod 700 {}`",
+            meta.mode() & 0o777,
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn file(agents: Vec<AgentEntry>) -> ClusterFile {
+        ClusterFile {
+            schema: SCHEMA.into(),
+            name: "t".into(),
+            coordinator: "127.0.0.1:1".into(),
+            key: None,
+            agents,
+            launcher: ProcessId::current().unwrap(),
+            detached: true,
+        }
+    }
+
+    fn root() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("tuplane");
+        (dir, root)
+    }
+
+    #[test]
+    fn a_cluster_is_written_found_and_its_name_is_taken() {
+        let (_dir, root) = root();
+        let (folder, notices) = ClusterFolder::create(&root, "t").unwrap();
+        assert!(notices.is_empty());
+        let live = AgentEntry {
+            name: "a".into(),
+            address: "127.0.0.1:1".into(),
+            process: ProcessId::current().unwrap(),
+        };
+        folder.write(&file(vec![live])).unwrap();
+        assert_eq!(fs::metadata(folder.file()).unwrap().mode() & 0o777, 0o600);
+        let found = find_clusters(&root).unwrap();
+        assert_eq!(found.live.len(), 1);
+        assert_eq!(found.live[0].1, ClusterFile::read(&folder.file()).unwrap());
+        let taken = ClusterFolder::create(&root, "t").unwrap_err();
+        assert!(taken.to_string().contains("runs already"), "{taken}");
+    }
+
+    #[test]
+    fn a_stale_folder_is_removed_with_a_notice_and_its_name_is_free() {
+        let (_dir, root) = root();
+        let (folder, _) = ClusterFolder::create(&root, "t").unwrap();
+        let gone = AgentEntry {
+            name: "a".into(),
+            address: "127.0.0.1:1".into(),
+            process: ProcessId { pid: std::process::id(), started: 1 },
+        };
+        folder.write(&file(vec![gone])).unwrap();
+        let found = find_clusters(&root).unwrap();
+        assert!(found.live.is_empty() && found.notices[0].contains("cluster t"));
+        assert!(!folder.path().exists());
+        ClusterFolder::create(&root, "t").unwrap();
+    }
+
+    #[test]
+    fn an_open_runtime_folder_is_refused() {
+        let (_dir, root) = root();
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = find_clusters(&root).unwrap_err().to_string();
+        assert!(refused.contains("755") && refused.contains("chmod 700"), "{refused}");
+    }
+
+    #[test]
+    fn names_that_are_paths_or_addresses_are_refused() {
+        let (_dir, root) = root();
+        for name in ["", "a/b", "..", "host:1", "a b", "\u{1b}[2J", &"x".repeat(65)] {
+            let refused = ClusterFolder::create(&root, name).unwrap_err().to_string();
+            assert!(refused.contains("cannot name a cluster") && !refused.contains('\u{1b}'), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tuplane's testbed: where agents run and how experiments are done.
+
+pub mod launch;
