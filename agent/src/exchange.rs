@@ -11,3 +11,6 @@ pub(crate) mod outbound;
 pub(crate) mod outlet;
 pub(crate) mod outqueue;
 pub(crate) mod session;
+
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttle;

@@ -1,7 +1,10 @@
 //! The agent of Tuplane: hosts instances, moves their rows, and reports; one of them coordinates.
 
+pub mod coordinator;
 pub mod engine;
 mod exchange;
+pub mod node;
 pub mod sink;
 pub mod source;
 mod sync;
+pub mod telemetry;

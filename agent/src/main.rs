@@ -1,1 +1,145 @@
-fn main() {}
+//! The stock agent: reads its configuration from standard input and runs until its owner ends.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, Read, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use tokio::sync::mpsc;
+use tracing_subscriber::EnvFilter;
+use tuplane_agent::node::{self, Build, Farewell};
+use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
+
+// glibc's arenas grow by fragmentation, and an agent's memory is promised to be flat.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        None => {}
+        Some("--version" | "-V") => {
+            println!("tuplane-agent {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        Some(_) => {
+            eprintln!(
+                "tuplane-agent takes no arguments: it reads one line of JSON from standard input.\n\
+                 Agents are started by `tuplane up`."
+            );
+            return ExitCode::from(2);
+        }
+    }
+    match start() {
+        Ok(code) => code,
+        Err(error) => {
+            let message = format!("{error:#}");
+            tracing::error!(message, "the agent could not start");
+            eprintln!("tuplane-agent: {message}");
+            announce(&AgentReady::Failed { message });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> anyhow::Result<ExitCode> {
+    let (farewells, inbox) = mpsc::unbounded_channel();
+    let config = read_config(farewells.clone())?;
+    log_to(config.log.as_deref())?;
+    let data = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("data")
+        .enable_all()
+        .build()
+        .context("cannot start the data runtime")?;
+    // Its own thread and queue, so that control never waits behind rows.
+    let control = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control runtime")?;
+    let build = Build { version: env!("CARGO_PKG_VERSION").to_owned(), registry: 0 };
+    let handle = data.handle().clone();
+    tracing::info!(name = config.name, cluster = config.cluster, pid = std::process::id(), "agent starts");
+    let farewell = control.block_on(async {
+        watch_signals(farewells)?;
+        Ok::<_, anyhow::Error>(node::run(config, build, handle, inbox, announce).await?)
+    })?;
+    // Instances stop where they are: what they hold is not promised to anybody.
+    data.shutdown_background();
+    control.shutdown_background();
+    Ok(match farewell {
+        Farewell::Shutdown | Farewell::OwnerGone | Farewell::Signal(_) => ExitCode::SUCCESS,
+        Farewell::CoordinatorGone(message) | Farewell::Failed(message) => {
+            eprintln!("tuplane-agent: {message}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Reads the first line, and then waits for the end of standard input: the owner's lifeline.
+fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<AgentConfig> {
+    let (send, config) = std::sync::mpsc::channel();
+    // A thread of its own: reading standard input cannot be cancelled.
+    std::thread::Builder::new().name("lifeline".to_owned()).spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut line = String::new();
+        let read = input.read_line(&mut line).context("standard input cannot be read").and_then(|_| {
+            serde_json::from_str::<AgentConfig>(&line)
+                .context("the first line of standard input is no agent configuration; use `tuplane up`")
+        });
+        let detached = read.as_ref().map_or(true, |config| config.detached);
+        // The receiver waits for exactly this.
+        let _ = send.send(read);
+        if detached {
+            return;
+        }
+        let mut rest = [0; 256];
+        while input.read(&mut rest).is_ok_and(|read| read > 0) {}
+        // Without its receiver the agent is ending already.
+        let _ = farewells.send(Farewell::OwnerGone);
+    })?;
+    config.recv().context("standard input was not read")?
+}
+
+fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
+    tokio::spawn(async move {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            // Ignored by an agent that outlives its terminal: the lifeline decides.
+            () = async { while hangup.recv().await.is_some() {} } => "SIGHUP",
+        };
+        // Without its receiver the agent is ending already.
+        let _ = farewells.send(Farewell::Signal(name));
+    });
+    Ok(())
+}
+
+fn log_to(path: Option<&str>) -> anyhow::Result<()> {
+    let filter =
+        EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    match path {
+        Some(path) => {
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| format!("cannot write the log {path}"))?;
+            builder.with_writer(Mutex::new(file)).init();
+        }
+        None => builder.with_writer(std::io::stderr).init(),
+    }
+    Ok(())
+}
+
+/// Tells the launcher, on one line of standard output.
+fn announce(ready: &AgentReady) {
+    let Ok(json) = serde_json::to_string(ready) else { return };
+    let mut output = std::io::stdout().lock();
+    // A launcher that is gone reads nothing; the lifeline notices that.
+    let _ = writeln!(output, "{READY_MARKER}{json}").and_then(|()| output.flush());
+}

@@ -19,6 +19,9 @@ mod pace;
 mod splits;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
 pub use splits::{csv_header, local_splits, shared_splits};
 
 /// Most rows of one batch, whatever is asked for.
@@ -71,9 +74,8 @@ impl Rejected {
         self.by_reason.values().sum()
     }
 
-    fn add(&mut self, reason: &'static str, last: String) {
+    fn count(&mut self, reason: &'static str) {
         *self.by_reason.entry(reason).or_default() += 1;
-        self.last = Some(last);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where rows go: policies of unicast edges, and key partitions.
 
+pub mod key;
 pub mod policy;
 
-pub use policy::{Choice, Policy, PolicyError, Target, Targets, make_policy, policy_names};
+pub use policy::{Choice, DEAL, Policy, PolicyError, Target, Targets, make_policy, policy_names};

@@ -10,6 +10,7 @@ use tuplane_wire::message::{
     AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary,
 };
 use tuplane_wire::net::Security;
+use tuplane_wire::service::Hello;
 
 use crate::args::Global;
 use crate::failure::{Failure, Outcome};
@@ -72,7 +73,7 @@ impl Cluster {
         Ok(Self {
             name: file.name.clone(),
             address: file.coordinator.clone(),
-            client: Client::new(file.coordinator.clone(), security.clone()),
+            client: client(&file.coordinator, &security),
             security,
             timeout,
             local: Some(local),
@@ -89,7 +90,7 @@ impl Cluster {
         Ok(Self {
             name: address.to_owned(),
             address: address.to_owned(),
-            client: Client::new(address.to_owned(), security.clone()),
+            client: client(address, &security),
             security,
             timeout: global.timeout,
             local: None,
@@ -152,7 +153,7 @@ impl Cluster {
 
     /// A client of one agent.
     pub(crate) fn agent(&self, address: &str) -> AgentClient {
-        AgentClient { client: Client::new(address.to_owned(), self.security.clone()), timeout: self.timeout }
+        AgentClient { client: client(address, &self.security), timeout: self.timeout }
     }
 
     /// Ends jobs and agents. Agents on this machine that do not end as asked are ended by pid and
@@ -205,6 +206,11 @@ impl AgentClient {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// The command line has no registry of operators; agents compare theirs among themselves.
+fn client(address: &str, security: &Security) -> Client {
+    Client::new(address, security.clone(), Hello::ours(env!("CARGO_PKG_VERSION"), 0))
 }
 
 fn security(file: &ClusterFile) -> Outcome<Security> {

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
 use crate::output::time::{now_ms, rfc3339};
 
-pub(crate) use text::{files_text, ledger_text, text};
+pub(crate) use text::{files_text, text};
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
 #[derive(Debug, Serialize)]
@@ -44,7 +44,7 @@ pub(crate) struct SummaryView {
     #[serde(serialize_with = "phase_name")]
     pub(crate) phase: JobPhase,
     attempt: u32,
-    submitted_at: String,
+    pub(crate) submitted_at: String,
     ended_at: Option<String>,
     /// From submit to the end, or to now.
     pub(crate) wall_ms: u64,

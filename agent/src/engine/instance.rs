@@ -74,8 +74,8 @@ impl Stride {
         ((STEP.as_nanos() as f64 / self.ns_per_row) as usize).clamp(1, MOST_ROWS)
     }
 
-    fn measure(&mut self, rows: usize, took: Duration) {
-        let now = took.as_nanos() as f64 / rows.max(1) as f64;
+    fn measure(&mut self, rows: usize, busy_ns: u64) {
+        let now = busy_ns as f64 / rows.max(1) as f64;
         self.ns_per_row = if self.ns_per_row <= 0.0 { now } else { 0.8 * self.ns_per_row + 0.2 * now };
     }
 }
@@ -125,10 +125,11 @@ impl Instance {
                 match taken {
                     Taken::Rows { input, rows } => {
                         worked = true;
-                        let (count, began) = (rows.len(), Instant::now());
+                        let (count, busy) = (rows.len(), self.counters.clock.read().busy);
                         self.counters.clock.set(Doing::Busy);
                         self.process(input, rows).await?;
-                        stride.measure(count, began.elapsed());
+                        // Time blocked on output says nothing of the cost of a row.
+                        stride.measure(count, self.counters.clock.read().busy - busy);
                     }
                     Taken::Watermark(time) => self.pass(Mark::Watermark(time))?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
@@ -154,7 +155,7 @@ impl Instance {
     }
 
     /// Nothing to take, or no room: waits for either.
-    async fn rest(&self) {
+    async fn rest(&mut self) {
         let full = self.output.is_full();
         self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
         if !full {
@@ -246,7 +247,7 @@ impl Instance {
                 }
                 match polled.map_err(|e| source_fault(&self.name, &e))? {
                     Polled::Rows(batch) => {
-                        stride.measure(batch.num_rows(), polled_at.elapsed());
+                        stride.measure(batch.num_rows(), polled_at.elapsed().as_nanos() as u64);
                         self.counters.add_in(batch.num_rows() as u64);
                         self.emit(batch)?;
                     }

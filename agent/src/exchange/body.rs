@@ -9,7 +9,7 @@ use tuplane_expr::arrow::buffer::{Buffer, MutableBuffer, ScalarBuffer};
 use tuplane_expr::arrow::datatypes::{Schema, SchemaRef};
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_expr::arrow::ipc::reader::read_record_batch;
-use tuplane_expr::arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions};
+use tuplane_expr::arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use tuplane_expr::arrow::ipc::{MetadataVersion, root_as_message};
 use tuplane_wire::frame::{FLAG_PARTITIONS, HEADER, Header};
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,8 +30,12 @@ pub(crate) fn fingerprint(schema: &Schema) -> u64 {
 /// number is written later, when the frame takes its place in a session.
 pub(crate) fn encode(rows: &Rows, mut header: Header) -> Result<Vec<u8>, ArrowError> {
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
-    let (_, data) =
-        IpcDataGenerator::default().encoded_batch(rows.batch(), &mut DictionaryTracker::new(true), &options)?;
+    let (_, data) = IpcDataGenerator::default().encode(
+        rows.batch(),
+        &mut DictionaryTracker::new(true),
+        &options,
+        &mut IpcWriteContext::default(),
+    )?;
     let ids = rows.partitions().map_or(0, |ids| ids.len() * 2);
     header.rows = rows.len() as u32;
     header.charge = rows.bytes();

@@ -140,11 +140,6 @@ impl Columns {
         (self.takes[column], &self.types[column])
     }
 
-    /// Whether a column is text (else it is cast from text, where an empty field is no value).
-    pub(super) fn is_text(&self, column: usize) -> bool {
-        self.takes[column] == Takes::Text
-    }
-
     /// Appends a row of texts, one per column.
     pub(super) fn push_texts<'a>(&mut self, line: u64, texts: impl Iterator<Item = Option<&'a str>>) {
         for (builder, text) in self.builders.iter_mut().zip(texts) {
@@ -227,11 +222,11 @@ impl Columns {
                     let column = cast_with_options(&texts, field.data_type(), &options)?;
                     if column.null_count() > texts.null_count() {
                         why.resize(texts.len(), None);
-                        for row in 0..texts.len() {
-                            if column.is_null(row) && texts.is_valid(row) && why[row].is_none() {
+                        for (row, why) in why.iter_mut().enumerate() {
+                            if why.is_none() && column.is_null(row) && texts.is_valid(row) {
                                 let (name, named) = (field.name(), &self.types[place]);
                                 let text = shortened(texts.value(row));
-                                why[row] = Some(format!("column `{name}`: `{text}` is not of type {named}"));
+                                *why = Some(format!("column `{name}`: `{text}` is not of type {named}"));
                             }
                         }
                     }

@@ -24,6 +24,9 @@ mod lines;
 mod pattern;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 /// `max_row` unless set.
 pub(super) const MAX_ROW: u64 = 16 << 20;
 
@@ -85,7 +88,8 @@ impl Files {
                 let fields = schema.fields();
                 if fields.len() != 1 || fields[0].data_type() != &DataType::Utf8 {
                     return Err(SourceError::Refused(
-                        "format `lines` gives one text column, `line`; for more, use csv, jsonl or regex".to_owned(),
+                        "format `lines` gives one text column, `line`; for more, use csv, jsonl or regex"
+                            .to_owned(),
                     ));
                 }
                 Reading::Plain
@@ -130,9 +134,18 @@ impl Files {
             }));
         }
         refused.sort_by_key(|refusal| refusal.line);
-        for refusal in refused {
-            let place = lines.place(refusal.line)?;
-            refuse(&mut self.rejected, self.on_bad_line, refusal.reason, place, refusal.why)?;
+        let shown = match self.on_bad_line {
+            BadLine::Fail => 0,
+            BadLine::Skip => refused.len().saturating_sub(1),
+        };
+        for (place, refusal) in refused.into_iter().enumerate() {
+            // Only one of them is shown, and finding its line in the file may cost a pass over it.
+            if place == shown {
+                let place = lines.place(refusal.line)?;
+                refuse(&mut self.rejected, self.on_bad_line, refusal.reason, place, refusal.why)?;
+            } else {
+                self.rejected.count(refusal.reason);
+            }
         }
         if matches!(gathered, Gathered::All) {
             self.state = State::Idle;
@@ -147,7 +160,8 @@ impl Files {
         let row_bytes = rows.get_array_memory_size() / total.max(1);
         let count = max_rows.min(BATCH_BYTES / row_bytes.max(1)).clamp(1, total);
         let batch = rows.slice(0, count);
-        self.state = if count == total { State::Idle } else { State::Giving(rows.slice(count, total - count)) };
+        self.state =
+            if count == total { State::Idle } else { State::Giving(rows.slice(count, total - count)) };
         Some(batch)
     }
 
@@ -211,7 +225,9 @@ impl Source for Files {
 
     fn split(&mut self, split: Option<Split>) -> Result<(), SourceError> {
         if !matches!(self.state, State::Idle) {
-            return Err(SourceError::Refused("a split was given to a source that did not ask for one".to_owned()));
+            return Err(SourceError::Refused(
+                "a split was given to a source that did not ask for one".to_owned(),
+            ));
         }
         let Some(split) = split else {
             self.state = State::Done;
@@ -300,7 +316,8 @@ fn refuse(
     match on_bad_line {
         BadLine::Fail => Err(SourceError::Row { place, why }),
         BadLine::Skip => {
-            rejected.add(reason, format!("{place}: {why}"));
+            rejected.count(reason);
+            rejected.last = Some(format!("{place}: {why}"));
             Ok(())
         }
     }

@@ -105,7 +105,9 @@ impl Series for Sequence {
 /// `count` row numbers as an array.
 pub(super) fn numbers(first: u64, step: u64, count: usize) -> ArrayRef {
     let (first, step) = (first as i64, step as i64);
-    Arc::new(Int64Array::from_iter_values((0..count as i64).map(|row| first.wrapping_add(row.wrapping_mul(step)))))
+    Arc::new(Int64Array::from_iter_values(
+        (0..count as i64).map(|row| first.wrapping_add(row.wrapping_mul(step))),
+    ))
 }
 
 /// Puts columns, made in an order of their own, into the order and types of a schema.
@@ -121,7 +123,10 @@ impl Arranged {
     pub(super) fn new(schema: &SchemaRef, made: &[&str]) -> Result<Self, SourceError> {
         let place = |name: &String| {
             made.iter().position(|made| made == name).ok_or_else(|| {
-                SourceError::Refused(format!("there is no column `{name}`; this source has {}", made.join(", ")))
+                SourceError::Refused(format!(
+                    "there is no column `{name}`; this source has {}",
+                    made.join(", ")
+                ))
             })
         };
         let places = schema.fields().iter().map(|field| place(field.name())).collect::<Result<_, _>>()?;
@@ -139,7 +144,7 @@ impl Arranged {
                 columns.push(cast(column, field.data_type())?);
             }
         }
-        let rows = made.first().map_or(0, |column| column.len());
+        let rows = made.first().map_or(0, Array::len);
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }

@@ -1,4 +1,4 @@
-//! NEXMark auction events, from the `nexmark` crate, at event times that do not depend on the clock.
+//! Auction events of the benchmark, from the `nexmark` crate, at event times that do not depend on the clock.
 
 use std::sync::Arc;
 
@@ -107,13 +107,7 @@ impl Series for Events {
                     &[person.date_time],
                 ),
                 Event::Auction(auction) => made.row(
-                    &[
-                        auction.id,
-                        auction.initial_bid,
-                        auction.reserve,
-                        auction.seller,
-                        auction.category,
-                    ],
+                    &[auction.id, auction.initial_bid, auction.reserve, auction.seller, auction.category],
                     &[&auction.item_name, &auction.description, &auction.extra],
                     &[auction.date_time, auction.expires],
                 ),

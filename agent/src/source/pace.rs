@@ -39,8 +39,11 @@ impl Pace {
             let seconds = self.given as f64 / share;
             let next = Duration::try_from_secs_f64(seconds).ok().and_then(|after| start.checked_add(after));
             // Rounding must not name an instant that has already passed: that would spin.
-            let next = next.unwrap_or_else(|| now + Duration::from_secs(3600));
-            return Err(self.run_end(share).map_or(next, |end| next.max(end)).max(now + Duration::from_nanos(1)));
+            let next = next.unwrap_or_else(|| now + Duration::from_hours(1));
+            return Err(self
+                .run_end(share)
+                .map_or(next, |end| next.max(end))
+                .max(now + Duration::from_nanos(1)));
         }
         if let Some(end) = self.run_end(share)
             && end > now

@@ -82,7 +82,7 @@ fn expand(source: &FileSource, folder: &Path) -> Result<Vec<(PathBuf, Option<u64
             if meta.is_file() {
                 File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
             }
-            files.push((path, meta.is_file().then(|| meta.len())));
+            files.push((path, meta.is_file().then_some(meta.len())));
         }
     }
     Ok(files)
@@ -122,7 +122,7 @@ fn matches(text: &str, folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     for entry in found {
         let path = entry.map_err(|cause| {
             let path = cause.path().to_owned();
-            SourceError::file("read", &path, cause.into_error())
+            SourceError::file("read", &path, cause.into())
         })?;
         if !path.is_dir() {
             files.push(path);
@@ -164,9 +164,6 @@ pub fn csv_header(path: &Path, delimiter: char) -> Result<Vec<String>, SourceErr
             Ok(name) => name.to_owned(),
             Err(_) => field.iter().map(|byte| char::from(*byte)).collect(),
         };
-        if names.contains(&name) {
-            return Err(unreadable(format!("column `{name}` stands in it twice")));
-        }
         names.push(name);
     }
     Ok(names)

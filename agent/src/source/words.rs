@@ -148,7 +148,10 @@ mod tests {
         let all: Vec<&str> = (0..6000).map(|rank| made.word(rank)).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 6000);
         assert!(all.is_sorted_by_key(|word| word.len()));
-        assert_eq!((all[0], all[69].len(), all[70].len(), all[4969].len(), all[4970].len()), ("te", 2, 4, 4, 6));
+        assert_eq!(
+            (all[0], all[69].len(), all[70].len(), all[4969].len(), all[4970].len()),
+            ("te", 2, 4, 4, 6)
+        );
     }
 
     #[test]

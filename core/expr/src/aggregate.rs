@@ -7,6 +7,8 @@ mod extreme;
 mod keys;
 mod sum;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

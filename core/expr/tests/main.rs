@@ -1,1 +1,8 @@
-//! placeholder
+//! Jobs' expressions from their text to results.
+
+mod aggregates;
+mod chains;
+mod faults;
+mod keys;
+mod support;
+mod vertices;

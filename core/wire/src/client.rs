@@ -174,12 +174,14 @@ impl Client {
     {
         let until = Instant::now() + deadline;
         let timeout = || CallError::Timeout { address: self.address.clone(), waited: deadline };
-        let link = tokio::time::timeout_at(until.into(), self.connected(until)).await.map_err(|_| timeout())??;
+        let link =
+            tokio::time::timeout_at(until.into(), self.connected(until)).await.map_err(|_| timeout())??;
         let payload = Payload::encode(link.version, request)
             .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
         let len = payload.as_bytes().len();
         if len > MAX_PAYLOAD {
-            let message = format!("the request is {len} bytes long, at most {MAX_PAYLOAD} may be sent at once");
+            let message =
+                format!("the request is {len} bytes long, at most {MAX_PAYLOAD} may be sent at once");
             return Err(WireFault::new(FaultCode::Refused, message).into());
         }
         let mut context = Context::current();
@@ -200,7 +202,8 @@ impl Client {
                 Ok(result?)
             }
             Ok(Err(RpcError::Server(e))) => {
-                let busy = WireFault::new(FaultCode::Refused, format!("{} is busy: {}", self.address, e.detail));
+                let busy =
+                    WireFault::new(FaultCode::Refused, format!("{} is busy: {}", self.address, e.detail));
                 Err(WireFault { retryable: true, ..busy }.into())
             }
             Ok(Err(e)) => Err(CallError::Unreachable {
@@ -357,7 +360,10 @@ mod tests {
     #[test]
     fn backoff_doubles_up_to_its_cap() {
         let ms = |attempt, random| backoff(attempt, random).as_millis();
-        assert_eq!([ms(0, 0.0), ms(1, 0.0), ms(4, 0.0), ms(5, 0.0), ms(40, 0.0)], [250, 500, 4000, 5000, 5000]);
+        assert_eq!(
+            [ms(0, 0.0), ms(1, 0.0), ms(4, 0.0), ms(5, 0.0), ms(40, 0.0)],
+            [250, 500, 4000, 5000, 5000]
+        );
         assert_eq!(ms(5, 1.0), 2500);
         for _ in 0..100 {
             let random = random();

@@ -66,7 +66,8 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let fault =
         |cause: String| CodecError::Decode { what: std::any::type_name::<T>(), len: bytes.len(), cause };
-    let (value, read) = bincode::serde::decode_from_slice(bytes, config()).map_err(|e| fault(e.to_string()))?;
+    let (value, read) =
+        bincode::serde::decode_from_slice(bytes, config()).map_err(|e| fault(e.to_string()))?;
     if read == bytes.len() {
         Ok(value)
     } else {

@@ -154,8 +154,7 @@ impl Header {
             std::array::from_fn(|_| u32::from_le_bytes(next(bytes, &mut at)));
         let [sequence, schema, charge] = std::array::from_fn(|_| u64::from_le_bytes(next(bytes, &mut at)));
         let value = i64::from_le_bytes(next(bytes, &mut at));
-        let [ids_len, meta_len, body_len] =
-            std::array::from_fn(|_| u32::from_le_bytes(next(bytes, &mut at)));
+        let [ids_len, meta_len, body_len] = std::array::from_fn(|_| u32::from_le_bytes(next(bytes, &mut at)));
         let header = Self {
             kind,
             flags,
@@ -264,7 +263,10 @@ impl fmt::Display for FrameError {
         match self {
             Self::Magic(found) => write!(f, "not a data frame (it begins with {found:#010x})"),
             Self::Version(found) => {
-                write!(f, "data format {found}, but this agent speaks {DATA_VERSION}: all agents need the same build")
+                write!(
+                    f,
+                    "data format {found}, but this agent speaks {DATA_VERSION}: all agents need the same build"
+                )
             }
             Self::Kind(found) => write!(f, "no data frame has kind {found}"),
             Self::TooLong(found) => write!(f, "a data frame announces {found} bytes, more than {MOST_BODY}"),

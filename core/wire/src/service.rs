@@ -71,7 +71,6 @@ impl Hello {
 }
 
 /// The methods. They are only ever appended: their order is the format.
-#[expect(missing_docs, reason = "the macro makes undocumented items; the methods are described here")]
 mod rpc {
     use super::{Hello, Payload};
 
@@ -98,7 +97,10 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Answers a request to the coordinator. It is dropped at the caller's deadline, so work that
     /// must be finished belongs into a task.
-    fn cluster(&self, request: ClusterRequest) -> impl Future<Output = Result<ClusterReply, WireFault>> + Send;
+    fn cluster(
+        &self,
+        request: ClusterRequest,
+    ) -> impl Future<Output = Result<ClusterReply, WireFault>> + Send;
 
     /// Answers a request to the agent. It is dropped at the caller's deadline.
     fn agent(&self, request: AgentRequest) -> impl Future<Output = Result<AgentReply, WireFault>> + Send;
@@ -170,16 +172,14 @@ impl<H: Handler> Server<H> {
         Reply: Serialize,
         Work: Future<Output = Result<Reply, WireFault>>,
     {
-        let version =
-            ControlVersion::from_number(request.version_number()).unwrap_or(ControlVersion::MAX);
+        let version = ControlVersion::from_number(request.version_number()).unwrap_or(ControlVersion::MAX);
         let result = if self.greeted.load(Ordering::Acquire) {
             match request.decode() {
                 Ok(request) => {
                     // The panic hook has logged the place; the caller is told that it is a defect.
-                    AssertUnwindSafe(async { handle(request).await })
-                        .catch_unwind()
-                        .await
-                        .unwrap_or_else(|panic| Err(internal(format!("a handler panicked: {}", panic_text(&*panic)))))
+                    AssertUnwindSafe(async { handle(request).await }).catch_unwind().await.unwrap_or_else(
+                        |panic| Err(internal(format!("a handler panicked: {}", panic_text(&*panic)))),
+                    )
                 }
                 Err(e) => Err(WireFault::new(FaultCode::Version, e.to_string())),
             }

@@ -34,8 +34,7 @@ impl ControlVersion {
     }
 }
 
-/// Version of the data protocol: frame headers, row encoding, key hash. Peers need the same one.
-pub const DATA_VERSION: u16 = 1;
+pub use crate::frame::DATA_VERSION;
 
 /// Version of a connection's first bytes and of its TLS profile.
 pub const PREFACE_VERSION: u8 = 1;

@@ -89,7 +89,7 @@ fn vertices(view: &JobView) -> String {
 }
 
 /// The ledger of every edge.
-pub(crate) fn ledger_text(edges: &[EdgeView]) -> String {
+fn ledger_text(edges: &[EdgeView]) -> String {
     let mut table = Table::new(&[
         ("EDGE", Align::Left),
         ("ROUTING", Align::Left),

@@ -164,7 +164,7 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
 
 fn generate_key() -> Result<KeyPem, LaunchError> {
     ClusterKey::generate()
-        .map(|key| key.to_pem())
+        .map(|key| key.to_pem().clone())
         .map_err(|cause| LaunchError::Refused(format!("cannot make the cluster's key: {cause}")))
 }
 

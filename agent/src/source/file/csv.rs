@@ -31,9 +31,12 @@ pub(super) struct Refusal {
 
 /// Where the scan of a record stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Quote {
+pub(super) enum Quote {
+    /// At a field's first byte: only here does a quote open.
     FieldStart,
+    /// In or behind plain text.
     Unquoted,
+    /// Within quotes.
     Quoted,
     /// Behind a quote within quotes: their end, or the first of two.
     Closing,
@@ -126,13 +129,24 @@ impl Records {
     }
 
     fn place(&mut self, names: &[String], columns: &Columns, path: Option<&Path>) -> Result<(), SourceError> {
+        let whose =
+            || path.map_or("`columns`".to_owned(), |path| format!("{}:1: the header", path.display()));
         let place = |wanted: &String| {
-            names.iter().position(|name| name == wanted).ok_or_else(|| {
-                let whose = path.map_or("`columns`".to_owned(), |path| format!("{}:1: the header", path.display()));
-                SourceError::Refused(format!("{whose} has no column `{wanted}`; it has: {}", names.join(", ")))
-            })
+            let mut places = (0..names.len()).filter(|place| names[*place] == *wanted);
+            match (places.next(), places.next()) {
+                (Some(place), None) => Ok(place),
+                (Some(_), Some(_)) => {
+                    Err(SourceError::Refused(format!("{} names the column `{wanted}` twice", whose())))
+                }
+                (None, _) => Err(SourceError::Refused(format!(
+                    "{} has no column `{wanted}`; it has: {}",
+                    whose(),
+                    names.join(", ")
+                ))),
+            }
         };
-        self.places = columns.schema().fields().iter().map(|field| place(field.name())).collect::<Result<_, _>>()?;
+        self.places =
+            columns.schema().fields().iter().map(|field| place(field.name())).collect::<Result<_, _>>()?;
         self.fields = names.len();
         Ok(())
     }
@@ -148,15 +162,14 @@ impl Records {
         let mut gathered = Gathered::Some;
         for _ in 0..max_lines {
             match lines.step()? {
-                Step::Line(line, end) => {
-                    match self.take(lines.bytes(line), lines.position(), end, refused) {
-                        Taken::Whole | Taken::Open => {}
-                        Taken::TooLong => self.give_up(lines, Rejected::TOO_LONG, refused)?,
-                        Taken::Unclosed => self.give_up(lines, Rejected::BAD_LINE, refused)?,
-                    }
-                }
+                Step::Line(line, end) => match self.take(lines.bytes(line), lines.position(), end, refused) {
+                    Taken::Whole | Taken::Open => {}
+                    Taken::TooLong => self.give_up(lines, Rejected::TOO_LONG, refused)?,
+                    Taken::Unclosed => self.give_up(lines, Rejected::BAD_LINE, refused)?,
+                },
                 Step::TooLong if self.open.is_some() => self.give_up(lines, Rejected::TOO_LONG, refused)?,
                 Step::TooLong => {
+                    self.skip_header = false;
                     refused.push(Refusal {
                         line: lines.number(),
                         reason: Rejected::TOO_LONG,
@@ -190,6 +203,7 @@ impl Records {
         if state == Quote::Quoted {
             if !self.quoted_newlines {
                 self.record.clear();
+                self.skip_header = false;
                 refused.push(Refusal {
                     line: number,
                     reason: Rejected::BAD_LINE,
@@ -235,9 +249,12 @@ impl Records {
         refused: &mut Vec<Refusal>,
     ) -> Result<(), SourceError> {
         self.record.clear();
+        self.skip_header = false;
         let Some(open) = self.open.take() else { return Ok(()) };
         let why = match reason {
-            Rejected::TOO_LONG => format!("with a quoted field that goes on over lines, {}", too_long(self.max_row)),
+            Rejected::TOO_LONG => {
+                format!("with a quoted field that goes on over lines, {}", too_long(self.max_row))
+            }
             _ => "a quoted field does not end before the file does".to_owned(),
         };
         refused.push(Refusal { line: open.line, reason, why });
@@ -293,7 +310,7 @@ impl Records {
 
 /// Where a scan stands behind a line: the same rules as the parser's, in which a quote means something
 /// only at a field's start.
-fn scan(line: &[u8], delimiter: u8, mut state: Quote) -> Quote {
+pub(super) fn scan(line: &[u8], delimiter: u8, mut state: Quote) -> Quote {
     if state != Quote::Quoted && !line.contains(&b'"') {
         return Quote::Unquoted;
     }

@@ -151,7 +151,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         Ok(())
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
             Err(_) => self.visit_f64(value as f64),

@@ -82,7 +82,7 @@ pub(super) struct Lines {
     max_row: usize,
     /// Where counting of lines starts in the file, and the lines before it once they are known.
     split_start: u64,
-    lines_before: Option<u64>,
+    before: Option<u64>,
 }
 
 impl Lines {
@@ -93,10 +93,11 @@ impl Lines {
         // A line that begins at `start` itself is ours, and only the byte before it tells.
         let position = split.start.saturating_sub(1);
         if position > 0 {
-            file.seek(SeekFrom::Start(position)).map_err(|cause| SourceError::file("seek in", &path, cause))?;
+            file.seek(SeekFrom::Start(position))
+                .map_err(|cause| SourceError::file("seek in", &path, cause))?;
         }
         let passing = if split.start > 0 { Passing::Foreign } else { Passing::No };
-        let lines_before = (split.start == 0).then_some(0);
+        let before = (split.start == 0).then_some(0);
         Ok(Self {
             path,
             file,
@@ -110,7 +111,7 @@ impl Lines {
             number: 0,
             max_row,
             split_start: split.start,
-            lines_before,
+            before,
         })
     }
 
@@ -190,11 +191,13 @@ impl Lines {
 
     /// `file:line` of a line of this split. The lines before a split are counted when first asked for.
     pub(super) fn place(&mut self, number: u64) -> Result<String, SourceError> {
-        let before = match self.lines_before {
+        let before = match self.before {
             Some(before) => before,
-            None => self.count_lines_before().map_err(|cause| SourceError::file("read", &self.path, cause))?,
+            None => {
+                self.count_lines_before().map_err(|cause| SourceError::file("read", &self.path, cause))?
+            }
         };
-        self.lines_before = Some(before);
+        self.before = Some(before);
         Ok(format!("{}:{}", self.path.display(), before + number))
     }
 
@@ -206,11 +209,11 @@ impl Lines {
     fn count_lines_before(&self) -> std::io::Result<u64> {
         let mut file = File::open(&self.path)?.take(self.split_start);
         let mut block = vec![0; BLOCK];
-        let mut lines = 0;
+        let mut lines = 0_u64;
         loop {
             match file.read(&mut block) {
                 Ok(0) => return Ok(lines),
-                Ok(read) => lines += block[..read].iter().filter(|byte| **byte == b'\n').count() as u64,
+                Ok(read) => lines += block[..read].iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>(),
                 Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
                 Err(cause) => return Err(cause),
             }
@@ -278,6 +281,8 @@ impl Lines {
         if at_file_start && self.passing == Passing::No && self.buffer.starts_with(BOM) {
             (self.start, self.scanned) = (BOM.len(), BOM.len());
             self.position = BOM.len() as u64;
+            // The first line began with the mark, so it is this split's even if that ends within the mark.
+            self.end = self.end.max(self.position + 1);
         }
         Ok(())
     }

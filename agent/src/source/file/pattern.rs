@@ -16,8 +16,9 @@ pub(super) struct Pattern {
 impl Pattern {
     /// Every column must be a named group.
     pub(super) fn new(pattern: &str, columns: &Columns) -> Result<Self, SourceError> {
-        let regex = Regex::new(pattern)
-            .map_err(|cause| SourceError::Refused(format!("`pattern` is not a regular expression: {cause}")))?;
+        let regex = Regex::new(pattern).map_err(|cause| {
+            SourceError::Refused(format!("`pattern` is not a regular expression: {cause}"))
+        })?;
         let group = |name: &String| {
             regex.capture_names().position(|group| group == Some(name)).ok_or_else(|| {
                 let names: Vec<&str> = regex.capture_names().flatten().collect();
@@ -27,7 +28,8 @@ impl Pattern {
                 ))
             })
         };
-        let groups = columns.schema().fields().iter().map(|field| group(field.name())).collect::<Result<_, _>>()?;
+        let groups =
+            columns.schema().fields().iter().map(|field| group(field.name())).collect::<Result<_, _>>()?;
         Ok(Self { locations: regex.capture_locations(), groups, regex })
     }
 

@@ -40,19 +40,24 @@ fn split() -> Split {
 
 #[test]
 fn hello_never_changes() {
-    golden(&Hello::ours("0.1.0", 5), "fd005455504c414e45010105302e312e300105");
+    golden(&Hello::ours("0.1.0", 5), "fd00454e414c505554010105302e312e300105");
 }
 
 #[test]
 fn cluster_requests() {
     golden(&ClusterRequest::Register(info()), "0001620703683a310200017afb2c010130016801");
-    golden(&ClusterRequest::Report(Box::new(Report { sequence: 9, ..Report::default() })), {
-        "01000900000000000000000000000000000000000000000000000000000000"
-    });
+    let report = Report { agent: Some(id()), sequence: 9, ..Report::default() };
+    golden(
+        &ClusterRequest::Report(Box::new(report)),
+        "0101016207090000000000000000000000000000000000000000000000",
+    );
     let event = Event::PeerGone { peer: id(), cause: "x".to_owned() };
     golden(&ClusterRequest::Events { agent: id(), events: vec![event] }, "0201620701020162070178");
     let next = ClusterRequest::NextSplit { agent: id(), run: 1, stage: "s".to_owned(), instance: 2, have: 3 };
-    golden(&next, "03016207010173" /* stage s */ .to_owned().as_str().to_owned().as_str().trim_end());
+    golden(&next, "030162070101730203");
+    let submit = ClusterRequest::Submit { job: "{}".to_owned(), force: true };
+    golden(&submit, "04027b7d01");
+    golden(&ClusterRequest::Shutdown, "0b");
 }
 
 #[test]
@@ -72,7 +77,7 @@ fn cluster_replies() {
         instances: 3,
         agents: vec!["a".to_owned()],
     };
-    golden(&ClusterReply::Jobs(vec![summary]), "050101016e0501020001030" /* fault */);
+    golden(&ClusterReply::Jobs(vec![summary]), "050101016e050102000103016d0003010161");
 }
 
 #[test]
@@ -87,14 +92,9 @@ fn agent_messages() {
     let mut edge = EdgeLedger { edge: 1, emitted: 2, taken: 3, ..EdgeLedger::default() };
     edge.dropped.insert("r".to_owned(), 4);
     edge.sent.insert(6, (7, 8));
-    golden(&AgentReply::Stopped(vec![edge]), "0101010200000003010172040106070800000000");
-    let file = SinkFile {
-        agent: "a".to_owned(),
-        stage: "s".to_owned(),
-        path: "p".to_owned(),
-        rows: 1,
-        bytes: 2,
-    };
+    golden(&AgentReply::Stopped(vec![edge]), "01010102000000030101720401060708000000");
+    let file =
+        SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
     golden(&AgentReply::Sealed(vec![file]), "02010161017301700102");
     golden(&AgentReply::Bytes(vec![1, 2, 3]), "0303010203");
     golden(&AgentReply::Clock(9), "0409");
@@ -104,7 +104,7 @@ fn agent_messages() {
 fn events() {
     let last = Box::new(InstanceReport { instance: 2, rows_in: 3, ended: true, ..InstanceReport::default() });
     let event = Event::InstanceEnded { run: 1, instance: 2, last, edges: vec![], files: vec![] };
-    golden(&event, "00010202030000000000000000000001" /* ended */);
+    golden(&event, "0001020203000000000000000000010000");
     let fault = WireFault::new(FaultCode::Row, "m");
     golden(&Event::InstanceFailed { run: 1, instance: 2, fault }, "01010201016d00");
 }

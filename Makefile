@@ -1,0 +1,45 @@
+# Tuplane: `make help` lists the targets.
+CHECKS  := --release --config .config/checks.toml
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+SKIPS   := $(TARGET)/skipped-tests
+
+.PHONY: help demo test test-long lint bench install build
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+build: ## build the three binaries in release mode
+	cargo build --release --workspace
+
+demo: build ## build, then run the main job on three local agents and show what came of it
+	@$(TARGET)/release/tuplane-testbed demo
+
+test: ## all tests, real agents included; says at the end which were skipped and why
+	@mkdir -p $(TARGET) && rm -f $(SKIPS)
+	cargo build --release --workspace
+ifeq ($(NEXTEST),yes)
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace $(CHECKS) --no-fail-fast
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run -p tuplane-agent --features shuttle --lib $(CHECKS) shuttle
+else
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test --workspace $(CHECKS) --no-fail-fast
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test -p tuplane-agent --features shuttle --lib $(CHECKS) shuttle
+endif
+	@if [ -s $(SKIPS) ]; then echo "skipped:"; sort $(SKIPS) | uniq -c; else echo "no test was skipped"; fi
+
+test-long: ## the long campaigns: more cases of every property, longer failure tests
+	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test
+
+lint: ## formatting, clippy, doc links, and what each package may depend on
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(CHECKS) -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --release --document-private-items
+	sh .config/arrows.sh
+
+bench: build ## print one JSON line per workload
+	@$(TARGET)/release/tuplane-testbed bench
+
+install: ## install tuplane, tuplane-agent and tuplane-testbed into cargo's bin folder
+	cargo install --locked --path ctl
+	cargo install --locked --path agent
+	cargo install --locked --path testbed

@@ -1,0 +1,283 @@
+//! A submitted job before it is accepted: plan, policies, types, places, files. Reads files, so it
+//! runs apart from the driver.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tuplane_core::cluster::{NewJob, Placed};
+use tuplane_core::fault::Fault;
+use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector};
+use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance};
+use tuplane_core::route::policy_names;
+use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
+
+use crate::source;
+
+/// What a job is checked against.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    /// Agents that are alive.
+    pub(super) agents: Vec<AgentInfo>,
+    /// Relative paths start here.
+    pub(super) folder: PathBuf,
+    /// The coordinator's own registry of operators.
+    pub(super) registry: u64,
+}
+
+/// Whether results of other runs in a sink's folder matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mixing {
+    /// They refuse the job.
+    Refused,
+    /// The owner knows.
+    Forced,
+}
+
+/// Checks, plans and places a job.
+pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result<NewJob, WireFault> {
+    let job: Job =
+        serde_json::from_str(json).map_err(|e| refused(format!("this is no job: {e}")))?;
+    same_registry(around)?;
+    let mut faults = Vec::new();
+    if let Err(found) = job.runnable() {
+        faults.extend(found);
+    }
+    let dag = match plan::plan(&job) {
+        Ok(dag) => dag,
+        Err(error) => {
+            if !faults.contains(&error.fault) {
+                faults.push(error.fault);
+            }
+            return Err(all(&faults));
+        }
+    };
+    faults.extend(plan::unsupported_policies(&dag, policy_names()));
+    let headers = read_headers(&job, around, &mut faults);
+    if faults.is_empty()
+        && let Err(found) = tuplane_expr::resolve_with(&job, &|stage| headers.get(stage).cloned())
+    {
+        faults.extend(found);
+    }
+    if mixing == Mixing::Refused {
+        old_results(&job, &around.folder, &mut faults);
+    }
+    let placed = match places(&job, &dag, around) {
+        Ok(placed) => placed,
+        Err(found) => {
+            faults.extend(found);
+            return Err(all(&faults));
+        }
+    };
+    if !faults.is_empty() {
+        return Err(all(&faults));
+    }
+    let encode = |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("cannot encode the plan: {e}"));
+    Ok(NewJob {
+        name: job.name.clone(),
+        job: json.to_owned(),
+        edge_names: (0..dag.edges.len() as u32).map(|edge| dag.edge_name(EdgeId(edge))).collect(),
+        dag: serde_json::to_string(&dag).map_err(encode)?,
+        file_sinks: file_sinks(&job),
+        headers,
+        restart: job.options.restart,
+        placed,
+    })
+}
+
+/// Places a job that was accepted before on the agents that are left.
+pub(super) fn place_again(job: &str, dag: &str, around: &Surroundings) -> Result<Placed, WireFault> {
+    let broken = |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the log's job is broken: {e}"));
+    let job: Job = serde_json::from_str(job).map_err(broken)?;
+    let dag: Dag = serde_json::from_str(dag).map_err(broken)?;
+    places(&job, &dag, around).map_err(|faults| all(&faults))
+}
+
+fn places(job: &Job, dag: &Dag, around: &Surroundings) -> Result<Placed, Vec<Fault>> {
+    let slots: Vec<_> = (0u16..)
+        .zip(&around.agents)
+        .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: agent.slots })
+        .collect();
+    let mut instances = plan::place(dag, job, &slots).map_err(|fault| vec![fault])?;
+    let agents = only_used(&around.agents, &mut instances);
+    let splits = read_splits(job, dag, &instances, around)?;
+    Ok(Placed { agents, instances, splits })
+}
+
+/// Agents without an instance take no part, so that their loss does no harm.
+fn only_used(agents: &[AgentInfo], instances: &mut [Instance]) -> Vec<AgentInfo> {
+    let mut used: Vec<u16> = instances.iter().map(|instance| instance.agent).collect();
+    used.sort_unstable();
+    used.dedup();
+    for instance in instances {
+        // Every agent of an instance is in the list that was made of them.
+        instance.agent = used.binary_search(&instance.agent).unwrap_or_default() as u16;
+    }
+    used.iter().filter_map(|agent| agents.get(usize::from(*agent)).cloned()).collect()
+}
+
+fn shared_files(job: &Job) -> impl Iterator<Item = (&str, &FileSource, tuplane_core::fault::At)> {
+    job.stages.iter().filter_map(|stage| match &stage.op {
+        Op::Source(source) => match &source.connector {
+            Some(SourceConnector::File(file)) => Some((stage.id.as_str(), file, stage.at)),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn read_splits(
+    job: &Job,
+    dag: &Dag,
+    instances: &[Instance],
+    around: &Surroundings,
+) -> Result<BTreeMap<String, Vec<Split>>, Vec<Fault>> {
+    let (mut splits, mut faults) = (BTreeMap::new(), Vec::new());
+    for (stage, file, at) in shared_files(job).filter(|(_, file, _)| file.files == Files::Shared) {
+        let reads = |instance: &&Instance| dag.vertex(instance.vertex).stages.iter().any(|id| id == stage);
+        let readers = instances.iter().filter(reads).count() as u32;
+        match source::shared_splits(file, &around.folder, readers.max(1)) {
+            Ok(found) => {
+                splits.insert(stage.to_owned(), found);
+            }
+            Err(e) => faults.push(Fault::new(place(file, at), e.to_string()).stage(stage)),
+        }
+    }
+    if faults.is_empty() { Ok(splits) } else { Err(faults) }
+}
+
+/// Names of columns that only the first line of a file knows.
+fn read_headers(
+    job: &Job,
+    around: &Surroundings,
+    faults: &mut Vec<Fault>,
+) -> BTreeMap<String, Vec<String>> {
+    let mut headers = BTreeMap::new();
+    let unknown = |file: &FileSource| file.format == Format::Csv && file.header && file.columns.is_empty();
+    for (stage, file, at) in shared_files(job).filter(|(_, file, _)| unknown(file)) {
+        let names = source::shared_splits(file, &around.folder, 1).and_then(|splits| {
+            let first = splits.first().map(|split| Path::new(&split.path).to_owned());
+            first.map_or(Ok(Vec::new()), |path| source::csv_header(&path, file.delimiter))
+        });
+        match names {
+            Ok(names) => {
+                headers.insert(stage.to_owned(), names);
+            }
+            // A file that is not there is said once, by its splits.
+            Err(_) if file.files == Files::Shared && source::shared_splits(file, &around.folder, 1).is_err() => {}
+            Err(e) => faults.push(Fault::new(place(file, at), e.to_string()).stage(stage)),
+        }
+    }
+    headers
+}
+
+fn place(file: &FileSource, stage: tuplane_core::fault::At) -> tuplane_core::fault::At {
+    file.paths.first().map_or(stage, |path| path.at)
+}
+
+fn file_sinks(job: &Job) -> Vec<String> {
+    let writes = |op: &Op| match op {
+        Op::Sink(sink) => {
+            matches!(sink.connector, Some(SinkConnector::File { .. } | SinkConnector::Ledger { .. }))
+        }
+        _ => false,
+    };
+    job.stages.iter().filter(|stage| writes(&stage.op)).map(|stage| stage.id.clone()).collect()
+}
+
+/// Visible files of a sink's name in its folder come from another run.
+fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
+    for stage in &job.stages {
+        let Op::Sink(sink) = &stage.op else { continue };
+        let (Some(SinkConnector::File { path, .. }) | Some(SinkConnector::Ledger { path, .. })) = &sink.connector
+        else {
+            continue;
+        };
+        let Ok(entries) = fs::read_dir(folder.join(&path.value)) else { continue };
+        let mut old: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| is_result(name, &stage.id))
+            .collect();
+        old.sort();
+        if let Some(first) = old.first() {
+            let others = match old.len() {
+                1 => String::new(),
+                n => format!(" and {} more", n - 1),
+            };
+            let message = format!("folder `{}` has files of an earlier run: {first}{others}", path.value);
+            let help = "name another folder, remove them, or submit with --force to keep both";
+            faults.push(Fault::new(path.at, message).help(help).stage(&stage.id));
+        }
+    }
+}
+
+/// `NAME-<instance>-<attempt>-<n>.csv` or `.jsonl`.
+fn is_result(name: &str, stage: &str) -> bool {
+    let Some(numbers) = name.strip_prefix(stage).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    let Some((numbers, "csv" | "jsonl")) = numbers.rsplit_once('.') else { return false };
+    let parts: Vec<_> = numbers.split('-').collect();
+    parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn same_registry(around: &Surroundings) -> Result<(), WireFault> {
+    let other: Vec<_> = around
+        .agents
+        .iter()
+        .filter(|agent| agent.registry != around.registry)
+        .map(|agent| agent.id.name.as_str())
+        .collect();
+    if other.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "agents {} have other operators than the coordinator: start all agents from one build",
+        other.join(", ")
+    );
+    Err(WireFault::new(FaultCode::Version, message))
+}
+
+fn all(faults: &[Fault]) -> WireFault {
+    refused(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn refused(message: String) -> WireFault {
+    WireFault::new(FaultCode::Refused, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_told_from_other_files() {
+        for name in ["out-0-1-0.csv", "out-12-3-7.jsonl"] {
+            assert!(is_result(name, "out"), "{name}");
+        }
+        for name in ["out.csv", "out-0-1.csv", "out-0-1-0.txt", "out2-0-1-0.csv", ".out-0-1-0.csv.part", "out-a-1-0.csv"] {
+            assert!(!is_result(name, "out"), "{name}");
+        }
+        assert!(is_result("a-b-0-1-0.csv", "a-b"));
+        assert!(!is_result("a-b-0-1-0.csv", "a"));
+    }
+
+    #[test]
+    fn agents_without_an_instance_take_no_part() {
+        let info = |name: &str| AgentInfo {
+            id: tuplane_wire::message::AgentId { name: name.to_owned(), incarnation: 1 },
+            address: String::new(),
+            slots: 1,
+            cores: 0,
+            zone: String::new(),
+            pid: 0,
+            version: String::new(),
+            host: String::new(),
+            registry: 0,
+        };
+        let at = |id, agent| Instance { id, vertex: plan::VertexId(0), number: id, agent };
+        let mut instances = vec![at(0, 3), at(1, 1), at(2, 3)];
+        let used = only_used(&["a", "b", "c", "d"].map(info), &mut instances);
+        assert_eq!(used.iter().map(|agent| agent.id.name.as_str()).collect::<Vec<_>>(), ["b", "d"]);
+        assert_eq!(instances.iter().map(|instance| instance.agent).collect::<Vec<_>>(), [1, 0, 1]);
+    }
+}

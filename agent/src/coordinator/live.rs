@@ -1,0 +1,335 @@
+//! What agents report, in memory only: counters, ledgers, facts, rates. The log holds none of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use tuplane_wire::message::{
+    AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport,
+};
+
+/// A rate that is not renewed for so long counts as 0.
+const STALE: Duration = Duration::from_secs(3);
+
+/// Two samples closer than this give no rate.
+const CLOSE: Duration = Duration::from_millis(100);
+
+/// What is known of agents and runs right now.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    agents: HashMap<AgentId, LiveAgent>,
+    runs: HashMap<u64, LiveRun>,
+}
+
+/// The last report of an agent.
+#[derive(Debug, Clone)]
+pub(super) struct LiveAgent {
+    /// When it was last heard of.
+    pub(super) seen: Instant,
+    sequence: u64,
+    /// Its facts.
+    pub(super) host: HostFacts,
+    /// Offset of its clock, and the error.
+    pub(super) clock_offset_ns: Option<(i64, u64)>,
+    /// Round trips to peers.
+    pub(super) round_trips: Vec<(String, u64)>,
+}
+
+/// The last reports about a run.
+#[derive(Debug, Default)]
+pub(super) struct LiveRun {
+    /// By instance.
+    pub(super) counters: BTreeMap<u32, InstanceReport>,
+    /// By agent and edge.
+    edges: BTreeMap<String, BTreeMap<u32, EdgeLedger>>,
+    /// When each agent last reported the run.
+    seen: BTreeMap<String, Instant>,
+    sent: BTreeMap<String, Sent>,
+}
+
+/// Rows that one agent sent to each other one (by index in the plan).
+#[derive(Debug)]
+struct Sent {
+    at: Instant,
+    rows: BTreeMap<u16, u64>,
+    per_second: BTreeMap<u16, f64>,
+}
+
+impl Live {
+    /// An agent was heard of; also the beginning of its lease.
+    pub(super) fn heard(&mut self, id: &AgentId, now: Instant) {
+        match self.agents.get_mut(id) {
+            Some(agent) => agent.seen = now,
+            None => {
+                let agent = LiveAgent {
+                    seen: now,
+                    sequence: 0,
+                    host: HostFacts::default(),
+                    clock_offset_ns: None,
+                    round_trips: Vec::new(),
+                };
+                self.agents.insert(id.clone(), agent);
+            }
+        }
+    }
+
+    /// Takes a report, unless a newer one of the agent came first. `known` are runs that still count.
+    pub(super) fn report(&mut self, id: &AgentId, report: Report, known: &[u64], now: Instant) {
+        self.heard(id, now);
+        let Some(agent) = self.agents.get_mut(id) else { return };
+        if report.sequence <= agent.sequence && report.sequence != 0 {
+            return;
+        }
+        agent.sequence = report.sequence;
+        agent.host = report.host;
+        agent.clock_offset_ns = report.clock_offset_ns;
+        agent.round_trips = report.round_trips;
+        for run in report.runs {
+            if known.contains(&run.run) {
+                self.run_reported(&id.name, run, now);
+            }
+        }
+    }
+
+    /// The last words about an instance that has ended.
+    pub(super) fn instance_ended(
+        &mut self,
+        agent: &str,
+        run: u64,
+        last: InstanceReport,
+        edges: Vec<EdgeLedger>,
+    ) {
+        let now = Instant::now();
+        let instances = vec![last];
+        self.run_reported(agent, RunReport { run, instances, edges }, now);
+    }
+
+    fn run_reported(&mut self, agent: &str, report: RunReport, now: Instant) {
+        let run = self.runs.entry(report.run).or_default();
+        run.seen.insert(agent.to_owned(), now);
+        for counters in report.instances {
+            // A report that was under way when its instance ended is older than the end.
+            let ended = run.counters.get(&counters.instance).is_some_and(|known| known.ended);
+            if !ended || counters.ended {
+                run.counters.insert(counters.instance, counters);
+            }
+        }
+        let edges = run.edges.entry(agent.to_owned()).or_default();
+        for edge in report.edges {
+            match edges.get(&edge.edge) {
+                // The same, for an edge: its totals never go back.
+                Some(known) if known.emitted > edge.emitted || known.taken > edge.taken => {}
+                _ => {
+                    edges.insert(edge.edge, edge);
+                }
+            }
+        }
+        let mut rows: BTreeMap<u16, u64> = BTreeMap::new();
+        for (to, (sent, _)) in edges.values().flat_map(|edge| &edge.sent) {
+            *rows.entry(*to).or_default() += sent;
+        }
+        match run.sent.get_mut(agent) {
+            Some(sent) => sent.update(rows, now),
+            None => {
+                run.sent.insert(agent.to_owned(), Sent { at: now, rows, per_second: BTreeMap::new() });
+            }
+        }
+    }
+
+    /// What an agent said in reply to a stop.
+    pub(super) fn stopped(&mut self, agent: &str, run: u64, edges: Vec<EdgeLedger>) {
+        let run = self.runs.entry(run).or_default();
+        run.edges.insert(agent.to_owned(), edges.into_iter().map(|edge| (edge.edge, edge)).collect());
+    }
+
+    /// Runs that are not listed any more.
+    pub(super) fn forget(&mut self, run: u64) {
+        self.runs.remove(&run);
+    }
+
+    /// An agent's incarnation that is gone for good.
+    pub(super) fn forget_agent(&mut self, id: &AgentId) {
+        self.agents.remove(id);
+    }
+
+    /// Its last report.
+    pub(super) fn agent(&self, id: &AgentId) -> Option<&LiveAgent> {
+        self.agents.get(id)
+    }
+
+    /// Its last reports.
+    pub(super) fn run(&self, run: u64) -> Option<&LiveRun> {
+        self.runs.get(&run)
+    }
+
+    /// This process did not run for a while: nobody else is to blame for the silence.
+    pub(super) fn forgive(&mut self, pause: Duration) {
+        for agent in self.agents.values_mut() {
+            agent.seen += pause;
+        }
+    }
+}
+
+impl Sent {
+    fn update(&mut self, rows: BTreeMap<u16, u64>, now: Instant) {
+        let passed = now.saturating_duration_since(self.at);
+        if passed < CLOSE {
+            return;
+        }
+        self.per_second = rows
+            .iter()
+            .map(|(to, total)| {
+                let before = self.rows.get(to).copied().unwrap_or(0);
+                (*to, total.saturating_sub(before) as f64 / passed.as_secs_f64())
+            })
+            .collect();
+        self.at = now;
+        self.rows = rows;
+    }
+}
+
+impl LiveRun {
+    /// The ledger, summed over agents.
+    pub(super) fn ledger(&self) -> Vec<EdgeLedger> {
+        let mut sums: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
+        for edge in self.edges.values().flat_map(BTreeMap::values) {
+            add(sums.entry(edge.edge).or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }), edge);
+        }
+        sums.into_values().collect()
+    }
+
+    /// All rows that were emitted have been taken or dropped.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ledger().iter().all(|edge| edge.emitted == edge.taken + edge.dropped.values().sum::<u64>())
+    }
+
+    /// The ledger at the end: once every row is taken or dropped, none waits or is under way, and
+    /// samples that say so are older than that.
+    pub(super) fn final_ledger(&self) -> Vec<EdgeLedger> {
+        let mut ledger = self.ledger();
+        for edge in &mut ledger {
+            if edge.emitted == edge.taken + edge.dropped.values().sum::<u64>() {
+                (edge.queued_out, edge.in_flight, edge.queued_in) = (0, 0, 0);
+            }
+        }
+        ledger
+    }
+
+    /// Age of the oldest agent's last word.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.seen.values().map(|seen| now.saturating_duration_since(*seen)).max().unwrap_or_default()
+    }
+
+    /// Cost of the rows sent in a second, by a cost per row between two agents.
+    pub(super) fn cost_per_second(
+        &self,
+        agents: &[AgentInfo],
+        now: Instant,
+        cost: impl Fn(&AgentInfo, &AgentInfo) -> u32,
+    ) -> f64 {
+        let fresh = self.sent.iter().filter(|(_, sent)| now.saturating_duration_since(sent.at) < STALE);
+        fresh
+            .filter_map(|(name, sent)| Some((agents.iter().find(|agent| agent.id.name == *name)?, sent)))
+            .flat_map(|(from, sent)| sent.per_second.iter().map(move |(to, rate)| (from, *to, *rate)))
+            .filter_map(|(from, to, rate)| Some(f64::from(cost(from, agents.get(to as usize)?)) * rate))
+            .sum()
+    }
+}
+
+fn add(sum: &mut EdgeLedger, edge: &EdgeLedger) {
+    sum.emitted += edge.emitted;
+    sum.queued_out += edge.queued_out;
+    sum.in_flight += edge.in_flight;
+    sum.queued_in += edge.queued_in;
+    sum.taken += edge.taken;
+    for (reason, rows) in &edge.dropped {
+        *sum.dropped.entry(reason.clone()).or_default() += rows;
+    }
+    for (agent, (rows, bytes)) in &edge.sent {
+        let total = sum.sent.entry(*agent).or_default();
+        *total = (total.0 + rows, total.1 + bytes);
+    }
+    for (agent, bytes) in &edge.wire_bytes {
+        *sum.wire_bytes.entry(*agent).or_default() += bytes;
+    }
+    for (target, rows) in &edge.targets {
+        *sum.targets.entry(*target).or_default() += rows;
+    }
+    if sum.policy.is_none() {
+        sum.policy.clone_from(&edge.policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> AgentId {
+        AgentId { name: name.to_owned(), incarnation: 1 }
+    }
+
+    fn edge(emitted: u64, taken: u64, sent: &[(u16, u64)]) -> EdgeLedger {
+        let sent = sent.iter().map(|(to, rows)| (*to, (*rows, rows * 10))).collect();
+        EdgeLedger { edge: 0, emitted, taken, sent, queued_in: 1, ..EdgeLedger::default() }
+    }
+
+    fn report(sequence: u64, edge: EdgeLedger) -> Report {
+        let run = RunReport { run: 7, instances: vec![], edges: vec![edge] };
+        Report { sequence, runs: vec![run], ..Report::default() }
+    }
+
+    fn info(name: &str, zone: &str, host: &str) -> AgentInfo {
+        AgentInfo {
+            id: id(name),
+            address: String::new(),
+            slots: 1,
+            cores: 0,
+            zone: zone.to_owned(),
+            pid: 0,
+            version: String::new(),
+            host: host.to_owned(),
+            registry: 0,
+        }
+    }
+
+    #[test]
+    fn ledgers_are_summed_over_agents_and_never_go_back() {
+        let (mut live, now) = (Live::default(), Instant::now());
+        live.report(&id("a"), report(1, edge(10, 0, &[(1, 8)])), &[7], now);
+        live.report(&id("b"), report(1, edge(0, 7, &[])), &[7], now);
+        assert_eq!(live.run(7).unwrap().ledger()[0].emitted, 10);
+        assert!(!live.run(7).unwrap().is_settled());
+        live.report(&id("b"), report(3, edge(0, 10, &[])), &[7], now);
+        live.report(&id("b"), report(2, edge(0, 8, &[])), &[7], now);
+        live.report(&id("b"), report(4, edge(0, 9, &[])), &[7], now);
+        let run = live.run(7).unwrap();
+        assert!(run.is_settled());
+        let last = &run.final_ledger()[0];
+        assert_eq!((last.emitted, last.taken, last.queued_in), (10, 10, 0));
+        assert_eq!(last.sent[&1], (8, 80));
+        live.report(&id("b"), report(5, edge(0, 9, &[])), &[], now);
+        live.forget(7);
+        live.report(&id("b"), report(6, edge(0, 9, &[])), &[], now);
+        assert!(live.run(7).is_none(), "a run that is not known any more stays away");
+    }
+
+    #[test]
+    fn cost_is_rows_a_second_times_the_pairs_cost() {
+        let (mut live, start) = (Live::default(), Instant::now());
+        let later = start + Duration::from_millis(500);
+        live.report(&id("a"), report(1, edge(0, 0, &[(0, 0), (1, 100)])), &[7], start);
+        live.report(&id("a"), report(2, edge(0, 0, &[(0, 50), (1, 200)])), &[7], later);
+        let agents = [info("a", "z", "h"), info("b", "z", "h")];
+        let run = live.run(7).unwrap();
+        let cost = |from: &AgentInfo, to: &AgentInfo| if from.id == to.id { 0 } else { 3 };
+        assert!((run.cost_per_second(&agents, later, cost) - 600.0).abs() < 1e-9);
+        assert!(run.cost_per_second(&agents, later + Duration::from_secs(4), cost).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_pause_of_this_process_is_nobodys_silence() {
+        let (mut live, start) = (Live::default(), Instant::now());
+        live.heard(&id("a"), start);
+        live.forgive(Duration::from_secs(20));
+        assert_eq!(live.agent(&id("a")).unwrap().seen, start + Duration::from_secs(20));
+    }
+}

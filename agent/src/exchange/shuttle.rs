@@ -1,0 +1,121 @@
+//! The queues under a scheduler that looks for lost wake-ups: two senders, one target, full queues
+//! and a mark. It must end, with every row and the mark in its place.
+
+use std::sync::Arc;
+
+use shuttle::{future, thread};
+use tokio::sync::Notify;
+use tuplane_core::route::{Targets, make_policy};
+use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
+use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+
+use super::credit::Credit;
+use super::edge::{Edge, EdgeSpec};
+use super::inbox::{Inbox, InputSpec, Taken, Upstream};
+use super::mark::Mark;
+use super::outlet::{Link, Outlet, Outlets};
+use super::outqueue::{OutQueue, Routes};
+use crate::engine::rows::{Budget, Rows};
+
+/// Two rows of this length fill a channel's window, and three a sender's queue.
+const LENGTH: usize = 9 << 10;
+const BOUND: u64 = 24 << 10;
+const ROWS: i64 = 6;
+
+fn row(id: i64, budget: &Arc<Budget>) -> Rows {
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int64, false),
+        Field::new("text", DataType::Utf8, false),
+    ]);
+    let text = "x".repeat(LENGTH);
+    let batch = RecordBatch::try_new(
+        Arc::new(schema),
+        vec![Arc::new(Int64Array::from(vec![id])), Arc::new(StringArray::from(vec![text]))],
+    );
+    Rows::new(batch.unwrap(), None, budget).unwrap()
+}
+
+/// One sending instance: rows, the barrier, rows again, the end; it waits for room as an instance does.
+fn send(edge: &Edge, sender: usize, room: &Notify, budget: &Arc<Budget>, first: i64) {
+    for id in 0..ROWS {
+        while edge.is_full(sender) {
+            future::block_on(room.notified());
+        }
+        edge.append(sender, row(first + id, budget)).unwrap();
+        if id == ROWS / 2 {
+            edge.mark(sender, Mark::Barrier(1));
+        }
+    }
+    edge.mark(sender, Mark::End);
+    while !edge.is_drained(sender) {
+        future::block_on(room.notified());
+    }
+}
+
+fn two_senders_one_target_full_queues_and_a_mark(lanes: bool) {
+    let budget = Budget::new(1 << 30);
+    let wake = Arc::new(Notify::new());
+    let credit = Credit::new(Arc::clone(&wake));
+    let input = InputSpec { edge: 0, priority: 0, channels: vec![Upstream::Local(Arc::clone(&credit))] };
+    let inbox = Inbox::new(vec![input], BOUND, Arc::clone(&budget));
+    let link = Link::Local { inbox: Arc::clone(&inbox), channel: 0 };
+    let outlet = Outlet { instance: 0, agent: 0, credit, link, sent_rows: 0, sent_bytes: 0 };
+    let routes = if lanes { Routes::One } else { Routes::Any };
+    let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 1, routes };
+    let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
+    let rooms: Vec<Arc<Notify>> = (0..2).map(|_| Arc::default()).collect();
+    for room in &rooms {
+        let queue = if lanes {
+            OutQueue::lanes(1)
+        } else {
+            OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0])
+        };
+        edge.add_sender(queue, BOUND, Arc::clone(room));
+    }
+    let mover = thread::spawn({
+        let edge = Arc::clone(&edge);
+        move || future::block_on(edge.run())
+    });
+    let senders: Vec<_> = rooms
+        .into_iter()
+        .enumerate()
+        .map(|(sender, room)| {
+            let (edge, budget) = (Arc::clone(&edge), Arc::clone(&budget));
+            thread::spawn(move || send(&edge, sender, &room, &budget, sender as i64 * 100))
+        })
+        .collect();
+    let (mut rows, mut barriers) = (0, 0);
+    loop {
+        match inbox.take(1, false).unwrap() {
+            Taken::Rows { rows: taken, .. } => rows += taken.len() as i64,
+            Taken::Barrier(1) => barriers += 1,
+            Taken::Ended => break,
+            Taken::Nothing => future::block_on(inbox.wait()),
+            other => panic!("{other:?}"),
+        }
+    }
+    for sender in senders {
+        sender.join().unwrap();
+    }
+    edge.close("stopped");
+    mover.join().unwrap();
+    assert_eq!((rows, barriers), (2 * ROWS, 1));
+    let sent = edge.sent();
+    assert_eq!((sent.emitted, sent.queued), (2 * ROWS as u64, 0));
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn shuttle_unicast() {
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(false), 300);
+}
+
+#[test]
+fn shuttle_one_lane() {
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true), 300);
+}
+
+#[test]
+fn shuttle_with_rare_preemptions() {
+    shuttle::check_pct(|| two_senders_one_target_full_queues_and_a_mark(false), 300, 3);
+}

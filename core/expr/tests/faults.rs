@@ -1,0 +1,216 @@
+//! What a person reads when an expression is wrong.
+
+use tuplane_core::fault::{At, Fault};
+use tuplane_core::job::{
+    BadLine, Encoding, FileSource, Files, Format, Op, SourceConnector, Text,
+};
+use tuplane_expr::arrow::datatypes::{DataType, Field};
+use tuplane_expr::{Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with};
+
+use crate::support::*;
+
+fn columns() -> tuplane_expr::arrow::datatypes::SchemaRef {
+    schema(&[
+        ("client", DataType::Utf8),
+        ("status", DataType::Utf8),
+        ("bytes", DataType::Int64),
+        ("user.id", DataType::Int64),
+        ("tags", DataType::List(Field::new_list_field(DataType::Utf8, true).into())),
+    ])
+}
+
+fn fault(expr: &str) -> Fault {
+    // As in `key = "expr"` on line 7, from column 7.
+    let at = At { line: 7, column: 7, offset: 60, len: expr.len() as u32 + 2 };
+    let select = [Text::new(expr.to_owned(), at)];
+    let mut faults = Projection::compile(language(), &select, &columns()).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults.remove(0)
+}
+
+fn said(expr: &str) -> String {
+    fault(expr).to_string()
+}
+
+#[test]
+fn an_unknown_column_is_named_with_its_neighbour_and_its_place() {
+    assert_eq!(
+        said("length(clent)"),
+        "7:15: no column `clent`; did you mean `client`? \
+         (columns: client, status, bytes, \"user.id\", tags)"
+    );
+    assert!(said("Status").starts_with("7:8: no column `Status`; did you mean `status`?"));
+    assert!(said("bytes + other").starts_with("7:16: no column `other` (columns:"));
+}
+
+#[test]
+fn a_column_with_a_dot_must_be_quoted() {
+    assert_eq!(
+        said("bytes + user.id"),
+        "7:16: the column `user.id` has a dot in its name and must be quoted \
+         (write \"user.id\", with the double quotes)"
+    );
+    Projection::compile(language(), &texts(&["\"user.id\" + 1 as next"]), &columns()).unwrap();
+}
+
+#[test]
+fn text_in_double_quotes_is_taken_for_a_column() {
+    let said = said("client = \"localhost\"");
+    assert!(said.contains("no column `localhost`"), "{said}");
+    assert!(said.contains("text stands in single quotes: 'localhost'"), "{said}");
+}
+
+#[test]
+fn functions() {
+    assert_eq!(said("uper(client)"), "7:8: no function `uper`; did you mean `upper`?");
+    assert!(said("bytes + count(*)").starts_with("7:16: `count` is an aggregate"));
+    assert!(said("unnest(tags)").contains("use a flat_map stage"));
+    assert!(said("sum(bytes) over ()").contains("is not available"));
+    assert!(said("(select 1)").contains("a query cannot stand inside an expression"));
+}
+
+#[test]
+fn functions_that_do_not_replay_are_refused_unless_waived() {
+    for call in ["now()", "current_date", "current_timestamp", "random()", "uuid()"] {
+        let said = said(call);
+        assert!(said.contains("use `arrived()`; results must replay"), "{call}: {said}");
+        let waived = Language::new(Determinism::Waived);
+        Projection::compile(waived, &texts(&[call]), &columns()).unwrap();
+    }
+}
+
+#[test]
+fn types_are_said_in_sql_words() {
+    for (expr, words) in [
+        ("client + true", &["`client + true`: ", "text", "boolean"][..]),
+        ("date_trunc('hour', bytes)", &["date_trunc", "bigint"]),
+        ("not client", &["text"]),
+    ] {
+        let said = said(expr);
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        for prefix in ["Error during planning", "Utf8", "Int64", "Internal error", "\n"] {
+            assert!(!said.contains(prefix), "{said}");
+        }
+    }
+}
+
+#[test]
+fn syntax_errors_have_a_place() {
+    let fault = fault("bytes + ) 1");
+    assert_eq!((fault.at.line, fault.at.column), (7, 16), "{fault}");
+    assert!(fault.message.starts_with("`bytes + ) 1`: expected"), "{fault}");
+    assert!(!fault.message.contains("Line:"), "{fault}");
+    assert!(said("bytes as a b").contains("end of expression"));
+    assert!(said(" ").contains("an expression is missing"));
+    assert!(said("null as x").contains("always null"));
+}
+
+#[test]
+fn filters_need_booleans_and_unnest_needs_lists() {
+    let fault = Filter::compile(language(), &text("bytes + 1"), &columns()).unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "`where` needs true or false, and `bytes + 1` is bigint (compare it with something)"
+    );
+    let fault = Unnest::compile(language(), &text("client as c"), &columns()).unwrap_err();
+    assert!(fault.message.contains("`unnest` needs a list, and `client as c` is text"), "{fault}");
+    let faults = KeyExprs::compile(language(), &texts(&["tags"]), &columns()).unwrap_err();
+    assert_eq!(faults[0].message, "`tags` is text[], which cannot be a key");
+}
+
+#[test]
+fn two_columns_of_one_name() {
+    let faults = Projection::compile(language(), &texts(&["*", "upper(client) as client"]), &columns()).unwrap_err();
+    assert_eq!(faults[0].to_string(), "two columns are called `client` (name one of them with `as`)");
+}
+
+#[test]
+fn all_faults_of_a_job_at_once_and_each_once() {
+    let stages = vec![
+        stage("lines", words_source(), &[]),
+        stage("first", map(&["lien", "line as a", "foo(line)"]), &["lines"]),
+        stage("after", map(&["nothing"]), &["first"]),
+        stage("other", Op::Filter { predicate: Some(text("line")) }, &["lines"]),
+        stage("good", map(&["upper(line) as line"]), &["lines"]),
+    ];
+    let faults = resolve(&job(stages)).unwrap_err();
+    let by_stage: Vec<Option<&str>> = faults.iter().map(|f| f.stage.as_deref()).collect();
+    assert_eq!(by_stage, [Some("first"), Some("first"), Some("other")], "{faults:?}");
+}
+
+#[test]
+fn merge_lists_the_difference() {
+    let stages = vec![
+        stage("lines", words_source(), &[]),
+        stage("a", map(&["line", "1 as n"]), &["lines"]),
+        stage("b", map(&["line", "'x' as n", "2 as m"]), &["lines"]),
+        stage("both", Op::Merge, &["a", "b"]),
+        stage("c", map(&["1 as n", "line"]), &["lines"]),
+        stage("order", Op::Merge, &["a", "c"]),
+    ];
+    let faults = resolve(&job(stages)).unwrap_err();
+    assert_eq!(
+        faults[0].message,
+        "merge: the columns of `a` and `b` differ: `n` is bigint and text; only `b` has `m`"
+    );
+    assert!(faults[1].message.contains("their order is line, n and n, line"), "{}", faults[1]);
+}
+
+fn file(format: Format, columns: &[(&str, &str)], header: bool) -> Op {
+    source(SourceConnector::File(FileSource {
+        paths: texts(&["in"]),
+        format,
+        encoding: Encoding::Utf8,
+        columns: columns.iter().map(|(name, kind)| (text(name), text(kind))).collect(),
+        header,
+        delimiter: ',',
+        quoted_newlines: true,
+        files: Files::Shared,
+        split: None,
+        on_bad_line: BadLine::Skip,
+    }))
+}
+
+fn types_of(op: Op) -> Result<String, Vec<Fault>> {
+    let types = resolve_with(&job(vec![stage("s", op, &[])]), &|id| {
+        (id == "s").then(|| vec!["a".to_owned(), "b".to_owned()])
+    })?;
+    let schema = types.output("s").unwrap();
+    Ok(schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn file_sources() {
+    let regex = |pattern: &str| Format::Regex { pattern: text(pattern) };
+    assert_eq!(types_of(file(Format::Lines, &[], false)).unwrap(), "line Utf8");
+    assert_eq!(
+        types_of(file(regex(r"^(?<client>\S+) (?<status>\d+)"), &[("status", "int")], false)).unwrap(),
+        "client Utf8, status Int32"
+    );
+    assert_eq!(
+        types_of(file(Format::Csv, &[("at", "timestamp"), ("price", "decimal(10, 2)"), ("raw", "binary")], false))
+            .unwrap(),
+        "at Timestamp(ns), price Decimal128(10, 2), raw Binary"
+    );
+    assert_eq!(types_of(file(Format::Csv, &[], true)).unwrap(), "a Utf8, b Utf8");
+
+    let said = |op| types_of(op).unwrap_err()[0].to_string();
+    assert!(said(file(Format::Csv, &[], false)).starts_with("csv without a header needs `columns`"));
+    assert!(said(file(Format::Jsonl, &[("a", "itn")], false)).starts_with("no type `itn`; did you mean `int`?"));
+    assert!(said(file(regex(r"\d+"), &[], false)).starts_with("the pattern has no named group"));
+    assert!(said(file(regex(r"(?<a>\d+"), &[], false)).contains("unclosed group"));
+    assert!(
+        said(file(regex(r"(?<client>\d+)"), &[("clent", "int")], false))
+            .starts_with("the pattern has no group `clent`; did you mean `client`?")
+    );
+}
+
+#[test]
+fn what_this_version_cannot_run_says_so() {
+    let stages = vec![
+        stage("lines", words_source(), &[]),
+        stage("once", Op::Distinct { key: Vec::new() }, &["lines"]),
+    ];
+    let faults = resolve(&job(stages)).unwrap_err();
+    assert_eq!(faults[0].message, "`distinct` can be planned, but this version cannot run it");
+}

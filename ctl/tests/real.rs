@@ -1,0 +1,8 @@
+//! Real agents as real processes, driven by the real command.
+
+mod bounds;
+mod failures;
+mod jobs;
+mod owners;
+mod results;
+mod world;

@@ -1,0 +1,119 @@
+//! Memory, idle cost and bytes on the wire stay bounded.
+
+use std::time::Duration;
+
+use super::world::{World, cpu_seconds, edge, kib, shared, vertex, wait};
+
+/// Numbered rows through a rebalanced edge into slow work, on two agents.
+fn slow(n: u64, payload: u32, ms: f64, between: &str) -> String {
+    format!(
+        r#"
+name = "slow"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {n}
+payload = {payload}
+distributed = false
+{between}
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "{input}"
+[[stage]]
+id = "work"
+op = "work"
+in = "spread"
+ms = {ms}
+parallelism = 1
+[[stage]]
+id = "out"
+op = "sink"
+in = "work"
+connector = "count"
+"#,
+        input = if between.is_empty() { "rows" } else { "few" }
+    )
+}
+
+/// Runs a job for 20 s; its agents' memory must be flat in the last 10 and small.
+fn is_flat(job: &str) {
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let file = world.file("job.toml", job);
+    world.json(&["submit", &file]);
+    std::thread::sleep(Duration::from_secs(10));
+    let before: Vec<u64> = world.pids().values().map(|pid| kib(*pid, "RssAnon:")).collect();
+    std::thread::sleep(Duration::from_secs(10));
+    let after: Vec<u64> = world.pids().values().map(|pid| kib(*pid, "RssAnon:")).collect();
+    for (before, after) in before.iter().zip(&after) {
+        assert!(*after < before + (20 << 10), "RssAnon grew from {before} to {after} KiB");
+        assert!(*after < 200 << 10, "RssAnon is {after} KiB");
+    }
+    let status = world.status("slow");
+    assert_eq!(status["phase"], "running", "{status}");
+    let source = vertex(&status, "rows");
+    assert!(source["blocked"].as_f64().unwrap() > 0.8, "{source}");
+    println!("RssAnon {before:?} -> {after:?} KiB, source {source}");
+}
+
+#[test]
+fn memory_is_flat_with_small_rows() {
+    is_flat(&slow(2_000_000, 200, 1.0, ""));
+}
+
+#[test]
+fn memory_is_flat_with_rows_of_64_kib() {
+    is_flat(&slow(2_000_000, 64 << 10, 1.0, ""));
+}
+
+#[test]
+fn memory_is_flat_behind_a_filter_before_a_stopped_consumer() {
+    let few = r#"
+[[stage]]
+id = "few"
+op = "filter"
+in = "rows"
+where = "id % 2048 = 0"
+"#;
+    is_flat(&slow(20_000_000_000, 200, 3_600_000.0, few));
+}
+
+#[test]
+fn an_idle_agent_costs_little() {
+    let world = World::new();
+    world.up(&["--local", "2"]);
+    std::thread::sleep(Duration::from_secs(5));
+    let pids = world.pids();
+    let before: Vec<f64> = pids.values().map(|pid| cpu_seconds(*pid)).collect();
+    std::thread::sleep(Duration::from_secs(30));
+    for ((name, pid), before) in pids.iter().zip(before) {
+        let (rss, cpu) = (kib(*pid, "VmRSS:"), cpu_seconds(*pid) - before);
+        println!("{name}: {rss} KiB, {cpu:.2} s of CPU in 30 s");
+        assert!(rss < 40 << 10, "{name} idles with {rss} KiB");
+        assert!(cpu < 0.3, "{name} used {cpu} s of CPU while idle");
+    }
+}
+
+#[test]
+fn rows_across_agents_are_counted_and_frames_are_not_wasteful() {
+    if shared("rows_across_agents", "design.md").is_none() {
+        return;
+    }
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let file = world.file("job.toml", slow(400_000, 32, 0.0, ""));
+    world.json(&["submit", &file, "--wait"]);
+    let mut status = world.status("slow");
+    wait("the last report is in", Duration::from_secs(5), || {
+        status = world.status("slow");
+        edge(&status, "rows..work")["in_flight"] == 0
+    });
+    let spread = edge(&status, "rows..work");
+    let (rows, wire) = (spread["sent_rows"].as_u64().unwrap(), spread["wire_bytes"].as_u64().unwrap());
+    assert_eq!(rows, 400_000);
+    // Half of the rows cross, 44 bytes each with their offsets.
+    let payload = 200_000 * 44;
+    assert!(wire > payload && wire < 3 * payload, "{wire} bytes on the wire for {payload}");
+}

@@ -1,0 +1,226 @@
+//! A runtime folder of its own, the command in it, and what a test asks of processes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Notes that a test is skipped for want of something; fails instead where all must run.
+pub(crate) fn skip(test: &str, missing: &str) {
+    let line = format!("SKIPPED {test}: {missing} is missing");
+    println!("{line}");
+    assert!(std::env::var_os("TUPLANE_REQUIRE").is_none(), "{line}, and TUPLANE_REQUIRE is set");
+    if let Some(path) = std::env::var_os("TUPLANE_SKIPS")
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
+    {
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+/// A real input beside the checkout, if it is there.
+pub(crate) fn shared(test: &str, path: &str) -> Option<PathBuf> {
+    let found = workspace().join("../shared").join(path);
+    if found.exists() {
+        return Some(found.canonicalize().unwrap());
+    }
+    skip(test, &format!("../shared/{path}"));
+    None
+}
+
+/// The checkout.
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// A world of its own for one test.
+pub(crate) struct World {
+    folder: TempDir,
+    /// `tuplane up` processes.
+    owners: Vec<Child>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), owners: Vec::new() }
+    }
+
+    /// A path in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file; gives its path as text.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// The command with these arguments.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tuplane"));
+        let run = self.path("run");
+        std::fs::create_dir_all(&run).unwrap();
+        command.args(args).env("XDG_RUNTIME_DIR", run).env_remove("TUPLANE_CLUSTER").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn tuplane(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs the command, which must succeed; gives its document.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.extend(["-o", "json"]);
+        let output = self.tuplane(&all);
+        assert!(output.status.success(), "{args:?}: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output)))
+    }
+
+    /// Starts a detached cluster; it is ended when the world is dropped.
+    pub(crate) fn up(&self, args: &[&str]) {
+        let mut all = vec!["up", "--detach", "--cluster", "t"];
+        all.extend(args);
+        let output = self.tuplane(&all);
+        assert!(output.status.success(), "{}", text(&output));
+    }
+
+    /// Starts a cluster that this process's child owns; returns when its agents answer.
+    pub(crate) fn up_owned(&mut self, args: &[&str]) -> u32 {
+        let mut all = vec!["up", "--cluster", "t"];
+        all.extend(args);
+        let child = self.command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        self.owners.push(child);
+        wait("the agents answer", Duration::from_secs(20), || self.tuplane(&["agents"]).status.success());
+        pid
+    }
+
+    /// The job's document.
+    pub(crate) fn status(&self, job: &str) -> Value {
+        self.json(&["status", job])
+    }
+
+    /// Agents by name: process id.
+    pub(crate) fn pids(&self) -> BTreeMap<String, u32> {
+        let agents = self.json(&["agents"]);
+        let list = agents["agents"].as_array().unwrap_or_else(|| panic!("{agents}"));
+        let pid = |agent: &Value| agent["pid"].as_u64().unwrap() as u32;
+        list.iter().map(|agent| (agent["name"].as_str().unwrap().to_owned(), pid(agent))).collect()
+    }
+
+    /// Waits for a job's phase.
+    pub(crate) fn wait_for(&self, job: &str, phase: &str, within: Duration) -> Value {
+        let mut last = Value::Null;
+        wait(&format!("{job} is {phase}"), within, || {
+            last = self.status(job);
+            last["phase"] == phase
+        });
+        last
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.tuplane(&["down", "--cluster", "t", "--yes"]);
+        for owner in &mut self.owners {
+            let _ = owner.kill();
+            let _ = owner.wait();
+        }
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn wait(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Both outputs, for a message.
+pub(crate) fn text(output: &Output) -> String {
+    format!(
+        "exit {:?}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// A process is there (and not a zombie).
+pub(crate) fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+/// Sends a signal to a process that the test started.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -{name} {pid}");
+}
+
+/// A field of /proc/PID/status in KiB.
+pub(crate) fn kib(pid: u32, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// CPU seconds of a process.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    ticks as f64 / 100.0
+}
+
+/// The rows of all csv files of a folder, without headers, and the header.
+pub(crate) fn csv_rows(folder: &Path) -> (String, Vec<Vec<String>>) {
+    let (mut header, mut rows) = (String::new(), Vec::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(!name.starts_with('.'), "a part is left: {name}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines();
+        header = lines.next().unwrap().to_owned();
+        // Words may hold commas and quotes: the count is what stands behind the last comma.
+        rows.extend(lines.map(|line| {
+            let (word, count) = line.rsplit_once(',').unwrap();
+            let plain = word.strip_prefix('"').and_then(|w| w.strip_suffix('"'));
+            vec![plain.map_or(word.to_owned(), |w| w.replace("\"\"", "\"")), count.to_owned()]
+        }));
+    }
+    rows.sort();
+    (header, rows)
+}
+
+/// An edge's numbers in a job's document.
+pub(crate) fn edge<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let edges = status["edges"].as_array().unwrap();
+    edges.iter().find(|edge| edge["edge"] == name).unwrap_or_else(|| panic!("no edge {name} in {status}"))
+}
+
+/// A vertex's numbers in a job's document.
+pub(crate) fn vertex<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let vertices = status["vertices"].as_array().unwrap();
+    vertices.iter().find(|v| v["vertex"] == name).unwrap_or_else(|| panic!("no vertex {name} in {status}"))
+}
+
+/// The ledger of a job that stands still is exact on every edge.
+pub(crate) fn assert_exact_ledger(status: &Value) {
+    for edge in status["edges"].as_array().unwrap() {
+        let dropped: u64 = edge["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        let sum: u64 =
+            ["taken", "queued_out", "in_flight", "queued_in"].map(|k| edge[k].as_u64().unwrap()).iter().sum();
+        assert_eq!(edge["emitted"].as_u64().unwrap(), sum + dropped, "{edge}");
+    }
+}
