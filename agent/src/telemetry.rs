@@ -15,7 +15,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Reads facts, and remembers them until they are old.
 #[derive(Debug)]
 pub struct HostProbe {
-    system: System,
+    /// Absent where the system does not say how it does: those facts stay 0.
+    system: Option<System>,
     last: HostFacts,
     read: Option<Instant>,
 }
@@ -36,9 +37,9 @@ impl HostProbe {
             ..HostFacts::default()
         };
         let refresh = RefreshKind::nothing()
-            .with_cpu(CpuRefreshKind::nothing().with_cpu_usage())
+            .with_cpu(CpuRefreshKind::nothing().with_usage())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
-        let system = System::new_with_specifics(refresh);
+        let system = System::new_with_specifics(refresh).ok();
         Self { system, last, read: None }
     }
 
@@ -46,11 +47,13 @@ impl HostProbe {
     pub fn facts(&mut self, now: Instant) -> &HostFacts {
         if self.read.is_none_or(|read| now.saturating_duration_since(read) >= REFRESH) {
             self.read = Some(now);
-            self.system.refresh_cpu_usage();
-            self.system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
-            self.last.cpu = (self.system.global_cpu_usage() / 100.0).clamp(0.0, 1.0);
-            self.last.memory_total = self.system.total_memory();
-            self.last.memory_used = self.system.used_memory();
+            if let Some(system) = &mut self.system {
+                system.refresh_cpu_usage();
+                system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
+                self.last.cpu = (system.global_cpu_usage() / 100.0).clamp(0.0, 1.0);
+                self.last.memory_total = system.total_memory();
+                self.last.memory_used = system.used_memory();
+            }
             self.last.rss_anon = rss_anon().unwrap_or(0);
             self.last.cpu_seconds = cpu_ticks().unwrap_or(0) as f64 / TICKS_PER_SECOND;
         }

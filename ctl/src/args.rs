@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{
-    agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up,
-};
+use crate::command::{agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up};
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
 

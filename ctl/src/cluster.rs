@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tuplane_testbed::launch::{
-    ClusterFile, ClusterFolder, Ended, Stopped, end_processes, find_clusters, runtime_root, wait_until_gone,
+    ClusterFile, ClusterFolder, Ended, Stopped, end_processes, find_clusters, runtime_root,
 };
 use tuplane_wire::client::{CallError, Client};
 use tuplane_wire::message::{
@@ -25,8 +25,7 @@ pub(crate) struct Cluster {
     /// Its name, or the coordinator's address.
     pub(crate) name: String,
     /// Its folder and file, where it was started on this machine.
-    pub(crate) local: Option<(ClusterFolder, ClusterFile)>,
-    address: String,
+    local: Option<(ClusterFolder, ClusterFile)>,
     client: Client,
     security: Security,
     timeout: Duration,
@@ -54,7 +53,9 @@ impl Cluster {
             return Self::local(found.live.swap_remove(index), global.timeout);
         }
         match found.live.len() {
-            0 => Err(Failure::Unreachable("no cluster runs here; start one with `tuplane up --local 3`".into())),
+            0 => Err(Failure::Unreachable(
+                "no cluster runs here; start one with `tuplane up --local 3`".into(),
+            )),
             1 => Self::local(found.live.swap_remove(0), global.timeout),
             _ => Err(Failure::Usage(format!(
                 "several clusters run here: {}; choose one with --cluster or TUPLANE_CLUSTER",
@@ -67,12 +68,14 @@ impl Cluster {
     pub(crate) fn local(local: (ClusterFolder, ClusterFile), timeout: Duration) -> Outcome<Self> {
         let file = &local.1;
         if file.coordinator.is_empty() {
-            return Err(Failure::Unreachable(format!("cluster {} is just being started; try again", file.name)));
+            return Err(Failure::Unreachable(format!(
+                "cluster {} is just being started; try again",
+                file.name
+            )));
         }
         let security = security(file)?;
         Ok(Self {
             name: file.name.clone(),
-            address: file.coordinator.clone(),
             client: client(&file.coordinator, &security),
             security,
             timeout,
@@ -89,7 +92,6 @@ impl Cluster {
         let security = security(&ClusterFile::read(key)?)?;
         Ok(Self {
             name: address.to_owned(),
-            address: address.to_owned(),
             client: client(address, &security),
             security,
             timeout: global.timeout,
@@ -164,12 +166,8 @@ impl Cluster {
             asked?;
             return Ok(Vec::new());
         };
-        let patience = match asked {
-            Ok(()) => DOWN_PATIENCE,
-            // It may have ended before its answer left, or be past answering.
-            Err(_) if wait_until_gone(&file.agents, Duration::from_millis(500)).await => Duration::ZERO,
-            Err(_) => Duration::ZERO,
-        };
+        // Without an answer: it may have ended before the answer left, or be past answering.
+        let patience = if asked.is_ok() { DOWN_PATIENCE } else { Duration::from_millis(500) };
         let stopped = end_processes(&file.agents, patience).await;
         if let Some(stays) = stopped.iter().find(|agent| agent.how == Ended::Stays) {
             return Err(Failure::Failed {
@@ -182,11 +180,6 @@ impl Cluster {
         }
         folder.remove()?;
         Ok(stopped)
-    }
-
-    /// The coordinator's address.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
     }
 }
 

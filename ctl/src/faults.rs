@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_place_that_is_not_in_the_text_is_no_panic() {
-        for (line, column, offset, len) in [(9, 9, 900, 9), (1, 900, 2, 1), (1, 2, 1, u32::MAX), (1, 0, 0, 0)] {
+        for (line, column, offset, len) in [(9, 9, 900, 9), (1, 900, 2, 1), (1, 2, 1, u32::MAX), (1, 0, 0, 0)]
+        {
             let fault = Fault::new(At { line, column, offset, len }, "m\x1b[2J");
             let shown = render("f", "é\n", &[fault], false);
             assert!(shown.contains("m\\u{1b}[2J"));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileFormat, Job, Op, SinkConnector, SourceConnector, Text, name_override};
-use tuplane_core::plan::{Dag, plan};
+use tuplane_core::plan::plan;
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
@@ -23,15 +23,6 @@ pub(crate) struct JobFile {
     pub(crate) text: String,
     path: PathBuf,
     sets: Vec<(String, String)>,
-}
-
-/// A job that can be submitted.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    /// The job, its paths absolute.
-    pub(crate) job: Job,
-    /// Its plan.
-    pub(crate) dag: Dag,
 }
 
 impl JobFile {
@@ -57,7 +48,7 @@ impl JobFile {
         })
     }
 
-    /// The job's structure.
+    /// The job's structure, its paths absolute.
     pub(crate) fn parse(&self) -> Result<Job, Vec<Fault>> {
         let mut job = Job::parse_with(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
         self.place_paths(&mut job).map_err(|fault| vec![fault])?;
@@ -66,28 +57,25 @@ impl JobFile {
 
     /// All that a run needs: structure, functions, connectors, plan and types; every fault that
     /// can be found together.
-    pub(crate) fn check(&self) -> Result<Ready, Vec<Fault>> {
+    pub(crate) fn check(&self) -> Result<Job, Vec<Fault>> {
         let job = self.parse()?;
         let mut faults = job.runnable().err().unwrap_or_default();
-        let planned = plan(&job);
-        match &planned {
-            Ok(_) => {}
-            Err(error) if faults.iter().any(|fault| fault.at == error.fault.at) => {}
-            Err(error) => faults.push(error.fault.clone()),
+        // What was said of a place once is not said again by the next check.
+        let later = plan(&job).err().map(|error| error.fault).into_iter().chain(types(&job));
+        for fault in later {
+            if !faults.iter().any(|known| known.at == fault.at) {
+                faults.push(fault);
+            }
         }
-        faults.extend(types(&job).into_iter().filter(|found| !faults.iter().any(|known| known.at == found.at)).collect::<Vec<_>>());
         faults.sort_by_key(|fault| fault.at);
         for fault in &mut faults {
             name_override(fault, &self.sets);
         }
-        match planned {
-            Ok(dag) if faults.is_empty() => Ok(Ready { job, dag }),
-            _ => Err(faults),
-        }
+        if faults.is_empty() { Ok(job) } else { Err(faults) }
     }
 
     /// As [`check`](Self::check), where faults end the command: they are shown on standard error.
-    pub(crate) fn ready(&self, output: &mut Output) -> Outcome<Ready> {
+    pub(crate) fn ready(&self, output: &mut Output) -> Outcome<Job> {
         self.check().map_err(|faults| self.refuse(&faults, output))
     }
 
@@ -113,7 +101,10 @@ impl JobFile {
     /// Paths from the command line count from the present folder, those of the file from its own.
     fn place_paths(&self, job: &mut Job) -> Result<(), Fault> {
         let broken = |cause: std::io::Error| {
-            Fault::new(tuplane_core::fault::At::default(), format!("the present folder cannot be read: {cause}"))
+            Fault::new(
+                tuplane_core::fault::At::default(),
+                format!("the present folder cannot be read: {cause}"),
+            )
         };
         let own = std::path::absolute(&self.path).map_err(broken)?;
         let present = std::env::current_dir().map_err(broken)?;

@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         // Standard error may be closed; there is nobody else to tell.
         let _ = std::io::Write::write_all(
             &mut std::io::stderr(),
-            format!("tuplane: this is a defect of Tuplane, at {place}: {}\n", panic_message(panic)).as_bytes(),
+            format!("tuplane: this is a defect of Tuplane, at {place}: {}\n", panic_message(panic))
+                .as_bytes(),
         );
     }));
     match std::panic::catch_unwind(run) {

@@ -98,7 +98,8 @@ impl Output {
             Format::Jsonl => serde_json::to_string(value),
             Format::Json | Format::Text | Format::Dot => serde_json::to_string_pretty(value),
         };
-        let text = written.map_err(|cause| Failure::Internal(format!("a document cannot be written: {cause}")))?;
+        let text =
+            written.map_err(|cause| Failure::Internal(format!("a document cannot be written: {cause}")))?;
         self.documents += 1;
         self.text(&text)
     }
@@ -178,7 +179,8 @@ impl Output {
             to_stderr(&format!("tuplane: {}\n", safe::lines(&failure.to_string())));
         }
         if matches!(self.format, Format::Json | Format::Jsonl) && self.documents == 0 {
-            let body = json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()});
+            let body =
+                json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()});
             // The error itself was said above; a reader that has gone misses nothing.
             let _ = self.document("error", &body);
         }
@@ -187,7 +189,8 @@ impl Output {
 
 /// A body as a value; it fails only for a type that JSON cannot hold.
 pub(crate) fn to_value(body: &impl Serialize) -> Outcome<Value> {
-    serde_json::to_value(body).map_err(|cause| Failure::Internal(format!("a document cannot be written: {cause}")))
+    serde_json::to_value(body)
+        .map_err(|cause| Failure::Internal(format!("a document cannot be written: {cause}")))
 }
 
 /// A rate or share as JSON has it: null where it is not a number.

@@ -191,8 +191,11 @@ impl JobView {
             .take(dag.vertices.len())
             .map(|id| vertex_view(&dag, id, status, before.map(|(earlier, _)| earlier), over_ms))
             .collect();
-        let edges: Vec<EdgeView> =
-            (0u32..).map(EdgeId).take(dag.edges.len()).map(|id| edge_view(&dag, id, status, &sinks)).collect();
+        let edges: Vec<EdgeView> = (0u32..)
+            .map(EdgeId)
+            .take(dag.edges.len())
+            .map(|id| edge_view(&dag, id, status, &sinks))
+            .collect();
         Ok(Self {
             cluster: cluster.to_owned(),
             summary: SummaryView::from(&status.summary),
@@ -254,7 +257,8 @@ fn vertex_view(
 ) -> VertexView {
     let now = sum(status, id);
     let earlier = before.map(|earlier| sum(earlier, id)).unwrap_or_default();
-    let per_second = |now: u64, earlier: u64| over_ms.map(|ms| now.saturating_sub(earlier) as f64 * 1000.0 / ms as f64);
+    let per_second =
+        |now: u64, earlier: u64| over_ms.map(|ms| now.saturating_sub(earlier) as f64 * 1000.0 / ms as f64);
     let accounted = |s: &Sum| s.busy_ns + s.blocked_ns + s.idle_ns;
     let span = accounted(&now).saturating_sub(accounted(&earlier));
     let share = |now: u64, earlier: u64| (span > 0).then(|| now.saturating_sub(earlier) as f64 / span as f64);

@@ -67,7 +67,8 @@ impl Samples {
     /// The view of a new look, with rates since the one before.
     pub(crate) fn view(&mut self, cluster: &str, status: JobStatus) -> Outcome<JobView> {
         let now = Instant::now();
-        let before = self.last.as_ref().map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
+        let before =
+            self.last.as_ref().map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
         let view = JobView::new(cluster, &status, before)?;
         self.last = Some((now, status));
         Ok(view)

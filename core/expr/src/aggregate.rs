@@ -170,12 +170,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn new(
-        language: Language,
-        keys: KeyExprs,
-        input: &SchemaRef,
-        on_error: OnError,
-    ) -> Result<Self, Fault> {
+    fn new(language: Language, keys: KeyExprs, input: &SchemaRef, on_error: OnError) -> Result<Self, Fault> {
         let logical = logical(input).map_err(|error| {
             Fault::new(tuplane_core::fault::At::default(), crate::sql::plain_message(&error))
         })?;

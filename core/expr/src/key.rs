@@ -4,13 +4,16 @@
 //! co-partitioned only if their keys have been cast to a common type first: `1` as an integer and `1.0` as
 //! a float are different keys here.
 
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, ArrowPrimitiveType, PrimitiveArray, UInt16Array};
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, UInt16Array,
+};
 use datafusion_common::arrow::datatypes::{
     ArrowNativeType, DataType, Date32Type, Date64Type, Decimal128Type, DurationMicrosecondType,
     DurationMillisecondType, DurationNanosecondType, DurationSecondType, FieldRef, Float32Type, Float64Type,
     Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, Time32MillisecondType, Time32SecondType,
-    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use datafusion_common::arrow::record_batch::RecordBatch;
 use tuplane_core::fault::Fault;
@@ -90,7 +93,7 @@ impl KeyExprs {
 /// The key partition of every row, from its key's columns.
 pub fn partitions(keys: &[ArrayRef], partitions: u16) -> Result<UInt16Array, EvalError> {
     let mut hashes = Vec::new();
-    hash_rows(keys, keys.first().map_or(0, |k| k.len()), &mut hashes)?;
+    hash_rows(keys, keys.first().map_or(0, Array::len), &mut hashes)?;
     Ok(hashes.into_iter().map(|hash| partition(hash, partitions)).collect::<Vec<u16>>().into())
 }
 
@@ -219,7 +222,10 @@ fn integer<T: ArrowPrimitiveType<Native: Into<i64>>>(column: &ArrayRef) -> Push<
 
 /// A time in units of `unit` nanoseconds. Times too far away for nanoseconds share a hash with the last one
 /// that is not; keys are told apart by value.
-fn time<T: ArrowPrimitiveType<Native: ArrowNativeType + Into<i64>>>(column: &ArrayRef, unit: i64) -> Push<'_> {
+fn time<T: ArrowPrimitiveType<Native: ArrowNativeType + Into<i64>>>(
+    column: &ArrayRef,
+    unit: i64,
+) -> Push<'_> {
     let values: &PrimitiveArray<T> = column.as_primitive();
     or_null(column, move |row, key| key.push_time(Into::<i64>::into(values.value(row)).saturating_mul(unit)))
 }

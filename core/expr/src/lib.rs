@@ -14,8 +14,8 @@ pub use aggregate::{AggregateProgram, GroupTable, WhenEmpty};
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Chain, ChainRun, Dropped, EvalError, Filter, Program, Projection, Step, Unnest, UnnestState, VertexProgram,
-    edge_key, rows_within, vertex_program,
+    Chain, ChainRun, Dropped, EvalError, Filter, Program, Projection, Step, Unnest, UnnestState,
+    VertexProgram, edge_key, rows_within, vertex_program,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types, resolve, resolve_with};

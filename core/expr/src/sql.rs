@@ -120,12 +120,19 @@ impl Language {
     }
 
     /// Simplifies a planned expression and makes it runnable.
-    pub(crate) fn lower(self, text: &Text, planned: Planned, schema: &DFSchemaRef) -> Result<Compiled, Fault> {
-        let (expr, data_type) =
-            self.physical(planned.expr, schema).map_err(|e| fault::of(text, &e))?;
+    pub(crate) fn lower(
+        self,
+        text: &Text,
+        planned: Planned,
+        schema: &DFSchemaRef,
+    ) -> Result<Compiled, Fault> {
+        let (expr, data_type) = self.physical(planned.expr, schema).map_err(|e| fault::of(text, &e))?;
         if data_type == DataType::Null {
-            return Err(Fault::new(text.at, format!("`{}` is always null, so its type is unknown", text.value))
-                .help("write cast(null as text), or another type"));
+            return Err(Fault::new(
+                text.at,
+                format!("`{}` is always null, so its type is unknown", text.value),
+            )
+            .help("write cast(null as text), or another type"));
         }
         Ok(Compiled { expr, field: Arc::new(Field::new(planned.name, plan_type(&data_type), true)) })
     }
@@ -181,8 +188,24 @@ pub fn plan_type(data_type: &DataType) -> DataType {
 /// A type by its SQL name.
 pub fn sql_type(text: &Text) -> Result<DataType, Fault> {
     const NAMES: [&str; 18] = [
-        "text", "varchar", "string", "int", "integer", "bigint", "smallint", "tinyint", "float", "double",
-        "real", "decimal", "boolean", "date", "time", "timestamp", "binary", "bytea",
+        "text",
+        "varchar",
+        "string",
+        "int",
+        "integer",
+        "bigint",
+        "smallint",
+        "tinyint",
+        "float",
+        "double",
+        "real",
+        "decimal",
+        "boolean",
+        "date",
+        "time",
+        "timestamp",
+        "binary",
+        "bytea",
     ];
     let unknown = || {
         let wrote = text.value.trim();

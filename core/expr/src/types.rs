@@ -59,7 +59,8 @@ pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>
     let language = Language::of(job);
     for stage in &job.stages {
         // A stage whose input has no types says nothing: the fault was reported there.
-        let inputs: Option<Vec<SchemaRef>> = stage.inputs.iter().map(|input| types.output(&input.value)).collect();
+        let inputs: Option<Vec<SchemaRef>> =
+            stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
         match output(job, language, stage, &inputs, headers) {
             Ok(Some(output)) => {
@@ -88,7 +89,10 @@ fn output(
     if let Some(step) = Step::compile(language, stage, input) {
         return step.map(|step| Some(SchemaRef::clone(step.output())));
     }
+    let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
     match &stage.op {
+        Op::GroupBy { key } if key.is_empty() => return Err(missing("key")),
+        Op::Aggregate { compute, .. } if compute.is_empty() => return Err(missing("compute")),
         Op::GroupBy { key } => {
             KeyExprs::compile(language, key, input)?;
         }
@@ -147,7 +151,10 @@ fn same_columns(stage: &Stage, inputs: &[SchemaRef]) -> Result<(), Vec<Fault>> {
         .zip(stage.inputs.iter().skip(1))
         .filter_map(|(other, name)| {
             let difference = difference(first, other, &stage.inputs[0].value, &name.value)?;
-            let message = format!("merge: the columns of `{}` and `{}` differ: {difference}", stage.inputs[0].value, name.value);
+            let message = format!(
+                "merge: the columns of `{}` and `{}` differ: {difference}",
+                stage.inputs[0].value, name.value
+            );
             Some(Fault::new(name.at, message).help("make them equal with a map stage"))
         })
         .collect();
@@ -172,9 +179,13 @@ fn difference(left: &Schema, right: &Schema, left_name: &str, right_name: &str) 
         }
     }
     found.extend(
-        in_right.keys().filter(|n| !in_left.contains_key(*n)).map(|n| format!("only `{right_name}` has `{n}`")),
+        in_right
+            .keys()
+            .filter(|n| !in_left.contains_key(*n))
+            .map(|n| format!("only `{right_name}` has `{n}`")),
     );
-    let names = |schema: &Schema| -> Vec<String> { schema.fields().iter().map(|f| f.name().clone()).collect() };
+    let names =
+        |schema: &Schema| -> Vec<String> { schema.fields().iter().map(|f| f.name().clone()).collect() };
     if found.is_empty() && names(left) != names(right) {
         found.push(format!("their order is {} and {}", names(left).join(", "), names(right).join(", ")));
     }

@@ -11,7 +11,7 @@ use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_expr::arrow::record_batch::RecordBatch;
 use tuplane_expr::{AggregateProgram, GroupTable, WhenEmpty};
 
-use crate::support::*;
+use crate::prelude::*;
 
 fn bids() -> RecordBatch {
     batch(vec![
@@ -29,19 +29,41 @@ fn compute(keys: &[&str], compute: &[&str], rows: &RecordBatch) -> Vec<String> {
 
 #[test]
 fn own_aggregates() {
-    let all = ["count(*) as n", "count(price) as p", "sum(price) as s", "min(price) as lo", "max(price) as hi", "avg(price) as m", "count(distinct price) as d"];
-    assert_eq!(compute(&["bidder"], &all, &bids()), ["- 2 2 16 7 9 8.0 2", "a 2 2 40 10 30 20.0 2", "b 2 1 5 5 5 5.0 1"]);
+    let all = [
+        "count(*) as n",
+        "count(price) as p",
+        "sum(price) as s",
+        "min(price) as lo",
+        "max(price) as hi",
+        "avg(price) as m",
+        "count(distinct price) as d",
+    ];
+    assert_eq!(
+        compute(&["bidder"], &all, &bids()),
+        ["- 2 2 16 7 9 8.0 2", "a 2 2 40 10 30 20.0 2", "b 2 1 5 5 5 5.0 1"]
+    );
 }
 
 #[test]
 fn datafusions_aggregates() {
     let rows = bids();
     assert_eq!(
-        compute(&["bidder"], &["median(price) as m", "bool_and(price > 8) as all_high", "string_agg(bidder, '+') as s"], &rows),
+        compute(
+            &["bidder"],
+            &["median(price) as m", "bool_and(price > 8) as all_high", "string_agg(bidder, '+') as s"],
+            &rows
+        ),
         ["- 8 false -", "a 20 true a+a", "b 5 false b+b"]
     );
-    assert_eq!(compute(&[], &["stddev(weight) as s", "first_value(bidder) as f", "sum(distinct price) as d"], &rows).len(), 1);
-    assert_eq!(compute(&[], &["approx_distinct(price) as d", "array_agg(price) as a"], &rows), ["5 [10, 5, 30, 7, , 9]".replace(", ,", ", -,")]);
+    assert_eq!(
+        compute(&[], &["stddev(weight) as s", "first_value(bidder) as f", "sum(distinct price) as d"], &rows)
+            .len(),
+        1
+    );
+    assert_eq!(
+        compute(&[], &["approx_distinct(price) as d", "array_agg(price) as a"], &rows),
+        ["5 [10, 5, 30, 7, , 9]".replace(", ,", ", -,")]
+    );
     assert_eq!(compute(&[], &["percentile_cont(0.5) within group (order by weight) as p"], &rows), ["3.0"]);
 }
 
@@ -49,7 +71,16 @@ fn datafusions_aggregates() {
 fn expressions_over_aggregates_and_keys() {
     let rows = bids();
     assert_eq!(
-        compute(&["upper(bidder) as who"], &["max(price) - min(price) as spread", "cast(sum(price) as double) / count(*) as mean", "who || '!' as loud, "], &rows.slice(0, 1)).len(),
+        compute(
+            &["upper(bidder) as who"],
+            &[
+                "max(price) - min(price) as spread",
+                "cast(sum(price) as double) / count(*) as mean",
+                "who || '!' as loud, "
+            ],
+            &rows.slice(0, 1)
+        )
+        .len(),
         1
     );
 }
@@ -66,7 +97,13 @@ fn filters_of_aggregates() {
 fn faults_of_compute() {
     let input = bids().schema();
     let said = |compute: &[&str]| {
-        let error = AggregateProgram::compile(language(), &texts(&["bidder"]), &texts(compute), &input, OnError::Fail);
+        let error = AggregateProgram::compile(
+            language(),
+            &texts(&["bidder"]),
+            &texts(compute),
+            &input,
+            OnError::Fail,
+        );
         error.unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     assert!(said(&["price + 1 as x"]).contains("has no aggregate"));
@@ -121,7 +158,9 @@ fn rows_that_an_argument_cannot_take_go_by_on_error() {
     let rows = batch(vec![("k", some_strings(&["a", "b", "a"])), ("s", some_strings(&["1", "x", "3"]))]);
     let run = |on_error| {
         let compute = texts(&["sum(cast(s as int)) as n", "count(*) as rows"]);
-        let program = AggregateProgram::compile(language(), &texts(&["k"]), &compute, &rows.schema(), on_error).unwrap();
+        let program =
+            AggregateProgram::compile(language(), &texts(&["k"]), &compute, &rows.schema(), on_error)
+                .unwrap();
         let mut table = table(&program, 271);
         let ids = tuplane_expr::partitions(&[Arc::clone(rows.column(0))], 271).unwrap();
         table.update(&rows, Some(&ids)).map_err(|e| e.row)?;
@@ -257,7 +296,8 @@ proptest! {
 #[test]
 #[ignore = "a measurement: cargo test --release -p tuplane-expr -- --ignored --nocapture"]
 fn speed_of_a_word_count() {
-    let words: Vec<String> = (0..8192u64).map(|i| format!("word{}", (i * i * 2_654_435_761) % 20_000)).collect();
+    let words: Vec<String> =
+        (0..8192u64).map(|i| format!("word{}", (i * i * 2_654_435_761) % 20_000)).collect();
     let words: StringArray = words.iter().map(|w| Some(w.as_str())).collect();
     let rows = batch(vec![("word", Arc::new(words) as ArrayRef)]);
     assert_eq!(rows.column(0).data_type(), &DataType::Utf8);
@@ -271,6 +311,9 @@ fn speed_of_a_word_count() {
             }
         }
         let nanoseconds = start.elapsed().as_nanos() as f64 / 819_200.0;
-        println!("{partitions} partitions, batches of {size}: {nanoseconds:.1} ns a row, {} groups", counts.groups());
+        println!(
+            "{partitions} partitions, batches of {size}: {nanoseconds:.1} ns a row, {} groups",
+            counts.groups()
+        );
     }
 }

@@ -8,9 +8,11 @@ use tuplane_core::plan::{Dag, Parallelism, Role, Vertex, VertexId};
 use tuplane_expr::arrow::array::{Array, AsArray, ListArray, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int32Type};
 use tuplane_expr::arrow::record_batch::RecordBatch;
-use tuplane_expr::{Chain, ChainRun, EvalError, Filter, Program, Projection, Step, Unnest, resolve, vertex_program};
+use tuplane_expr::{
+    Chain, ChainRun, EvalError, Filter, Program, Projection, Step, Unnest, resolve, vertex_program,
+};
 
-use crate::support::*;
+use crate::prelude::*;
 
 fn project(select: &[&str], batch: &RecordBatch) -> RecordBatch {
     Projection::compile(language(), &texts(select), &batch.schema()).unwrap().eval(batch).unwrap()
@@ -27,7 +29,8 @@ fn requests() -> RecordBatch {
 #[test]
 fn text_is_compared_with_numbers_as_a_number() {
     let rows = requests();
-    let kept = Filter::compile(language(), &text("status >= 400"), &rows.schema()).unwrap().eval(&rows).unwrap();
+    let kept =
+        Filter::compile(language(), &text("status >= 400"), &rows.schema()).unwrap().eval(&rows).unwrap();
     assert_eq!(text_column(&kept, "client"), [Some("b".to_owned()), Some("c".to_owned())]);
 }
 
@@ -56,7 +59,12 @@ fn columns_are_named_by_alias_column_or_text() {
 #[test]
 fn text_and_lists_have_the_plans_types() {
     let out = project(
-        &["substr(client, 1) as a", "client || 'x' as b", "string_to_array(client, ',') as c", "words(substr(client, 1)) as d"],
+        &[
+            "substr(client, 1) as a",
+            "client || 'x' as b",
+            "string_to_array(client, ',') as c",
+            "words(substr(client, 1)) as d",
+        ],
         &requests(),
     );
     let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
@@ -110,7 +118,11 @@ fn a_guard_protects_its_row_whatever_stands_beside_it() {
     let rows = divisors(&[3], 8);
     for guarded in ["x <> 0 and 8 / x > 1", "case when x = 0 then false else 8 / x > 1 end"] {
         let filter = Filter::compile(language(), &text(guarded), &rows.schema()).unwrap();
-        assert_eq!(integer_column(&filter.eval(&rows).unwrap(), "x"), [Some(1), Some(2), Some(3)], "{guarded}");
+        assert_eq!(
+            integer_column(&filter.eval(&rows).unwrap(), "x"),
+            [Some(1), Some(2), Some(3)],
+            "{guarded}"
+        );
     }
 }
 
@@ -131,7 +143,8 @@ fn a_bad_cast_says_what_it_met() {
 }
 
 fn lists(rows: &[Option<Vec<Option<&str>>>]) -> RecordBatch {
-    let mut list = tuplane_expr::arrow::array::ListBuilder::new(tuplane_expr::arrow::array::StringBuilder::new());
+    let mut list =
+        tuplane_expr::arrow::array::ListBuilder::new(tuplane_expr::arrow::array::StringBuilder::new());
     for row in rows {
         match row {
             Some(items) => {
@@ -173,7 +186,7 @@ proptest! {
     ) {
         let items: Vec<String> = (0..30).map(|i| "x".repeat(i)).collect();
         let rows: Vec<Option<Vec<Option<&str>>>> =
-            lens.iter().map(|len| len.map(|len| items[..len].iter().map(|s| Some(s.as_str())).collect())).collect();
+            lens.iter().map(|len| len.map(|n| items[..n].iter().map(|s| Some(s.as_str())).collect())).collect();
         let skip = skip.min(rows.len() - 1);
         let batch = lists(&rows).slice(skip, rows.len() - skip);
         let unnest = Unnest::compile(language(), &text("tags"), &batch.schema()).unwrap();
@@ -276,7 +289,10 @@ fn faulty_rows_have_the_number_of_the_chains_input() {
 
     let (out, dropped) = all(word_chain(OnError::Drop).run(lines.clone()), 8192);
     assert_eq!(dropped, [3, 4]);
-    assert_eq!(out.iter().flat_map(|b| integer_column(b, "n")).flatten().collect::<Vec<_>>(), [50, 50, 50, 100]);
+    assert_eq!(
+        out.iter().flat_map(|b| integer_column(b, "n")).flatten().collect::<Vec<_>>(),
+        [50, 50, 50, 100]
+    );
 
     let (out, dropped) = all(word_chain(OnError::Null).run(lines), 8192);
     assert!(dropped.is_empty());

@@ -1,13 +1,11 @@
 //! What a person reads when an expression is wrong.
 
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{
-    BadLine, Encoding, FileSource, Files, Format, Op, SourceConnector, Text,
-};
+use tuplane_core::job::{BadLine, Encoding, FileSource, Files, Format, Op, SourceConnector, Text};
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with};
 
-use crate::support::*;
+use crate::prelude::*;
 
 fn columns() -> tuplane_expr::arrow::datatypes::SchemaRef {
     schema(&[
@@ -120,7 +118,8 @@ fn filters_need_booleans_and_unnest_needs_lists() {
 
 #[test]
 fn two_columns_of_one_name() {
-    let faults = Projection::compile(language(), &texts(&["*", "upper(client) as client"]), &columns()).unwrap_err();
+    let faults =
+        Projection::compile(language(), &texts(&["*", "upper(client) as client"]), &columns()).unwrap_err();
     assert_eq!(faults[0].to_string(), "two columns are called `client` (name one of them with `as`)");
 }
 
@@ -176,7 +175,12 @@ fn types_of(op: Op) -> Result<String, Vec<Fault>> {
         (id == "s").then(|| vec!["a".to_owned(), "b".to_owned()])
     })?;
     let schema = types.output("s").unwrap();
-    Ok(schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect::<Vec<_>>().join(", "))
+    Ok(schema
+        .fields()
+        .iter()
+        .map(|f| format!("{} {}", f.name(), f.data_type()))
+        .collect::<Vec<_>>()
+        .join(", "))
 }
 
 #[test]
@@ -188,15 +192,21 @@ fn file_sources() {
         "client Utf8, status Int32"
     );
     assert_eq!(
-        types_of(file(Format::Csv, &[("at", "timestamp"), ("price", "decimal(10, 2)"), ("raw", "binary")], false))
-            .unwrap(),
+        types_of(file(
+            Format::Csv,
+            &[("at", "timestamp"), ("price", "decimal(10, 2)"), ("raw", "binary")],
+            false
+        ))
+        .unwrap(),
         "at Timestamp(ns), price Decimal128(10, 2), raw Binary"
     );
     assert_eq!(types_of(file(Format::Csv, &[], true)).unwrap(), "a Utf8, b Utf8");
 
     let said = |op| types_of(op).unwrap_err()[0].to_string();
     assert!(said(file(Format::Csv, &[], false)).starts_with("csv without a header needs `columns`"));
-    assert!(said(file(Format::Jsonl, &[("a", "itn")], false)).starts_with("no type `itn`; did you mean `int`?"));
+    assert!(
+        said(file(Format::Jsonl, &[("a", "itn")], false)).starts_with("no type `itn`; did you mean `int`?")
+    );
     assert!(said(file(regex(r"\d+"), &[], false)).starts_with("the pattern has no named group"));
     assert!(said(file(regex(r"(?<a>\d+"), &[], false)).contains("unclosed group"));
     assert!(

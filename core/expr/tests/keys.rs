@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tuplane_core::route::key::{KeyBuf, partition};
 use tuplane_expr::arrow::array::{
-    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Int16Array, Int64Array, StringArray,
-    TimestampMillisecondArray,
+    Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Int16Array, Int64Array,
+    StringArray, TimestampMillisecondArray,
 };
 use tuplane_expr::{KeyExprs, partitions};
 
-use crate::support::*;
+use crate::prelude::*;
 
 fn by_hand(rows: usize, push: impl Fn(&mut KeyBuf, usize)) -> Vec<u16> {
     (0..rows)
@@ -73,7 +73,8 @@ fn other_types_by_their_class() {
 #[test]
 fn key_columns_are_named() {
     let rows = batch(vec![("a", some_strings(&["X", "y"])), ("b", integers(&[1, 2]))]);
-    let key = KeyExprs::compile(language(), &texts(&["lower(a) as l", "b", "b % 2"]), &rows.schema()).unwrap();
+    let key =
+        KeyExprs::compile(language(), &texts(&["lower(a) as l", "b", "b % 2"]), &rows.schema()).unwrap();
     let names: Vec<&str> = key.fields().iter().map(|f| f.name().as_str()).collect();
     assert_eq!(names, ["l", "b", "b % 2"]);
     let columns = key.eval(&rows).unwrap();

@@ -1,13 +1,13 @@
 //! From a job and its plan to programs and keys.
 
-use tuplane_core::job::{Op, Route, Sink, SinkConnector, SinkKind, SinkFormat};
+use tuplane_core::job::{Op, Route, Sink, SinkConnector, SinkFormat, SinkKind};
 use tuplane_core::plan::{Dag, Edge, EdgeId, Key, Parallelism, Partitioner, Role, Routing, Vertex, VertexId};
 use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_expr::{Program, edge_key, resolve, vertex_program};
 
-use crate::support::*;
+use crate::prelude::*;
 
-pub fn edge(from: u32, to: u32, routing: Routing) -> Edge {
+pub(crate) fn edge(from: u32, to: u32, routing: Routing) -> Edge {
     Edge {
         from: VertexId(from),
         from_ordinal: 0,

@@ -12,6 +12,13 @@ const JOB: &str = "job";
 /// Keys of the top level that are no options.
 const LISTS: [&str; 5] = [JOB, "stage", "stages", "route", "routes"];
 
+/// Connectors of sources that read nothing.
+const MADE_UP: [&str; 3] = ["generator", "nexmark", "ids"];
+
+/// Options that only these have.
+const OF_MADE_UP: [&str; 9] =
+    ["kind", "n", "seed", "words", "exponent", "per_line", "events", "base_time", "payload"];
+
 /// The place of what the `nth` override (from 0) says: no line, and a column that tells which it was.
 fn place(nth: usize) -> At {
     At { line: 0, column: nth as u32 + 1, offset: 0, len: 0 }
@@ -39,7 +46,26 @@ fn apply_one(root: &mut Node, target: &str, value: &str, at: At) -> Result<(), F
         return Err(fault.help("edit the file, and the inputs that name it"));
     }
     let node = if owner == JOB { options(root, keys[0], at)? } else { stage(root, owner, at)? };
+    if owner != JOB && keys == ["path"] {
+        read_files_instead(node, at);
+    }
     write(node, &keys, value, at)
+}
+
+/// A source whose rows are made up reads files once its `path` is set: what the file says about
+/// making rows is dropped, so that one job file counts made-up text and any other.
+fn read_files_instead(node: &mut Node, at: At) {
+    let is = |node: &Node, key: &str, one_of: &[&str]| match node.get(key) {
+        Some(Node { value: Value::Text(text), .. }) => one_of.contains(&text.as_str()),
+        _ => false,
+    };
+    if !is(node, "op", &["source"]) || !is(node, "connector", &MADE_UP) {
+        return;
+    }
+    let Value::Table(entries) = &mut node.value else { return };
+    // An override of such an option stays, and is then told to belong to another connector.
+    entries.retain(|entry| entry.key.at.line == 0 || !OF_MADE_UP.contains(&entry.key.value.as_str()));
+    *child(entries, "connector", at) = Node { at, value: Value::Text("file".to_owned()) };
 }
 
 /// The table that holds, or shall hold, an option of the job.

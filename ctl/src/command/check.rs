@@ -22,7 +22,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
     let checked = file.check();
-    let stages = checked.as_ref().ok().map(|ready| ready.job.stages.len());
+    let stages = checked.as_ref().ok().map(|job| job.stages.len());
     let faults = checked.err().unwrap_or_default();
     if output.is_text() {
         match stages {
@@ -32,7 +32,8 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     } else {
         let listed: Vec<FaultView<'_>> = faults.iter().map(FaultView::from).collect();
         let ok = stages.is_some();
-        output.document("check", &json!({"file": file.name, "ok": ok, "stages": stages, "faults": listed}))?;
+        output
+            .document("check", &json!({"file": file.name, "ok": ok, "stages": stages, "faults": listed}))?;
     }
     if stages.is_some() { Ok(()) } else { Err(Failure::Shown) }
 }

@@ -30,7 +30,11 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
 fn text(cluster: &str, stopped: &[Stopped]) -> String {
     let mut out = format!("cluster {} has ended", safe::line(cluster));
     for agent in stopped.iter().filter(|agent| agent.how != Ended::Itself) {
-        out.push_str(&format!("\n  agent {} did not end by itself: {}", safe::line(&agent.agent.name), word(agent.how)));
+        out.push_str(&format!(
+            "\n  agent {} did not end by itself: {}",
+            safe::line(&agent.agent.name),
+            word(agent.how)
+        ));
     }
     out
 }

@@ -54,7 +54,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
-    let job = file.ready(output)?.job;
+    let job = file.ready(output)?;
     if reads_stdin(&job).len() > 1 {
         return Err(Failure::Usage(format!(
             "standard input (`-`) can be read by one source, not by {}",
@@ -162,7 +162,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     } else {
         let mut body = to_value(&view)?;
         body["files"] = to_value(&files)?;
-        body["lost"] = view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
+        body["lost"] =
+            view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
         body["output"] = rows.iter().map(Rows::document).collect::<Value>();
         output.document("run", &body)?;
     }
@@ -186,11 +187,8 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
                     .collect::<Vec<_>>()
                     .join(", "),
             };
-            let (kind, cause) = status
-                .summary
-                .fault
-                .as_ref()
-                .map_or(("internal", "no cause was recorded"), |fault| {
+            let (kind, cause) =
+                status.summary.fault.as_ref().map_or(("internal", "no cause was recorded"), |fault| {
                     (fault_kind(fault.code), fault.message.as_str())
                 });
             Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}; {lost}") })

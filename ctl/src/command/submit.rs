@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
-    let mut job = file.ready(output)?.job;
+    let mut job = file.ready(output)?;
     if !reads_stdin(&job).is_empty() {
         return Err(Failure::Usage(
             "a submitted job cannot read standard input (`-`), which ends with this command; use `tuplane run`".into(),
@@ -48,7 +48,10 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let (run, name) = cluster.submit(encode(&job)?, args.force).await?;
     let Some(limit) = args.wait else {
         if output.is_text() {
-            return output.text(&format!("job {} is submitted as run {run}; see `tuplane status {run}`", safe::line(&name)));
+            return output.text(&format!(
+                "job {} is submitted as run {run}; see `tuplane status {run}`",
+                safe::line(&name)
+            ));
         }
         return output.document("submit", &json!({"cluster": cluster.name, "job": name, "run": run}));
     };
@@ -63,5 +66,6 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
 
 /// The job as the coordinator takes it.
 pub(super) fn encode(job: &tuplane_core::job::Job) -> Outcome<String> {
-    serde_json::to_string(job).map_err(|cause| Failure::Internal(format!("the job cannot be written: {cause}")))
+    serde_json::to_string(job)
+        .map_err(|cause| Failure::Internal(format!("the job cannot be written: {cause}")))
 }

@@ -85,7 +85,10 @@ async fn stay(cluster: &mut LocalCluster, interrupt: &Interrupt, output: &Output
         // After `tuplane down` elsewhere nobody needs to hear of each agent.
         let was_ended = !cluster.folder.file().exists();
         for (name, status) in ended.iter().filter(|_| !was_ended) {
-            output.notice(&format!("agent {name} has ended: {status}; log: {}", cluster.folder.log(name).display()));
+            output.notice(&format!(
+                "agent {name} has ended: {status}; log: {}",
+                cluster.folder.log(name).display()
+            ));
         }
         if cluster.is_over() {
             if was_ended || ended.iter().all(|(_, status)| status.success()) {
@@ -184,8 +187,7 @@ fn dry_run(plan: &LocalPlan, output: &mut Output) -> Outcome {
             }),
         );
     }
-    let mut table =
-        Table::new(&[("AGENT", Align::Left), ("LISTENS ON", Align::Left), ("ZONE", Align::Left)]);
+    let mut table = Table::new(&[("AGENT", Align::Left), ("LISTENS ON", Align::Left), ("ZONE", Align::Left)]);
     for agent in &plan.agents {
         table.row([agent.name.clone(), agent.listen.clone(), agent.zone.clone()]);
     }

@@ -124,7 +124,9 @@ pub(crate) fn bytes(n: u64) -> String {
 
 /// A share of one in whole per cents.
 pub(crate) fn percent(share: Option<f64>) -> String {
-    share.filter(|share| share.is_finite()).map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0))
+    share
+        .filter(|share| share.is_finite())
+        .map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0))
 }
 
 #[cfg(test)]
@@ -146,8 +148,14 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!((count(0), count(999), count(1000), count(1_234_567)), ("0".into(), "999".into(), "1,000".into(), "1,234,567".into()));
+        assert_eq!(
+            (count(0), count(999), count(1000), count(1_234_567)),
+            ("0".into(), "999".into(), "1,000".into(), "1,234,567".into())
+        );
         assert_eq!((bytes(1023), bytes(1536)), ("1023 B".into(), "1.5 KiB".into()));
-        assert_eq!((rate(None), rate(Some(f64::NAN)), rate(Some(1234.6))), ("-".into(), "-".into(), "1,235".into()));
+        assert_eq!(
+            (rate(None), rate(Some(f64::NAN)), rate(Some(1234.6))),
+            ("-".into(), "-".into(), "1,235".into())
+        );
     }
 }

@@ -121,11 +121,7 @@ fn ledger_text(edges: &[EdgeView]) -> String {
 
 /// Files of the sinks.
 pub(crate) fn files_text(files: &[FileView]) -> String {
-    let mut table = Table::new(&[
-        ("AGENT", Align::Left),
-        ("ROWS", Align::Right),
-        ("SIZE", Align::Right),
-    ]);
+    let mut table = Table::new(&[("AGENT", Align::Left), ("ROWS", Align::Right), ("SIZE", Align::Right)]);
     for file in files {
         table.row([file.agent.clone(), count(file.rows), bytes(file.bytes)]);
     }
@@ -143,7 +139,10 @@ pub(crate) fn files_text(files: &[FileView]) -> String {
 }
 
 fn reasons(dropped: &BTreeMap<String, u64>) -> String {
-    let parts: Vec<String> =
-        dropped.iter().filter(|(_, rows)| **rows > 0).map(|(reason, rows)| format!("{reason} {}", count(*rows))).collect();
+    let parts: Vec<String> = dropped
+        .iter()
+        .filter(|(_, rows)| **rows > 0)
+        .map(|(reason, rows)| format!("{reason} {}", count(*rows)))
+        .collect();
     if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }

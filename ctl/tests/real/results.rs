@@ -143,8 +143,12 @@ for line in open(sys.argv[1], encoding="utf-8"):
 for key, rows in count.items():
     print(key, rows)
 "#;
-    let output =
-        Command::new("python3").args(["-c", script]).arg(input).arg(field).output().expect("python3 was there");
+    let output = Command::new("python3")
+        .args(["-c", script])
+        .arg(input)
+        .arg(field)
+        .output()
+        .expect("python3 was there");
     assert!(output.status.success(), "{}", text(&output));
     let lines = String::from_utf8(output.stdout).unwrap();
     let pair = |line: &str| line.split_once(' ').map(|(key, rows)| (key.to_owned(), rows.to_owned()));

@@ -22,7 +22,8 @@ pub fn parse_costs(text: &str, zones: &[String]) -> Result<Vec<CostEntry>, Vec<S
                 for zone in [from, to] {
                     if !zones.iter().any(|known| known == zone) {
                         good = false;
-                        let known = if zones.is_empty() { "none; give --zones".to_owned() } else { zones.join(", ") };
+                        let known =
+                            if zones.is_empty() { "none; give --zones".to_owned() } else { zones.join(", ") };
                         faults.push(format!("line {number}: no agent is in zone `{zone}` (zones: {known})"));
                     }
                 }
@@ -41,10 +42,8 @@ pub fn parse_costs(text: &str, zones: &[String]) -> Result<Vec<CostEntry>, Vec<S
                     entries.push((from.to_owned(), to.to_owned(), cost));
                 }
             }
-            _ => faults.push(format!(
-                "line {number}: {} words where `zone zone cost` are expected",
-                words.len()
-            )),
+            _ => faults
+                .push(format!("line {number}: {} words where `zone zone cost` are expected", words.len())),
         }
     }
     if !faults.is_empty() {
@@ -70,7 +69,10 @@ mod tests {
     #[test]
     fn a_pair_holds_both_ways_unless_the_other_way_is_given() {
         let one = parse_costs("# costs\na b 5\n\na a 1 # own\n", &zones()).unwrap();
-        assert_eq!(one, [("a".into(), "b".into(), 5), ("a".into(), "a".into(), 1), ("b".into(), "a".into(), 5)]);
+        assert_eq!(
+            one,
+            [("a".into(), "b".into(), 5), ("a".into(), "a".into(), 1), ("b".into(), "a".into(), 5)]
+        );
         let both = parse_costs("a b 5\nb a 7\n", &zones()).unwrap();
         assert_eq!(both, [("a".into(), "b".into(), 5), ("b".into(), "a".into(), 7)]);
     }

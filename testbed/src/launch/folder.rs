@@ -52,8 +52,9 @@ impl ClusterFile {
     /// Reads a cluster file wherever it lies.
     pub fn read(path: &Path) -> Result<Self, LaunchError> {
         let text = fs::read_to_string(path).map_err(|cause| LaunchError::file("read", path, cause))?;
-        let file: Self = serde_json::from_str(&text)
-            .map_err(|cause| LaunchError::Refused(format!("{} is not a cluster file: {cause}", path.display())))?;
+        let file: Self = serde_json::from_str(&text).map_err(|cause| {
+            LaunchError::Refused(format!("{} is not a cluster file: {cause}", path.display()))
+        })?;
         if file.schema != SCHEMA {
             return Err(LaunchError::Refused(format!(
                 "{} has schema {}, this build reads {SCHEMA}",
@@ -104,7 +105,10 @@ impl ClusterFolder {
             Err(cause) => return Err(LaunchError::file("make", &folder.path, cause)),
         }
         for inner in [folder.logs(), folder.state()] {
-            fs::DirBuilder::new().mode(0o700).create(&inner).map_err(|cause| LaunchError::file("make", &inner, cause))?;
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&inner)
+                .map_err(|cause| LaunchError::file("make", &inner, cause))?;
         }
         Ok((folder, notices))
     }
@@ -200,7 +204,9 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
         };
         if stale {
             folder.remove()?;
-            found.notices.push(format!("removed what was left of cluster {name}: none of its processes is there"));
+            found
+                .notices
+                .push(format!("removed what was left of cluster {name}: none of its processes is there"));
         }
     }
     Ok(found)

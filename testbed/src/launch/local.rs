@@ -130,7 +130,11 @@ pub fn find_agent(given: Option<&Path>) -> Result<PathBuf, LaunchError> {
     let beside = std::env::current_exe().ok().and_then(|exe| {
         // A test's or an example's binary lies one folder below the products.
         let folder = exe.parent()?;
-        [Some(folder), folder.parent()].into_iter().flatten().map(|f| f.join(AGENT)).find(|path| path.is_file())
+        [Some(folder), folder.parent()]
+            .into_iter()
+            .flatten()
+            .map(|f| f.join(AGENT))
+            .find(|path| path.is_file())
     });
     let on_path = || {
         let paths = std::env::var_os("PATH")?;

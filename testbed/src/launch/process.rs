@@ -81,7 +81,10 @@ mod tests {
     fn a_process_is_known_by_pid_and_start_time() {
         let own = ProcessId::current().expect("this process has a stat file");
         assert!(own.is_alive());
-        assert!(!ProcessId { started: own.started + 1, ..own }.is_alive(), "another start time is another process");
+        assert!(
+            !ProcessId { started: own.started + 1, ..own }.is_alive(),
+            "another start time is another process"
+        );
         assert!(ProcessId::of(u32::MAX).is_none());
     }
 

@@ -101,8 +101,9 @@ impl Drop for Starting {
 
 /// Starts a plan's agents below the runtime folder `root`.
 pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, LaunchError> {
-    let launcher = ProcessId::current()
-        .ok_or_else(|| LaunchError::Refused("/proc is not readable here; agents cannot be told apart".into()))?;
+    let launcher = ProcessId::current().ok_or_else(|| {
+        LaunchError::Refused("/proc is not readable here; agents cannot be told apart".into())
+    })?;
     let key = if plan.insecure { None } else { Some(generate_key()?) };
     let (folder, notices) = ClusterFolder::create(root, &plan.cluster)?;
     let mut starting = Starting { folder: Some(folder.clone()), agents: Vec::new() };
@@ -176,11 +177,8 @@ async fn start_agent(
     folder: &ClusterFolder,
 ) -> Result<Started, LaunchError> {
     let log = folder.log(&agent.name);
-    let fail = |cause: String| LaunchError::Agent {
-        name: agent.name.clone(),
-        address: agent.listen.clone(),
-        cause,
-    };
+    let fail =
+        |cause: String| LaunchError::Agent { name: agent.name.clone(), address: agent.listen.clone(), cause };
     let own = folder.state().join(&agent.name);
     std::fs::create_dir(&own).map_err(|cause| LaunchError::file("make", &own, cause))?;
     let working = std::env::current_dir().map_err(|cause| LaunchError::file("find", ".", cause))?;
@@ -251,8 +249,7 @@ async fn start_agent(
     match ready {
         AgentReady::Ready { address, pid, started, .. } => {
             kill.pid = None;
-            let entry =
-                AgentEntry { name: agent.name.clone(), address, process: ProcessId { pid, started } };
+            let entry = AgentEntry { name: agent.name.clone(), address, process: ProcessId { pid, started } };
             Ok(Started { entry, child, lifeline: Some(stdin) })
         }
         AgentReady::Failed { message } => Err(fail(message)),
@@ -275,7 +272,9 @@ impl Drop for KillUnlessReady {
 /// The agent's answer; lines before it (a shell's greeting, a library's warning) are skipped.
 async fn read_ready(stdout: impl tokio::io::AsyncRead + Unpin) -> Result<Option<AgentReady>, String> {
     let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
-    while let Some(line) = lines.next_line().await.map_err(|cause| format!("its answer cannot be read: {cause}"))? {
+    while let Some(line) =
+        lines.next_line().await.map_err(|cause| format!("its answer cannot be read: {cause}"))?
+    {
         if let Some(answer) = line.strip_prefix(READY_MARKER) {
             return serde_json::from_str(answer)
                 .map(Some)

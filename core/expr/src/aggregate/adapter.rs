@@ -55,8 +55,7 @@ impl Adapted {
         rows: Rows<'_>,
         give: impl Fn(&mut dyn Theirs, &[ArrayRef]) -> Result<()>,
     ) -> Result<()> {
-        let mut pairs: Vec<(u32, u32)> =
-            rows.groups.iter().copied().zip(rows.rows.iter().copied()).collect();
+        let mut pairs: Vec<(u32, u32)> = rows.groups.iter().copied().zip(rows.rows.iter().copied()).collect();
         // Stable: rows of a group keep their order, which first_value and array_agg show.
         pairs.sort_by_key(|(group, _)| *group);
         for run in pairs.chunk_by(|a, b| a.0 == b.0) {

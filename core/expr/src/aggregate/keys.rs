@@ -8,9 +8,7 @@ use datafusion_common::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, PrimitiveArray, StringArray,
 };
 use datafusion_common::arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use datafusion_common::arrow::datatypes::{
-    DataType, FieldRef, Float32Type, Float64Type, Int64Type,
-};
+use datafusion_common::arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int64Type};
 use datafusion_common::arrow::row::{RowConverter, Rows, SortField};
 use hashbrown::HashTable;
 
@@ -85,7 +83,13 @@ impl KeyTable {
     }
 
     /// The groups of some rows of a batch; new keys become new groups.
-    pub(super) fn assign(&mut self, keys: &BatchKeys<'_>, hashes: &[u64], rows: &[u32], groups: &mut Vec<u32>) {
+    pub(super) fn assign(
+        &mut self,
+        keys: &BatchKeys<'_>,
+        hashes: &[u64],
+        rows: &[u32],
+        groups: &mut Vec<u32>,
+    ) {
         groups.clear();
         groups.reserve(rows.len());
         let rows = rows.iter().map(|row| *row as usize);
@@ -95,10 +99,18 @@ impl KeyTable {
                 groups.extend(rows.map(|_| 0));
             }
             BatchKeys::Text(text) => groups.extend(rows.map(|row| {
-                if text.is_null(row) { self.null() } else { self.bytes(text.value(row).as_bytes(), hashes[row]) }
+                if text.is_null(row) {
+                    self.null()
+                } else {
+                    self.bytes(text.value(row).as_bytes(), hashes[row])
+                }
             })),
             BatchKeys::Integer(integers) => groups.extend(rows.map(|row| {
-                if integers.is_null(row) { self.null() } else { self.integer(integers.value(row), hashes[row]) }
+                if integers.is_null(row) {
+                    self.null()
+                } else {
+                    self.integer(integers.value(row), hashes[row])
+                }
             })),
             BatchKeys::Row(keys) => {
                 groups.extend(rows.map(|row| self.bytes(keys.row(row).as_ref(), hashes[row])));

@@ -65,12 +65,7 @@ impl ExactSum {
         Ok(())
     }
 
-    fn add_all(
-        &mut self,
-        column: &dyn Array,
-        rows: Rows<'_>,
-        value: impl Fn(usize) -> i128,
-    ) -> Result<()> {
+    fn add_all(&mut self, column: &dyn Array, rows: Rows<'_>, value: impl Fn(usize) -> i128) -> Result<()> {
         for (row, group) in rows.pairs() {
             if column.is_valid(row) {
                 self.add(group, value(row))?;

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use datafusion_common::Result as DfResult;
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array};
 use datafusion_common::arrow::compute::{concat, filter};
 use datafusion_common::arrow::datatypes::{DataType, SchemaRef, UInt16Type};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion_common::Result as DfResult;
 use tuplane_core::route::key::partition;
 
 use super::keys::{KeyForm, KeyTable};
@@ -143,7 +143,9 @@ impl GroupTable {
     /// Memory in use.
     pub fn bytes(&self) -> usize {
         let tables = self.tables.iter().flatten().chain(&self.draining);
-        tables.map(|table| table.keys.memory() + table.accumulators.iter().map(|a| a.bytes()).sum::<usize>()).sum()
+        tables
+            .map(|table| table.keys.memory() + table.accumulators.iter().map(|a| a.bytes()).sum::<usize>())
+            .sum()
     }
 
     /// A copy of a partition's groups as partial results; `None` if it has none.
@@ -289,7 +291,8 @@ impl Scratch {
         self.partitions.clear();
         match known {
             Some(known) if known.len() != rows || known.values().iter().any(|p| *p >= partitions) => {
-                let message = format!("partition ids do not belong to these rows and {partitions} partitions");
+                let message =
+                    format!("partition ids do not belong to these rows and {partitions} partitions");
                 return Err(EvalError { row: None, message });
             }
             Some(known) => self.partitions.extend_from_slice(known.values()),

@@ -1,4 +1,4 @@
-//! Every accumulator, ours and adapted ones: reading changes nothing, saved state goes on, halves make a whole.
+//! Every accumulator: reading changes nothing, saved state goes on, halves make a whole.
 
 use std::sync::Arc;
 

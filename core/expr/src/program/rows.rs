@@ -144,8 +144,7 @@ impl Filter {
         let compiled = language.compile(predicate, input)?;
         if *compiled.field.data_type() != DataType::Boolean {
             let found = sql_name(compiled.field.data_type());
-            let message =
-                format!("`where` needs true or false, and `{}` is {found}", predicate.value.trim());
+            let message = format!("`where` needs true or false, and `{}` is {found}", predicate.value.trim());
             return Err(Fault::new(predicate.at, message).help("compare it with something"));
         }
         Ok(Self { predicate: compiled.expr, field: compiled.field, schema: Arc::clone(input) })

@@ -45,7 +45,8 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
     let last = last(&stages, dag, v)?;
     let input: Vec<SchemaRef> =
         dag.inputs(v).map(|(_, edge)| output(job, types, dag, edge.from)).collect::<Result<_, _>>()?;
-    let steps = stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
+    let steps =
+        stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
         Op::Aggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
         _ if steps => {
@@ -83,7 +84,8 @@ pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option
             let refused: Option<&FieldRef> = schema.fields().iter().find(|f| !can_be_key(f.data_type()));
             if let Some(field) = refused {
                 let (name, kind) = (field.name(), sql_name(field.data_type()));
-                let message = format!("the whole row is the key, and `{name}` is {kind}, which cannot be one");
+                let message =
+                    format!("the whole row is the key, and `{name}` is {kind}, which cannot be one");
                 return Err(Fault::new(sender.at, message).help("give a `key`").stage(&sender.id));
             }
             KeyExprs::columns(&schema, schema.fields().len())

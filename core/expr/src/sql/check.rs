@@ -122,7 +122,9 @@ impl Names<'_> {
     }
 
     fn function(&self, function: &ast::Function) -> Result<(), Fault> {
-        let Some(ident) = function.name.0.first().and_then(|part| part.as_ident()) else { return Ok(()) };
+        let Some(ident) = function.name.0.first().and_then(ast::ObjectNamePart::as_ident) else {
+            return Ok(());
+        };
         let name = ident.value.to_lowercase();
         if function.name.0.len() > 1 {
             return Err(self.at(ident, format!("no function `{}`", function.name)));
@@ -145,7 +147,8 @@ impl Names<'_> {
             return Ok(());
         }
         if aggregate {
-            let message = format!("`{name}` is an aggregate: it needs many rows, and this expression sees one");
+            let message =
+                format!("`{name}` is an aggregate: it needs many rows, and this expression sees one");
             return Err(self.at(ident, message).help("use it in `compute` of an aggregate stage"));
         }
         let hint = suggestion(&name, FUNCTIONS.names())

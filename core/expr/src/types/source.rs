@@ -21,7 +21,9 @@ pub(super) fn output(
 ) -> Result<Option<SchemaRef>, Vec<Fault>> {
     let Some(connector) = &source.connector else {
         let fault = Fault::new(stage.at, "the source has no `connector`");
-        return Err(vec![fault.help("say what is read: connector = \"file\", \"generator\", \"nexmark\" or \"ids\"")]);
+        return Err(vec![
+            fault.help("say what is read: connector = \"file\", \"generator\", \"nexmark\" or \"ids\""),
+        ]);
     };
     let columns = match connector {
         SourceConnector::File(file) => return file_columns(stage, file, headers).map(Some),

@@ -73,10 +73,11 @@ fn file(table: &mut Table<'_>) -> FileSource {
     const FILES: [(&str, Files); 2] = [("shared", Files::Shared), ("each", Files::Each)];
     const SPLITS: [(&str, Split); 2] = [("file", Split::File), ("bytes", Split::Bytes)];
     const BAD_LINES: [(&str, BadLine); 2] = [("skip", BadLine::Skip), ("fail", BadLine::Fail)];
-    const ENCODINGS: [(&str, Encoding); 4] = [
+    const ENCODINGS: [(&str, Encoding); 5] = [
         ("utf-8", Encoding::Utf8),
         ("utf8", Encoding::Utf8),
         ("lossy", Encoding::Lossy),
+        ("latin-1", Encoding::Latin1),
         ("latin1", Encoding::Latin1),
     ];
     let paths = table.texts("path").unwrap_or_default();

@@ -1,0 +1,161 @@
+//! `check` and `plan` on files good and bad.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::cli::{Ran, ran, tuplane};
+
+fn jobs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/jobs")
+}
+
+fn with(text: &str, args: &[&str]) -> Ran {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.toml");
+    std::fs::write(&file, text).unwrap();
+    ran(tuplane(&dir).args(&args[..1]).arg(&file).args(&args[1..]))
+}
+
+const BROKEN: &str = r#"name = "broken"
+[[stage]]
+id = "log"
+op = "source"
+connector = "file"
+path = "x"
+[[stage]]
+id = "m"
+op = "map"
+in = "lgo"
+select = ["line"]
+[[stage]]
+id = "out"
+op = "sink"
+in = "m"
+connector = "stdout"
+colour = "red"
+"#;
+
+#[test]
+fn the_jobs_that_ship_are_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = 0;
+    for entry in std::fs::read_dir(jobs()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files += 1;
+            let good = ran(tuplane(&dir).arg("check").arg(&path));
+            assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
+            assert!(good.out.contains(": ok, "), "{}", good.out);
+            let planned = ran(tuplane(&dir).args(["plan", "--strict"]).arg(&path));
+            assert_eq!(planned.code, Some(0), "{}", planned.err);
+        }
+    }
+    assert!(files >= 5, "{files}");
+}
+
+#[test]
+fn every_fault_is_named_with_its_line_and_a_caret() {
+    let bad = with(BROKEN, &["check"]);
+    assert_eq!((bad.code, bad.err.as_str()), (Some(2), ""), "{}", bad.out);
+    assert!(bad.out.contains("job.toml:10:") && bad.out.contains("job.toml:17:"), "{}", bad.out);
+    assert!(bad.out.contains("10 | in = \"lgo\"") && bad.out.contains("log"), "{}", bad.out);
+    let caret = bad.out.lines().find(|line| line.trim_start().starts_with("| ") && line.contains('^'));
+    assert!(caret.is_some(), "{}", bad.out);
+    assert!(!bad.out.contains('\x1b'));
+
+    let json = with(BROKEN, &["check", "-o", "json"]);
+    assert_eq!(json.code, Some(2));
+    let document: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&document["schema"], &document["ok"]), (&"tuplane/check/1".into(), &false.into()));
+    let lines: Vec<u64> =
+        document["faults"].as_array().unwrap().iter().map(|fault| fault["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, [10, 17]);
+}
+
+#[test]
+fn faults_of_types_have_lines_too() {
+    let text = BROKEN.replace("lgo", "log").replace("colour = \"red\"\n", "").replace("\"line\"", "\"lien\"");
+    let bad = with(&text, &["check"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.out.contains("job.toml:11:") && bad.out.contains("lien"), "{}", bad.out);
+}
+
+#[test]
+fn a_broken_file_is_refused_before_any_agent_starts() {
+    let refused = with(BROKEN, &["run"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
+    assert!(refused.err.contains("job.toml:10:"), "{}", refused.err);
+    let json = with(BROKEN, &["submit", "-o", "json"]);
+    let document: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(document["faults"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_override_is_named_in_its_fault() {
+    let wordcount = jobs().join("wordcount.toml");
+    let dir = tempfile::tempdir().unwrap();
+    let bad = ran(tuplane(&dir).arg("check").arg(&wordcount).args(["--set", "lines.pth=x"]));
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.out.contains("--set lines.pth"), "{}", bad.out);
+    let good = ran(tuplane(&dir).arg("check").arg(&wordcount).args([
+        "--set",
+        "lines.path=x",
+        "--set",
+        "lines.encoding=lossy",
+    ]));
+    assert_eq!(
+        good.code,
+        Some(0),
+        "a made-up source reads files once it has a path: {}{}",
+        good.out,
+        good.err
+    );
+}
+
+#[test]
+fn what_is_no_job_file_gets_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = ran(tuplane(&dir).arg("check").arg(dir.path()));
+    assert_eq!(folder.code, Some(2));
+    assert!(folder.err.contains("is a folder"), "{}", folder.err);
+    let missing = ran(tuplane(&dir).args(["plan", "no/such/file"]));
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.err.contains("no/such/file"), "{}", missing.err);
+    let binary = dir.path().join("b");
+    std::fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
+    let binary = ran(tuplane(&dir).arg("check").arg(&binary));
+    assert_eq!(binary.code, Some(2));
+    assert!(binary.err.contains("not UTF-8"), "{}", binary.err);
+}
+
+#[test]
+fn a_plan_is_text_json_or_dot() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = jobs().join("nexmark-hot-items.toml");
+    let text = ran(tuplane(&dir).arg("plan").arg(&job));
+    assert!(text.out.contains("bids..work"), "{}", text.out);
+    let dot = ran(tuplane(&dir).arg("plan").arg(&job).args(["-o", "dot"]));
+    assert!(dot.out.starts_with("digraph"), "{}", dot.out);
+    let json = ran(tuplane(&dir).arg("plan").arg(&job).args(["-o", "json"]));
+    let document: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(document["schema"], "tuplane/plan/1");
+}
+
+#[test]
+fn planner_cases_are_answered_by_a_bare_array() {
+    let cases = r#"[
+        {"id": "good", "pipeline": {"stages": [{"id": "s", "op": "source"}, {"id": "k", "op": "sink", "in": "s"}]}},
+        {"id": "open", "pipeline": {"stages": [{"id": "s", "op": "source"}]}},
+        {"id": "odd", "pipeline": {"stages": [{"id": "s", "op": "sauce"}]}}
+    ]"#;
+    let answered = with(cases, &["plan"]);
+    assert_eq!(answered.code, Some(0), "{}", answered.err);
+    let answers: Value = serde_json::from_str(&answered.out).unwrap();
+    let ids: Vec<&Value> = answers.as_array().unwrap().iter().map(|answer| &answer["id"]).collect();
+    assert_eq!(ids, ["good", "open", "odd"]);
+    assert_eq!(answers[0]["vertices"].as_array().unwrap().len(), 2);
+    assert_eq!(answers[0]["edges"].as_array().unwrap().len(), 1);
+    assert_eq!(answers[1]["when"], "planning");
+    assert!(answers[2]["error"].as_str().unwrap().contains("sauce"));
+}
