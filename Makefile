@@ -17,7 +17,7 @@ demo: build ## build, then run the main job on three local agents and show what 
 
 test: ## all tests, real agents included; says at the end which were skipped and why
 	@mkdir -p $(TARGET) && rm -f $(SKIPS)
-	cargo build --release --workspace
+	cargo build --workspace $(CHECKS)
 ifeq ($(NEXTEST),yes)
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace $(CHECKS) --no-fail-fast
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run -p tuplane-agent --features shuttle --lib $(CHECKS) shuttle

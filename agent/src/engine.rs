@@ -221,7 +221,7 @@ impl Engine {
     pub fn set(&self, run: u64, stage: &str, option: &str, value: &str) -> Result<(), WireFault> {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let value = serde_json::from_str(value).map_err(|e| refused(format!("`{value}` is no value: {e}")))?;
-        self.get(run)?.set(stage, option, &value).map_err(refused)
+        self.get(run)?.set(stage, option, &value)
     }
 
     /// Changes the policy of an edge's senders here.
@@ -325,7 +325,7 @@ impl Shared {
     /// The session by which a peer sends to this agent.
     pub(crate) fn session_from(&self, peer: &AgentId) -> Arc<Inbound> {
         let mut sessions = lock(&self.inbound);
-        let made = || Inbound::new(peer.clone(), Arc::clone(&self.budget));
+        let made = || Inbound::new(Arc::clone(&self.budget));
         Arc::clone(sessions.entry(peer.clone()).or_insert_with(made))
     }
 

@@ -160,12 +160,8 @@ impl Builder<'_> {
         }
         let run = Run {
             run: self.plan.run,
-            attempt: self.plan.attempt,
             job: self.job,
             dag: self.dag,
-            agents: self.plan.agents,
-            me: self.me,
-            placed: self.plan.instances,
             local: locals,
             edges,
             sessions,
@@ -173,7 +169,6 @@ impl Builder<'_> {
             start,
             tasks: Mutex::default(),
             files: Mutex::default(),
-            folder: self.shared.folder.clone(),
             stopped: Mutex::default(),
         };
         Ok(Built { run, instances })

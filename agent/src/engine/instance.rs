@@ -133,7 +133,7 @@ impl Instance {
                     }
                     Taken::Watermark(time) => self.pass(Mark::Watermark(time))?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
-                    Taken::InputEnded(_) => {}
+                    Taken::InputEnded(input) => self.end_input(input).await?,
                     Taken::Ended => {
                         self.counters.clock.set(Doing::Busy);
                         return self.finish().await;
@@ -208,6 +208,14 @@ impl Instance {
                 self.counters.clock.set(Doing::Busy);
             }
         }
+    }
+
+    async fn end_input(&mut self, input: usize) -> Result<(), WireFault> {
+        if let Body::Operator(operator) = &mut self.body {
+            operator.end_input(input).map_err(|e| fault(&self.name, &e))?;
+            self.pull().await?;
+        }
+        Ok(())
     }
 
     async fn finish(&mut self) -> Result<Vec<SinkFile>, WireFault> {

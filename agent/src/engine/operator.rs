@@ -43,6 +43,11 @@ pub trait Operator: Send {
     /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`.
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError>;
 
+    /// One of several inputs has ended; there may be something to pull.
+    fn end_input(&mut self, _input: usize) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
     /// All inputs have ended; what [`Operator::pull`] gives afterwards is the rest.
     fn end(&mut self) -> Result<(), OperatorError> {
         Ok(())

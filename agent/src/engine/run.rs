@@ -1,16 +1,16 @@
 //! One job on this agent: its instances, its edges, and its part of the ledger.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tuplane_core::fault::suggestion;
 use tuplane_core::job::{Job, Op};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{AgentInfo, EdgeLedger, InstanceReport, SinkFile};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, SinkFile, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -21,14 +21,8 @@ use crate::exchange::outbound::{Flight, Outbound};
 /// A run, as the engine holds it.
 pub(crate) struct Run {
     pub(crate) run: u64,
-    pub(crate) attempt: u32,
     pub(crate) job: Arc<Job>,
     pub(crate) dag: Arc<Dag>,
-    /// All agents of the run; this one's index.
-    pub(crate) agents: Vec<AgentInfo>,
-    pub(crate) me: u16,
-    /// All instances of the run.
-    pub(crate) placed: Vec<Placed>,
     pub(crate) local: Vec<Local>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
@@ -38,7 +32,6 @@ pub(crate) struct Run {
     pub(crate) start: watch::Sender<bool>,
     pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) files: Mutex<Vec<SinkFile>>,
-    pub(crate) folder: PathBuf,
     pub(crate) stopped: Mutex<Option<Vec<EdgeLedger>>>,
 }
 
@@ -152,11 +145,14 @@ impl Run {
     }
 
     /// Changes a live option of a stage's instances here.
-    pub(crate) fn set(&self, stage: &str, option: &str, value: &serde_json::Value) -> Result<(), String> {
+    pub(crate) fn set(&self, stage: &str, option: &str, value: &serde_json::Value) -> Result<(), WireFault> {
         let Some(found) = self.job.stages.iter().find(|s| s.id == stage) else {
-            return Err(format!("the job has no stage `{stage}`"));
+            let ids = self.job.stages.iter().map(|s| s.id.as_str());
+            let hint = suggestion(stage, ids).map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
+            return Err(WireFault::new(FaultCode::NotFound, format!("the job has no stage `{stage}`{hint}")));
         };
-        check_option(&found.op, option, value).map_err(|e| format!("{stage}.{option}: {e}"))?;
+        check_option(&found.op, option, value)
+            .map_err(|e| WireFault::new(FaultCode::Refused, format!("{stage}.{option}: {e}")))?;
         for local in &self.local {
             let vertex = self.dag.vertex(local.placed.vertex);
             if vertex.stages.iter().any(|s| s == stage) {

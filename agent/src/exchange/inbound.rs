@@ -10,7 +10,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::frame::{ALL, CreditEntry, FrameKind, HEADER, Header};
-use tuplane_wire::message::AgentId;
 use tuplane_wire::net::Stream;
 
 use super::body::{self, Parts};
@@ -40,7 +39,6 @@ pub(crate) struct Door {
 /// The receiving half of the session with one peer. It outlives its connections.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    peer: AgentId,
     budget: Arc<Budget>,
     doors: Mutex<HashMap<(u64, u32), Arc<Door>>>,
     received: AtomicU64,
@@ -54,9 +52,8 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    pub(crate) fn new(peer: AgentId, budget: Arc<Budget>) -> Arc<Self> {
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
-            peer,
             budget,
             doors: Mutex::new(HashMap::new()),
             received: AtomicU64::new(0),
@@ -223,10 +220,5 @@ impl Inbound {
             to.write_all(&body).await?;
             to.flush().await?;
         }
-    }
-
-    /// The other side.
-    pub(crate) fn peer(&self) -> &AgentId {
-        &self.peer
     }
 }

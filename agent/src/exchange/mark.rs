@@ -4,7 +4,7 @@ use crate::engine::rows::Rows;
 
 /// A mark among the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// No row with an earlier event time follows (ns since 1970, UTC).
     Watermark(i64),
     /// A snapshot's barrier.
@@ -22,7 +22,7 @@ pub enum Mark {
 
 /// What a channel or queue holds.
 #[derive(Debug, Clone)]
-pub enum Item {
+pub(crate) enum Item {
     /// Rows, at least one.
     Rows(Rows),
     /// A mark.

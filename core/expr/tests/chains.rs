@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tuplane_core::job::{OnError, Op};
-use tuplane_core::plan::{Dag, Parallelism, Role, Vertex, VertexId};
+use tuplane_core::plan::{VertexId, plan};
 use tuplane_expr::arrow::array::{Array, AsArray, ListArray, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int32Type};
 use tuplane_expr::arrow::record_batch::RecordBatch;
@@ -217,22 +217,14 @@ fn chain(ops: Vec<Op>, on_error: OnError) -> Chain {
         let input = if position == 0 { "s".to_owned() } else { format!("c{}", position - 1) };
         stages.push(stage(&format!("c{position}"), op, &[&input]));
     }
-    let names = stages[1..].iter().map(|s| s.id.clone()).collect();
+    let last = stages.last().unwrap().id.clone();
+    stages.push(stage("out", count_sink(), &[&last]));
     let mut job = job(stages);
     job.options.on_error = on_error;
     let types = resolve(&job).unwrap();
-    let vertex = |name: &str, stages: Vec<String>| Vertex {
-        name: name.to_owned(),
-        stages,
-        role: Role::Whole,
-        parallelism: Parallelism::Default,
-    };
-    let dag = Dag {
-        vertices: vec![vertex("s", vec!["s".to_owned()]), vertex("fused", names)],
-        edges: vec![crate::vertices::edge(0, 1, tuplane_core::plan::Routing::Unicast)],
-        notes: Vec::new(),
-    };
-    match vertex_program(&job, &types, &dag, VertexId(1)).unwrap().program {
+    let dag = plan(&job).unwrap();
+    let fused = dag.vertices.iter().position(|v| v.stages.contains(&last)).unwrap();
+    match vertex_program(&job, &types, &dag, VertexId(fused as u32)).unwrap().program {
         Program::Chain(chain) => chain,
         other => panic!("not a chain: {other:?}"),
     }

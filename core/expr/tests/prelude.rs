@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tuplane_core::fault::At;
 use tuplane_core::job::{
-    Generator, GeneratorKind, Job, OnError, Op, Options, Source, SourceConnector, SourceKind, Stage, Text,
-    Timestamps,
+    Generator, GeneratorKind, Job, OnError, Op, Options, Sink, SinkConnector, SinkKind, Source,
+    SourceConnector, SourceKind, Stage, Text, Timestamps,
 };
 use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
@@ -121,6 +121,15 @@ pub(crate) fn source(connector: SourceConnector) -> Op {
 pub(crate) fn words_source() -> Op {
     let kind = GeneratorKind::Words { words: 100, exponent: 1.0, per_line: 5 };
     source(SourceConnector::Generator(Generator { kind, n: Some(10), seed: 1 }))
+}
+
+pub(crate) fn count_sink() -> Op {
+    Op::Sink(Sink {
+        kind: SinkKind::Default,
+        key: Vec::new(),
+        preferred_parallelism: None,
+        connector: Some(SinkConnector::Count),
+    })
 }
 
 pub(crate) fn map(select: &[&str]) -> Op {

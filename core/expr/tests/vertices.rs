@@ -1,116 +1,106 @@
 //! From a job and its plan to programs and keys.
 
-use tuplane_core::job::{Op, Route, Sink, SinkConnector, SinkFormat, SinkKind};
-use tuplane_core::plan::{Dag, Edge, EdgeId, Key, Parallelism, Partitioner, Role, Routing, Vertex, VertexId};
+use tuplane_core::job::{Job, Op, Rebalance};
+use tuplane_core::plan::{Dag, EdgeId, Key, Partitioner, Role, Routing, VertexId, plan};
 use tuplane_expr::arrow::datatypes::DataType;
-use tuplane_expr::{Program, edge_key, resolve, vertex_program};
+use tuplane_expr::{KeyExprs, Program, edge_key, resolve, vertex_program};
 
 use crate::prelude::*;
 
-pub(crate) fn edge(from: u32, to: u32, routing: Routing) -> Edge {
-    Edge {
-        from: VertexId(from),
-        from_ordinal: 0,
-        to: VertexId(to),
-        ordinal: 0,
-        routing,
-        distributed: false,
-        priority: 0,
-        ordered: false,
-        route: Route::default(),
-        rebalance: None,
-        why: String::new(),
-    }
-}
-
-fn vertex(name: &str, stages: &[&str], role: Role) -> Vertex {
-    let stages = stages.iter().map(|s| (*s).to_owned()).collect();
-    Vertex { name: name.to_owned(), stages, role, parallelism: Parallelism::Default }
-}
-
-fn word_count() -> (tuplane_core::job::Job, Dag) {
-    let sink = Op::Sink(Sink {
-        kind: SinkKind::Default,
-        key: Vec::new(),
-        preferred_parallelism: None,
-        connector: Some(SinkConnector::Stdout { format: SinkFormat::Csv }),
-    });
+fn word_count() -> (Job, Dag) {
     let job = job(vec![
         stage("lines", words_source(), &[]),
         stage("split", Op::FlatMap { unnest: Some(text("words(line) as word")) }, &["lines"]),
         stage("lower", map(&["ascii_lower(word) as word"]), &["split"]),
         stage("by_word", Op::GroupBy { key: texts(&["word"]) }, &["lower"]),
         stage("counts", Op::Aggregate { compute: texts(&["count(*) as n"]), combine: true }, &["by_word"]),
-        stage("out", sink, &["counts"]),
+        stage("out", count_sink(), &["counts"]),
     ]);
-    let partitioned = |key| Routing::Partitioned { key, partitioner: Partitioner::Default };
-    let dag = Dag {
-        vertices: vec![
-            vertex("lines", &["lines"], Role::Whole),
-            vertex("fused(flat-map, map)", &["split", "lower"], Role::Whole),
-            vertex("aggregate-prepare", &["counts"], Role::Prepare),
-            vertex("aggregate", &["counts"], Role::Combine),
-            vertex("out", &["out"], Role::Whole),
-        ],
-        edges: vec![
-            edge(0, 1, Routing::Unicast),
-            edge(1, 2, partitioned(Key::Exprs(texts(&["word"])))),
-            edge(2, 3, partitioned(Key::Entry)),
-            edge(3, 4, Routing::Unicast),
-        ],
-        notes: Vec::new(),
-    };
+    let dag = plan(&job).unwrap();
     (job, dag)
+}
+
+/// The vertex that a stage became, by role.
+fn vertex(dag: &Dag, stage: &str, role: Role) -> VertexId {
+    let found = dag.vertices.iter().position(|v| v.role == role && v.stages.iter().any(|s| s == stage));
+    VertexId(found.unwrap() as u32)
+}
+
+/// The edge into a vertex.
+fn edge(dag: &Dag, to: VertexId) -> EdgeId {
+    dag.inputs(to).next().unwrap().0
 }
 
 #[test]
 fn a_word_count_from_plan_to_result() {
-    let (job, dag) = word_count();
+    let (mut job, _) = word_count();
+    // Spread, so that the aggregate is planned in two vertices.
+    job.stages.insert(3, stage("spread", Op::Rebalance(Rebalance::default()), &["lower"]));
+    job.stages[4].inputs = texts(&["spread"]);
+    let dag = plan(&job).unwrap();
     let types = resolve(&job).unwrap();
-    let program = |v| vertex_program(&job, &types, &dag, VertexId(v)).unwrap();
-    let result = schema(&[("word", DataType::Utf8), ("n", DataType::Int64)]);
-    assert_eq!(types.output("counts").unwrap(), result);
-    assert!(matches!(program(0).program, Program::Pass) && program(0).input.is_empty());
-    assert!(matches!(program(4).program, Program::Pass));
-    assert_eq!(program(4).input, [result.clone()]);
-    assert_eq!(program(3).input, [program(2).output]);
-    assert_eq!(program(3).output, result);
-    assert_eq!((program(2).role, program(3).role), (Role::Prepare, Role::Combine));
+    let of = |stage, role| vertex_program(&job, &types, &dag, vertex(&dag, stage, role)).unwrap();
+    let (lines, sink) = (of("lines", Role::Whole), of("out", Role::Whole));
+    let (prepared, result) = (of("counts", Role::Prepare), of("counts", Role::Combine));
+    let columns = schema(&[("word", DataType::Utf8), ("n", DataType::Int64)]);
+    assert_eq!(types.output("counts").unwrap(), columns);
+    assert!(matches!(lines.program, Program::Pass) && lines.input.is_empty());
+    assert!(matches!(sink.program, Program::Pass));
+    assert_eq!(sink.input, std::slice::from_ref(&columns));
+    assert_eq!(result.input, std::slice::from_ref(&prepared.output));
+    assert_eq!(result.output, columns);
 
-    let Program::Chain(chain) = program(1).program else { panic!("not a chain") };
-    let Program::Aggregate(aggregate) = program(2).program else { panic!("not an aggregate") };
+    let Program::Chain(chain) = of("split", Role::Whole).program else { panic!("not a chain") };
+    assert_eq!(chain.steps().len(), 2);
+    let Program::Aggregate(aggregate) = prepared.program else { panic!("not an aggregate") };
     let mut run = chain.run(batch(vec![("line", some_strings(&["To be or", "not to be"]))]));
     let (mut prepare, mut combine) = (table(&aggregate, 271), table(&aggregate, 271));
-    let by_expr = edge_key(&job, &types, &dag, EdgeId(1)).unwrap().unwrap();
-    let by_entry = edge_key(&job, &types, &dag, EdgeId(2)).unwrap().unwrap();
     while let Some(words) = run.next(4, 1 << 20) {
-        let words = words.unwrap();
-        let ids = by_expr.partitions(&words, 271).unwrap();
-        prepare.update(&words, Some(&ids)).unwrap();
+        prepare.update(&words.unwrap(), None).unwrap();
     }
+    let to_combine = edge(&dag, vertex(&dag, "counts", Role::Combine));
+    assert!(matches!(dag.edge(to_combine).routing, Routing::Partitioned { key: Key::Entry, .. }));
+    let key = edge_key(&job, &types, &dag, to_combine).unwrap().unwrap();
     for partial in partials(&mut prepare) {
-        assert_eq!(partial.schema(), program(2).output);
-        let ids = by_entry.partitions(&partial, 271).unwrap();
-        assert_eq!(ids, by_expr.partitions(&partial, 271).unwrap());
+        assert_eq!(partial.schema(), prepared.output);
+        let ids = key.partitions(&partial, 271).unwrap();
         combine.merge(&partial, Some(&ids)).unwrap();
     }
-    let counts = finals(&mut combine);
-    assert_eq!(sorted_rows(&counts), ["be 2", "not 1", "or 1", "to 2"]);
+    assert_eq!(sorted_rows(&finals(&mut combine)), ["be 2", "not 1", "or 1", "to 2"]);
+}
+
+#[test]
+fn an_edge_by_expressions_and_one_by_partial_rows_agree() {
+    let rows = batch(vec![("word", strings([Some("a"), Some("b"), None, Some("a")]))]);
+    let mut counts = table(&program(&["word"], &["count(*) as n"], &rows.schema()), 271);
+    counts.update(&rows, None).unwrap();
+    let by_expr = KeyExprs::compile(language(), &texts(&["word"]), &rows.schema()).unwrap();
+    let before = by_expr.partitions(&rows, 271).unwrap();
+    for partial in partials(&mut counts) {
+        let after = by_expr.partitions(&partial, 271).unwrap();
+        for (row, word) in text_column(&partial, "word").into_iter().enumerate() {
+            let same = text_column(&rows, "word").iter().position(|w| *w == word).unwrap();
+            assert_eq!(after.value(row), before.value(same));
+        }
+    }
 }
 
 #[test]
 fn only_partitioned_edges_have_keys() {
     let (job, dag) = word_count();
     let types = resolve(&job).unwrap();
-    assert!(edge_key(&job, &types, &dag, EdgeId(0)).unwrap().is_none());
+    let unicast = edge(&dag, vertex(&dag, "split", Role::Whole));
+    assert!(edge_key(&job, &types, &dag, unicast).unwrap().is_none());
 }
 
 #[test]
 fn the_whole_row_as_a_key() {
     let (job, mut dag) = word_count();
     let types = resolve(&job).unwrap();
-    dag.edges[3].routing = Routing::Partitioned { key: Key::WholeItem, partitioner: Partitioner::Default };
-    let key = edge_key(&job, &types, &dag, EdgeId(3)).unwrap().unwrap();
+    let out = edge(&dag, vertex(&dag, "out", Role::Whole));
+    dag.edges[out.0 as usize].routing =
+        Routing::Partitioned { key: Key::WholeItem, partitioner: Partitioner::Default };
+    let key = edge_key(&job, &types, &dag, out).unwrap().unwrap();
     assert_eq!(key.fields().len(), 2);
 }
 

@@ -107,12 +107,13 @@ impl World {
         self.json(&["status", job])
     }
 
-    /// Agents by name: process id.
+    /// Live agents by name: process id.
     pub(crate) fn pids(&self) -> BTreeMap<String, u32> {
         let agents = self.json(&["agents"]);
         let list = agents["agents"].as_array().unwrap_or_else(|| panic!("{agents}"));
         let pid = |agent: &Value| agent["pid"].as_u64().unwrap() as u32;
-        list.iter().map(|agent| (agent["name"].as_str().unwrap().to_owned(), pid(agent))).collect()
+        let live = list.iter().filter(|agent| agent["alive"] == true);
+        live.map(|agent| (agent["agent"].as_str().unwrap().to_owned(), pid(agent))).collect()
     }
 
     /// Waits for a job's phase.
