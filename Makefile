@@ -20,10 +20,10 @@ test: ## all tests, real agents included; says at the end which were skipped and
 	cargo build --workspace $(CHECKS)
 ifeq ($(NEXTEST),yes)
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace $(CHECKS) --no-fail-fast
-	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run -p tuplane-agent --features shuttle --lib $(CHECKS) shuttle
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace --features tuplane-agent/shuttle --lib $(CHECKS) shuttle
 else
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test --workspace $(CHECKS) --no-fail-fast
-	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test -p tuplane-agent --features shuttle --lib $(CHECKS) shuttle
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test --workspace --features tuplane-agent/shuttle --lib $(CHECKS) shuttle
 endif
 	@if [ -s $(SKIPS) ]; then echo "skipped:"; sort $(SKIPS) | uniq -c; else echo "no test was skipped"; fi
 

@@ -99,6 +99,11 @@ impl Cluster {
         })
     }
 
+    /// Its agents were started here.
+    pub(crate) fn is_on_this_machine(&self) -> bool {
+        self.local.is_some()
+    }
+
     /// Asks the coordinator.
     pub(crate) async fn ask(&self, request: ClusterRequest) -> Outcome<ClusterReply> {
         self.client.cluster(request, self.timeout).await.map_err(|error| self.explain(error))

@@ -121,6 +121,20 @@ impl JobFile {
     }
 }
 
+/// Makes paths that each agent takes for itself absolute, from the present folder: for agents on this
+/// machine, whose own folders go when they end.
+pub(crate) fn place_own_paths(job: &mut Job) -> Outcome {
+    let present = std::env::current_dir()
+        .map_err(|cause| Failure::Usage(format!("the present folder cannot be read: {cause}")))?;
+    // Shared ones are absolute already.
+    for path in paths(job) {
+        if path.value != "-" && !path.value.is_empty() {
+            path.value = present.join(&path.value).display().to_string();
+        }
+    }
+    Ok(())
+}
+
 /// Paths of file sources and sinks.
 fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
     job.stages.iter_mut().flat_map(|stage| match &mut stage.op {

@@ -500,3 +500,56 @@ pub(crate) fn distinct(sessions: impl IntoIterator<Item = Arc<Outbound>>) -> Vec
     let mut seen = HashSet::new();
     sessions.into_iter().filter(|s| seen.insert(Arc::as_ptr(s))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rows::Budget;
+    use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
+    use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+
+    fn agent(name: &str) -> AgentId {
+        AgentId { name: name.to_owned(), incarnation: 1 }
+    }
+
+    #[test]
+    fn slices_of_four_rows_cross_in_few_frames() {
+        let budget = Budget::new(1 << 30);
+        let schema = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("text", DataType::Utf8, false),
+        ]);
+        let text: StringArray = (0..8192).map(|_| Some("x".repeat(28))).collect();
+        let batch = RecordBatch::try_new(
+            Arc::new(schema),
+            vec![Arc::new(Int64Array::from_iter_values(0..8192)), Arc::new(text)],
+        );
+        let mut rows = Rows::new(batch.unwrap(), None, &budget).unwrap();
+        let payload = rows.bytes();
+        assert_eq!(payload, 8192 * 40);
+        let session = Outbound::new(agent("a"), agent("b"), "127.0.0.1:1".to_owned(), Security::Insecure);
+        let flight = session.add_edge(1, 1, 0, 7);
+        let keys = [0, 1].map(|target| ChannelKey { run: 1, edge: 0, target });
+        for key in keys {
+            session.add_channel(key, Credit::new(Arc::new(Notify::new())));
+        }
+        let mut turn = 0;
+        while rows.len() > 4 {
+            session.send(keys[turn % 2], rows.cut(4));
+            turn += 1;
+        }
+        session.send(keys[turn % 2], rows);
+        assert_eq!(flight.rows.load(Ordering::Relaxed), 8192);
+        session.flush();
+        let (mut wire, mut frames) = (0, 0);
+        while let Next::Frame(frame) = session.next_frame().unwrap() {
+            wire += frame.len() as u64;
+            frames += 1;
+        }
+        assert!(wire < 3 * payload, "{wire} bytes on the wire for {payload}");
+        assert!(frames < 100, "{frames} frames");
+        session.acknowledge(frames);
+        assert_eq!(flight.rows.load(Ordering::Relaxed), 0);
+        assert_eq!(flight.wire_bytes.load(Ordering::Relaxed), wire);
+    }
+}

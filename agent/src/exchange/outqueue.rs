@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
 use tuplane_core::route::{Policy, Targets};
 use tuplane_expr::arrow::array::UInt32Array;
 use tuplane_expr::arrow::error::ArrowError;
@@ -119,8 +120,8 @@ impl OutQueue {
     }
 
     /// Sends what may leave, in runs of at most `deal` rows; gives the marks that have been reached.
-    pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) -> Vec<Mark> {
-        let mut reached = Vec::new();
+    pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) -> SmallVec<[Mark; 2]> {
+        let mut reached = SmallVec::new();
         match &mut self.kind {
             Kind::Pool { items, policy, view, outlets } => {
                 for (target, outlet) in outlets.iter().enumerate() {

@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::interrupt::Interrupt;
-use crate::jobfile::{JobFile, reads_stdin, replace_stdin};
+use crate::jobfile::{JobFile, place_own_paths, reads_stdin, replace_stdin};
 use crate::output::table::count;
 use crate::output::time::parse_span;
 use crate::output::{Output, to_value};
@@ -54,7 +54,8 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
-    let job = file.ready(output)?;
+    let mut job = file.ready(output)?;
+    place_own_paths(&mut job)?;
     if reads_stdin(&job).len() > 1 {
         return Err(Failure::Usage(format!(
             "standard input (`-`) can be read by one source, not by {}",

@@ -9,7 +9,7 @@ use crate::args::{Global, Overrides};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::jobfile::{JobFile, reads_stdin};
+use crate::jobfile::{JobFile, place_own_paths, reads_stdin};
 use crate::output::time::parse_span;
 use crate::output::{Output, safe};
 use crate::wait::until_final;
@@ -45,6 +45,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         job.name = name;
     }
     let cluster = Cluster::find(global, output)?;
+    if cluster.is_on_this_machine() {
+        place_own_paths(&mut job)?;
+    }
     let (run, name) = cluster.submit(encode(&job)?, args.force).await?;
     let Some(limit) = args.wait else {
         if output.is_text() {

@@ -104,7 +104,7 @@ impl ClusterFolder {
             }
             Err(cause) => return Err(LaunchError::file("make", &folder.path, cause)),
         }
-        for inner in [folder.logs(), folder.state()] {
+        for inner in [folder.logs(), folder.state(), folder.agents()] {
             fs::DirBuilder::new()
                 .mode(0o700)
                 .create(&inner)
@@ -133,9 +133,14 @@ impl ClusterFolder {
         self.logs().join(format!("{agent}.log"))
     }
 
-    /// The coordinator's log of commands, and the agents' own folders.
+    /// The coordinator's log of commands.
     pub fn state(&self) -> PathBuf {
         self.path.join("state")
+    }
+
+    /// The agents' working folders, one each.
+    pub fn agents(&self) -> PathBuf {
+        self.path.join("agents")
     }
 
     /// Writes the cluster file: aside, then renamed, so that a reader sees a whole one.

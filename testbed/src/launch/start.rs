@@ -1,7 +1,7 @@
 //! Starting the agents of a plan: the coordinator first, the rest at once, all or none.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -179,9 +179,11 @@ async fn start_agent(
     let log = folder.log(&agent.name);
     let fail =
         |cause: String| LaunchError::Agent { name: agent.name.clone(), address: agent.listen.clone(), cause };
-    let own = folder.state().join(&agent.name);
-    std::fs::create_dir(&own).map_err(|cause| LaunchError::file("make", &own, cause))?;
-    let working = std::env::current_dir().map_err(|cause| LaunchError::file("find", ".", cause))?;
+    let working = folder.agents().join(&agent.name);
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&working)
+        .map_err(|cause| LaunchError::file("make", &working, cause))?;
     let config = AgentConfig {
         cluster: plan.cluster.clone(),
         name: agent.name.clone(),
@@ -195,7 +197,7 @@ async fn start_agent(
         costs: plan.costs.clone(),
         memory: plan.memory,
         lease_ms: LEASE.as_millis() as u64,
-        state: own.display().to_string(),
+        state: folder.state().display().to_string(),
         folder: working.display().to_string(),
         log: Some(log.display().to_string()),
         detached: plan.detached,
