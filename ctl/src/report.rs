@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
-use tuplane_wire::message::{EdgeLedger, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
+use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
 
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
@@ -111,12 +111,30 @@ pub(crate) struct EdgeView {
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Rows that were emitted and neither taken nor dropped for a named reason.
     pub(crate) open: u64,
-    sent_rows: u64,
-    sent_bytes: u64,
     wire_bytes: u64,
+    /// What went from agent to agent, an agent's own rows included.
+    flows: Vec<FlowView>,
     /// The target takes part in the result: it is a sink.
     #[serde(skip)]
     into_sink: bool,
+}
+
+/// What went from one agent to another on an edge.
+#[derive(Debug, Serialize)]
+struct FlowView {
+    from: String,
+    to: String,
+    rows: u64,
+    bytes: u64,
+    wire_bytes: u64,
+}
+
+impl FlowView {
+    fn new(status: &JobStatus, (from, to): (u16, u16), flow: &Flow) -> Self {
+        let name = |agent: u16| status.agents.get(usize::from(agent)).map_or("?", |info| info.id.name.as_str());
+        let Flow { rows, bytes, wire_bytes } = *flow;
+        Self { from: name(from).to_owned(), to: name(to).to_owned(), rows, bytes, wire_bytes }
+    }
 }
 
 /// A file of a sink.
@@ -348,9 +366,8 @@ fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> E
         queued_in: ledger.queued_in,
         dropped: ledger.dropped.clone(),
         open: ledger.emitted.saturating_sub(ledger.taken).saturating_sub(dropped),
-        sent_rows: ledger.sent.values().map(|(rows, _)| rows).sum(),
-        sent_bytes: ledger.sent.values().map(|(_, bytes)| bytes).sum(),
-        wire_bytes: ledger.wire_bytes.values().sum(),
+        wire_bytes: ledger.flows.values().map(|flow| flow.wire_bytes).sum(),
+        flows: ledger.flows.iter().map(|(pair, flow)| FlowView::new(status, *pair, flow)).collect(),
         into_sink: sinks.contains(&edge.to),
     }
 }

@@ -124,8 +124,8 @@ impl Live {
             }
         }
         let mut rows: BTreeMap<u16, u64> = BTreeMap::new();
-        for (to, (sent, _)) in edges.values().flat_map(|edge| &edge.sent) {
-            *rows.entry(*to).or_default() += sent;
+        for ((_, to), flow) in edges.values().flat_map(|edge| &edge.flows) {
+            *rows.entry(*to).or_default() += flow.rows;
         }
         match run.sent.get_mut(agent) {
             Some(sent) => sent.update(rows, now),
@@ -244,12 +244,11 @@ fn add(sum: &mut EdgeLedger, edge: &EdgeLedger) {
     for (reason, rows) in &edge.dropped {
         *sum.dropped.entry(reason.clone()).or_default() += rows;
     }
-    for (agent, (rows, bytes)) in &edge.sent {
-        let total = sum.sent.entry(*agent).or_default();
-        *total = (total.0 + rows, total.1 + bytes);
-    }
-    for (agent, bytes) in &edge.wire_bytes {
-        *sum.wire_bytes.entry(*agent).or_default() += bytes;
+    for (pair, flow) in &edge.flows {
+        let total = sum.flows.entry(*pair).or_default();
+        total.rows += flow.rows;
+        total.bytes += flow.bytes;
+        total.wire_bytes += flow.wire_bytes;
     }
     for (target, rows) in &edge.targets {
         *sum.targets.entry(*target).or_default() += rows;
@@ -262,14 +261,16 @@ fn add(sum: &mut EdgeLedger, edge: &EdgeLedger) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tuplane_wire::message::Flow;
 
     fn id(name: &str) -> AgentId {
         AgentId { name: name.to_owned(), incarnation: 1 }
     }
 
     fn edge(emitted: u64, taken: u64, sent: &[(u16, u64)]) -> EdgeLedger {
-        let sent = sent.iter().map(|(to, rows)| (*to, (*rows, rows * 10))).collect();
-        EdgeLedger { edge: 0, emitted, taken, sent, queued_in: 1, ..EdgeLedger::default() }
+        let flow = |rows: u64| Flow { rows, bytes: rows * 10, wire_bytes: 0 };
+        let flows = sent.iter().map(|(to, rows)| ((0, *to), flow(*rows))).collect();
+        EdgeLedger { edge: 0, emitted, taken, flows, queued_in: 1, ..EdgeLedger::default() }
     }
 
     fn report(sequence: u64, edge: EdgeLedger) -> Report {
@@ -305,7 +306,7 @@ mod tests {
         assert!(run.is_settled());
         let last = &run.final_ledger()[0];
         assert_eq!((last.emitted, last.taken, last.queued_in), (10, 10, 0));
-        assert_eq!(last.sent[&1], (8, 80));
+        assert_eq!(last.flows[&(0, 1)], Flow { rows: 8, bytes: 80, wire_bytes: 0 });
         live.report(&id("b"), report(5, edge(0, 9, &[])), &[], now);
         live.forget(7);
         live.report(&id("b"), report(6, edge(0, 9, &[])), &[], now);

@@ -162,6 +162,7 @@ impl Builder<'_> {
             run: self.plan.run,
             job: self.job,
             dag: self.dag,
+            me: self.me,
             local: locals,
             edges,
             sessions,

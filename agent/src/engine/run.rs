@@ -23,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) run: u64,
     pub(crate) job: Arc<Job>,
     pub(crate) dag: Arc<Dag>,
+    /// This agent's index in the run.
+    pub(crate) me: u16,
     pub(crate) local: Vec<Local>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
@@ -97,8 +99,9 @@ impl Run {
                 *ledger.dropped.entry(reason.to_owned()).or_default() += rows;
             }
             for (instance, agent, rows, bytes) in sent.targets {
-                let total = ledger.sent.entry(agent).or_default();
-                *total = (total.0 + rows, total.1 + bytes);
+                let flow = ledger.flows.entry((self.me, agent)).or_default();
+                flow.rows += rows;
+                flow.bytes += bytes;
                 ledger.targets.insert(instance, rows);
             }
         }
@@ -106,7 +109,7 @@ impl Run {
             use crate::sync::Ordering::Relaxed;
             let Some(ledger) = ledgers.get_mut(index) else { continue };
             ledger.in_flight += flight.rows.load(Relaxed);
-            ledger.wire_bytes.insert(*agent, flight.wire_bytes.load(Relaxed));
+            ledger.flows.entry((self.me, *agent)).or_default().wire_bytes = flight.wire_bytes.load(Relaxed);
         }
         for local in &self.local {
             for (index, waiting, taken, dropped) in local.inbox.counts() {

@@ -152,14 +152,23 @@ pub struct EdgeLedger {
     pub taken: u64,
     /// Rows dropped here, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Rows and bytes sent, by receiving agent (index in the plan); bytes are payload.
-    pub sent: BTreeMap<u16, (u64, u64)>,
-    /// Bytes on the wire, headers included, by receiving agent.
-    pub wire_bytes: BTreeMap<u16, u64>,
+    /// What went from each agent to each (sender, receiver: indices in the run), itself included.
+    pub flows: BTreeMap<(u16, u16), Flow>,
     /// The policy in force, where the edge has one.
     pub policy: Option<String>,
     /// Rows sent per target instance.
     pub targets: BTreeMap<u32, u64>,
+}
+
+/// What has gone from one agent to another on one edge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Rows sent.
+    pub rows: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes on the wire, headers included; 0 within an agent.
+    pub wire_bytes: u64,
 }
 
 /// State of a job.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::types::{
-    AgentId, AgentInfo, EdgeLedger, FaultCode, InstanceReport, JobPhase, SinkFile, Split, WireFault,
+    AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, SinkFile, Split, WireFault,
 };
 use tuplane_core::plan::placement::Instance;
 

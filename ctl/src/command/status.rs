@@ -39,10 +39,11 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let view = if first.summary.phase.is_final() {
         samples.view(&cluster.name, first)?
     } else {
-        let run = first.summary.run.to_string();
+        // By name: a job that starts again gets a new run.
+        let name = first.summary.name.clone();
         samples.view(&cluster.name, first)?;
         tokio::time::sleep(APART).await;
-        samples.view(&cluster.name, cluster.status(Some(run)).await?)?
+        samples.view(&cluster.name, cluster.status(Some(name)).await?)?
     };
     show(&view, output)
 }
@@ -57,7 +58,7 @@ async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
     let mut job = args.job.clone();
     loop {
         let status: JobStatus = cluster.status(job).await?;
-        job = Some(status.summary.run.to_string());
+        job = Some(status.summary.name.clone());
         let over = status.summary.phase.is_final();
         let view = samples.view(&cluster.name, status)?;
         if repaints {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::message::{
-    AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, EdgeLedger, Event, FaultCode,
+    AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, EdgeLedger, Event, FaultCode, Flow,
     InstanceReport, JobPhase, JobSummary, Report, SinkFile, Split, WireFault,
 };
 use crate::service::Hello;
@@ -91,8 +91,8 @@ fn agent_messages() {
     golden(&AgentReply::Done, "00");
     let mut edge = EdgeLedger { edge: 1, emitted: 2, taken: 3, ..EdgeLedger::default() };
     edge.dropped.insert("r".to_owned(), 4);
-    edge.sent.insert(6, (7, 8));
-    golden(&AgentReply::Stopped(vec![edge]), "01010102000000030101720401060708000000");
+    edge.flows.insert((5, 6), Flow { rows: 7, bytes: 8, wire_bytes: 9 });
+    golden(&AgentReply::Stopped(vec![edge]), "0101010200000003010172040105060708090000");
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
     golden(&AgentReply::Sealed(vec![file]), "02010161017301700102");
