@@ -120,7 +120,10 @@ impl Engine {
             return if held.plan.attempt == plan.attempt {
                 Ok(())
             } else {
-                Err(WireFault::new(FaultCode::Stale, format!("run {} is prepared for another attempt", plan.run)))
+                Err(WireFault::new(
+                    FaultCode::Stale,
+                    format!("run {} is prepared for another attempt", plan.run),
+                ))
             };
         }
         let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
@@ -160,7 +163,8 @@ impl Engine {
                     }
                     Err(cause) => {
                         let peer = &session.peer().name;
-                        let message = format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
+                        let message =
+                            format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
                         return Err(WireFault::new(FaultCode::Agent, message));
                     }
                 }
@@ -170,7 +174,7 @@ impl Engine {
     }
 
     /// Rows begin to flow.
-    pub async fn start(&self, run: u64) -> Result<(), WireFault> {
+    pub fn start(&self, run: u64) -> Result<(), WireFault> {
         let run = self.get(run)?;
         let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
         let mut tasks = lock(&run.tasks);
@@ -220,7 +224,8 @@ impl Engine {
     /// Changes a live option of a stage's instances here.
     pub fn set(&self, run: u64, stage: &str, option: &str, value: &str) -> Result<(), WireFault> {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
-        let value = serde_json::from_str(value).map_err(|e| refused(format!("`{value}` is no value: {e}")))?;
+        let value =
+            serde_json::from_str(value).map_err(|e| refused(format!("`{value}` is no value: {e}")))?;
         self.get(run)?.set(stage, option, &value)
     }
 
@@ -304,7 +309,8 @@ impl Shared {
         if let Some(session) = sessions.get(&peer.id) {
             return Arc::clone(session);
         }
-        let session = Outbound::new(self.me.clone(), peer.id.clone(), peer.address.clone(), self.security.clone());
+        let session =
+            Outbound::new(self.me.clone(), peer.id.clone(), peer.address.clone(), self.security.clone());
         sessions.insert(peer.id.clone(), Arc::clone(&session));
         let (shared, kept) = (Arc::clone(self), Arc::clone(&session));
         self.data.spawn(async move {
@@ -358,6 +364,7 @@ async fn watch_instance(
     let id = local.placed.id;
     let event = match ended {
         Ok(Ok(files)) => {
+            run.wait_until_arrived(local).await;
             lock(&run.files).extend(files.iter().cloned());
             let last = Box::new(run.instance_report(local));
             Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }

@@ -119,8 +119,7 @@ fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<(
 }
 
 fn log_to(path: Option<&str>) -> anyhow::Result<()> {
-    let filter =
-        EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
+    let filter = EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     match path {
         Some(path) => {

@@ -303,7 +303,7 @@ impl Node {
         match request {
             AgentRequest::Prepare(plan) => engine.prepare(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
-            AgentRequest::Start { run } => engine.start(run).await.map(|()| AgentReply::Done),
+            AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
             AgentRequest::Stop { run, reason } => engine.stop(run, &reason).await.map(AgentReply::Stopped),
             AgentRequest::Seal { run, empty } => engine.seal(run, &empty).await.map(AgentReply::Sealed),
             AgentRequest::Forget { run } => {

@@ -61,6 +61,7 @@ impl Output {
     }
 
     /// Writes text to standard output.
+    #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn text(&self, text: &str) -> Outcome {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
@@ -72,6 +73,7 @@ impl Output {
     }
 
     /// Writes bytes to standard output as they are.
+    #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Outcome {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
@@ -112,6 +114,7 @@ impl Output {
     }
 
     /// Text on standard error that stands for itself, such as faults with their lines.
+    #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn aside(&self, text: &str) {
         to_stderr(text);
     }

@@ -131,7 +131,8 @@ struct FlowView {
 
 impl FlowView {
     fn new(status: &JobStatus, (from, to): (u16, u16), flow: &Flow) -> Self {
-        let name = |agent: u16| status.agents.get(usize::from(agent)).map_or("?", |info| info.id.name.as_str());
+        let name =
+            |agent: u16| status.agents.get(usize::from(agent)).map_or("?", |info| info.id.name.as_str());
         let Flow { rows, bytes, wire_bytes } = *flow;
         Self { from: name(from).to_owned(), to: name(to).to_owned(), rows, bytes, wire_bytes }
     }

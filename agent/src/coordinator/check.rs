@@ -36,8 +36,7 @@ pub(super) enum Mixing {
 
 /// Checks, plans and places a job.
 pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result<NewJob, WireFault> {
-    let job: Job =
-        serde_json::from_str(json).map_err(|e| refused(format!("this is no job: {e}")))?;
+    let job: Job = serde_json::from_str(json).map_err(|e| refused(format!("this is no job: {e}")))?;
     same_registry(around)?;
     let mut faults = Vec::new();
     if let Err(found) = job.runnable() {
@@ -72,7 +71,8 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
     if !faults.is_empty() {
         return Err(all(&faults));
     }
-    let encode = |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("cannot encode the plan: {e}"));
+    let encode =
+        |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("cannot encode the plan: {e}"));
     Ok(NewJob {
         name: job.name.clone(),
         job: json.to_owned(),
@@ -87,7 +87,8 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
 
 /// Places a job that was accepted before on the agents that are left.
 pub(super) fn place_again(job: &str, dag: &str, around: &Surroundings) -> Result<Placed, WireFault> {
-    let broken = |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the log's job is broken: {e}"));
+    let broken =
+        |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the log's job is broken: {e}"));
     let job: Job = serde_json::from_str(job).map_err(broken)?;
     let dag: Dag = serde_json::from_str(dag).map_err(broken)?;
     places(&job, &dag, around).map_err(|faults| all(&faults))
@@ -147,11 +148,7 @@ fn read_splits(
 }
 
 /// Names of columns that only the first line of a file knows.
-fn read_headers(
-    job: &Job,
-    around: &Surroundings,
-    faults: &mut Vec<Fault>,
-) -> BTreeMap<String, Vec<String>> {
+fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BTreeMap<String, Vec<String>> {
     let mut headers = BTreeMap::new();
     let unknown = |file: &FileSource| file.format == Format::Csv && file.header && file.columns.is_empty();
     for (stage, file, at) in shared_files(job).filter(|(_, file, _)| unknown(file)) {
@@ -164,7 +161,9 @@ fn read_headers(
                 headers.insert(stage.to_owned(), names);
             }
             // A file that is not there is said once, by its splits.
-            Err(_) if file.files == Files::Shared && source::shared_splits(file, &around.folder, 1).is_err() => {}
+            Err(_)
+                if file.files == Files::Shared && source::shared_splits(file, &around.folder, 1).is_err() => {
+            }
             Err(e) => faults.push(Fault::new(place(file, at), e.to_string()).stage(stage)),
         }
     }
@@ -189,7 +188,7 @@ fn file_sinks(job: &Job) -> Vec<String> {
 fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
     for stage in &job.stages {
         let Op::Sink(sink) = &stage.op else { continue };
-        let (Some(SinkConnector::File { path, .. }) | Some(SinkConnector::Ledger { path, .. })) = &sink.connector
+        let Some(SinkConnector::File { path, .. } | SinkConnector::Ledger { path, .. }) = &sink.connector
         else {
             continue;
         };
@@ -214,7 +213,9 @@ fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
 
 /// `NAME-<instance>-<attempt>-<n>.csv` or `.jsonl`.
 fn is_result(name: &str, stage: &str) -> bool {
-    let Some(numbers) = name.strip_prefix(stage).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    let Some(numbers) = name.strip_prefix(stage).and_then(|rest| rest.strip_prefix('-')) else {
+        return false;
+    };
     let Some((numbers, "csv" | "jsonl")) = numbers.rsplit_once('.') else { return false };
     let parts: Vec<_> = numbers.split('-').collect();
     parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
@@ -254,7 +255,14 @@ mod tests {
         for name in ["out-0-1-0.csv", "out-12-3-7.jsonl"] {
             assert!(is_result(name, "out"), "{name}");
         }
-        for name in ["out.csv", "out-0-1.csv", "out-0-1-0.txt", "out2-0-1-0.csv", ".out-0-1-0.csv.part", "out-a-1-0.csv"] {
+        for name in [
+            "out.csv",
+            "out-0-1.csv",
+            "out-0-1-0.txt",
+            "out2-0-1-0.csv",
+            ".out-0-1-0.csv.part",
+            "out-a-1-0.csv",
+        ] {
             assert!(!is_result(name, "out"), "{name}");
         }
         assert!(is_result("a-b-0-1-0.csv", "a-b"));

@@ -190,7 +190,9 @@ impl Driver {
             .filter(|agent| !matches!(agent.presence, tuplane_core::cluster::Presence::Dead { .. }))
             .map(|agent| &agent.info.id)
             .filter(|id| **id != self.config.me)
-            .filter(|id| self.live.agent(id).is_none_or(|last| now.saturating_duration_since(last.seen) > lease))
+            .filter(|id| {
+                self.live.agent(id).is_none_or(|last| now.saturating_duration_since(last.seen) > lease)
+            })
             .cloned()
             .collect();
         for id in silent {
@@ -221,7 +223,9 @@ impl Driver {
                 turn.answer(reply, result);
             }
             Note::Placed { run, result: Ok(placed) } => self.apply(turn, Command::Restarted { run, placed }),
-            Note::Placed { run, result: Err(fault) } => self.apply(turn, Command::RestartFailed { run, fault }),
+            Note::Placed { run, result: Err(fault) } => {
+                self.apply(turn, Command::RestartFailed { run, fault })
+            }
             Note::Happened(command) => {
                 if let Command::Prepared { run } | Command::PrepareFailed { run, .. } = &command {
                     self.beginning.remove(run);
@@ -347,7 +351,12 @@ impl Driver {
         Ok(ClusterReply::Reported { now_ns: wall_ns(), runs })
     }
 
-    fn events(&mut self, turn: &mut Turn, id: &AgentId, events: Vec<Event>) -> Result<ClusterReply, WireFault> {
+    fn events(
+        &mut self,
+        turn: &mut Turn,
+        id: &AgentId,
+        events: Vec<Event>,
+    ) -> Result<ClusterReply, WireFault> {
         self.alive(id)?;
         self.live.heard(id, Instant::now());
         for event in events {
@@ -371,8 +380,7 @@ impl Driver {
 
     /// One agent's word is not enough: the coordinator looks for itself.
     fn peer_gone(&self, reporter: AgentId, peer: AgentId, cause: String) {
-        let Some(address) =
-            self.state.alive().find(|info| info.id == peer).map(|info| info.address.clone())
+        let Some(address) = self.state.alive().find(|info| info.id == peer).map(|info| info.address.clone())
         else {
             return;
         };
@@ -414,7 +422,8 @@ impl Driver {
         have: u32,
     ) -> Result<ClusterReply, WireFault> {
         self.alive(id)?;
-        let unknown = || WireFault::new(FaultCode::NotFound, format!("run {run} has no splits for `{stage}`"));
+        let unknown =
+            || WireFault::new(FaultCode::NotFound, format!("run {run} has no splits for `{stage}`"));
         let job = self.state.run(run).ok_or_else(unknown)?;
         match job.next_split(stage, instance, have) {
             NextSplit::Again(split) => Ok(ClusterReply::Split(Some(split))),
@@ -455,12 +464,11 @@ impl Driver {
         let Some(job) = self.state.jobs().next_back() else {
             return Err(WireFault::new(FaultCode::Internal, "the job is not in the state"));
         };
-        match (&job.phase, &job.fault) {
-            (JobPhase::Failed, Some(fault)) => Err(fault.clone()),
-            _ => {
-                tracing::info!(run = job.run, name = job.name, "a job was accepted");
-                Ok(ClusterReply::Submitted { run: job.run, name: job.name.clone() })
-            }
+        if let (JobPhase::Failed, Some(fault)) = (&job.phase, &job.fault) {
+            Err(fault.clone())
+        } else {
+            tracing::info!(run = job.run, name = job.name, "a job was accepted");
+            Ok(ClusterReply::Submitted { run: job.run, name: job.name.clone() })
         }
     }
 
@@ -481,7 +489,10 @@ impl Driver {
             return Ok(job);
         }
         let message = format!("job {} is not running: it is {}", job.name, phase_name(job.phase));
-        Err(WireFault { retryable: job.phase == JobPhase::Starting, ..WireFault::new(FaultCode::Refused, message) })
+        Err(WireFault {
+            retryable: job.phase == JobPhase::Starting,
+            ..WireFault::new(FaultCode::Refused, message)
+        })
     }
 
     fn status(&self, name: Option<&str>) -> Result<ClusterReply, WireFault> {
@@ -515,11 +526,15 @@ impl Driver {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
         if !policy_names().contains(&policy) {
-            return Err(refused(format!("no policy is called `{policy}`; there are: {}", policy_names().join(", "))));
+            return Err(refused(format!(
+                "no policy is called `{policy}`; there are: {}",
+                policy_names().join(", ")
+            )));
         }
         let dag: Dag = serde_json::from_str(&job.dag)
             .map_err(|e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}")))?;
-        let id = dag.find_edge(edge).map_err(|fault| WireFault::new(FaultCode::NotFound, fault.to_string()))?;
+        let id =
+            dag.find_edge(edge).map_err(|fault| WireFault::new(FaultCode::NotFound, fault.to_string()))?;
         let found = dag.edge(id);
         if found.routing != Routing::Unicast {
             return Err(refused(format!("edge {} takes no policy: {}", dag.edge_name(id), found.why)));
@@ -592,7 +607,9 @@ impl Driver {
             }
             Effect::Forget { run, agents } => {
                 self.live.forget(run);
-                tokio::spawn(async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await });
+                tokio::spawn(
+                    async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await },
+                );
             }
             Effect::Set { run, stage, option, value } => {
                 self.tell_run(run, AgentRequest::Set { run, stage, option, value });

@@ -10,7 +10,7 @@ use tuplane_wire::message::{
 use super::links::Links;
 
 /// Compiling a job's expressions may take a while on a slow machine.
-const PREPARE: Duration = Duration::from_secs(60);
+const PREPARE: Duration = Duration::from_mins(1);
 
 /// Longer than an engine waits for its peers.
 const CONNECT: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_secs(10);
 
 /// Files are synced.
-const SEAL: Duration = Duration::from_secs(60);
+const SEAL: Duration = Duration::from_mins(1);
 
 /// Prepares, connects and starts a run on all its agents, each step only after the one before.
 pub(super) async fn begin(links: &Links, plan: RunPlan) -> Result<(), WireFault> {
@@ -90,7 +90,11 @@ pub(super) async fn tell(links: &Links, agents: &[AgentId], request: AgentReques
 }
 
 /// Changes something on all agents of a run.
-pub(super) async fn change(links: &Links, agents: &[AgentId], request: AgentRequest) -> Result<(), WireFault> {
+pub(super) async fn change(
+    links: &Links,
+    agents: &[AgentId],
+    request: AgentRequest,
+) -> Result<(), WireFault> {
     on_all(links, agents, &request, SHORT).await
 }
 

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use tuplane_wire::message::{
-    AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport,
-};
+use tuplane_wire::message::{AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport};
 
 /// A rate that is not renewed for so long counts as 0.
 const STALE: Duration = Duration::from_secs(3);
@@ -57,18 +55,17 @@ struct Sent {
 impl Live {
     /// An agent was heard of; also the beginning of its lease.
     pub(super) fn heard(&mut self, id: &AgentId, now: Instant) {
-        match self.agents.get_mut(id) {
-            Some(agent) => agent.seen = now,
-            None => {
-                let agent = LiveAgent {
-                    seen: now,
-                    sequence: 0,
-                    host: HostFacts::default(),
-                    clock_offset_ns: None,
-                    round_trips: Vec::new(),
-                };
-                self.agents.insert(id.clone(), agent);
-            }
+        if let Some(agent) = self.agents.get_mut(id) {
+            agent.seen = now
+        } else {
+            let agent = LiveAgent {
+                seen: now,
+                sequence: 0,
+                host: HostFacts::default(),
+                clock_offset_ns: None,
+                round_trips: Vec::new(),
+            };
+            self.agents.insert(id.clone(), agent);
         }
     }
 
@@ -192,7 +189,10 @@ impl LiveRun {
     pub(super) fn ledger(&self) -> Vec<EdgeLedger> {
         let mut sums: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
         for edge in self.edges.values().flat_map(BTreeMap::values) {
-            add(sums.entry(edge.edge).or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }), edge);
+            add(
+                sums.entry(edge.edge).or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }),
+                edge,
+            );
         }
         sums.into_values().collect()
     }

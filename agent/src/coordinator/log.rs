@@ -80,9 +80,7 @@ impl Log {
         self.next += encoded.len() as u64;
         // A sync may take long, and this runtime also serves everybody else.
         let written = tokio::task::spawn_blocking(move || write(&database, first, &encoded)).await;
-        written
-            .map_err(|e| fault(&self.path, e.to_string()))?
-            .map_err(|e| fault(&self.path, e.to_string()))
+        written.map_err(|e| fault(&self.path, e.to_string()))?.map_err(|e| fault(&self.path, e.to_string()))
     }
 }
 

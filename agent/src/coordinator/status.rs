@@ -26,7 +26,11 @@ impl Costs {
             return 0;
         }
         let joins = |a: &str, b: &str| a == from.zone && b == to.zone;
-        let listed = self.0.iter().find(|(a, b, _)| joins(a, b)).or_else(|| self.0.iter().find(|(a, b, _)| joins(b, a)));
+        let listed = self
+            .0
+            .iter()
+            .find(|(a, b, _)| joins(a, b))
+            .or_else(|| self.0.iter().find(|(a, b, _)| joins(b, a)));
         match listed {
             Some((_, _, cost)) => *cost,
             None if from.host == to.host && from.zone == to.zone => 1,
@@ -64,7 +68,8 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
     };
     let flowing = job.phase == JobPhase::Running;
     let age = run.filter(|_| job.is_live()).map(|run| run.age(now)).unwrap_or_default();
-    let cost = run.filter(|_| flowing).map(|run| run.cost_per_second(&job.agents, now, |a, b| costs.of(a, b)));
+    let cost =
+        run.filter(|_| flowing).map(|run| run.cost_per_second(&job.agents, now, |a, b| costs.of(a, b)));
     JobStatus {
         summary: summary(job),
         dag: job.dag.clone(),
@@ -77,7 +82,9 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
         age_ms: age.as_millis() as u64,
         guarantee: guarantee(job).to_owned(),
         cost_per_second: cost.unwrap_or(0.0),
-        running_ms: job.started_ms.map(|started| job.rows_ended_ms.unwrap_or(wall_ms).saturating_sub(started)),
+        running_ms: job
+            .started_ms
+            .map(|started| job.rows_ended_ms.unwrap_or(wall_ms).saturating_sub(started)),
     }
 }
 
@@ -153,7 +160,8 @@ mod tests {
         let (beside, near, far) = (info("b", "x", "h1"), info("c", "x", "h2"), info("d", "y", "h3"));
         let none = Costs::default();
         assert_eq!([&a, &beside, &near, &far].map(|to| none.of(&a, to)), [0, 1, 2, 3]);
-        let table = Costs::new(vec![("y".to_owned(), "x".to_owned(), 9), ("x".to_owned(), "x".to_owned(), 4)]);
+        let table =
+            Costs::new(vec![("y".to_owned(), "x".to_owned(), 9), ("x".to_owned(), "x".to_owned(), 4)]);
         assert_eq!([&a, &beside, &near, &far].map(|to| table.of(&a, to)), [0, 4, 4, 9]);
     }
 }

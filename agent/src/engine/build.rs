@@ -35,6 +35,9 @@ use crate::source::SourceContext;
 
 /// No queue's bound is less.
 const LEAST_BOUND: u64 = 64 << 10;
+/// Nor more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
+/// makes memory swing by tens of megabytes.
+const MOST_BOUND: u64 = 8 << 20;
 
 /// A run that is ready to start, and its instances in the order of [`Run::local`].
 pub(crate) struct Built {
@@ -94,9 +97,9 @@ impl Builder<'_> {
                 } else {
                     let info = &self.plan.agents[usize::from(target.agent)];
                     let session = self.shared.session_to(info);
-                    flights.entry((index, target.agent)).or_insert_with(|| {
-                        session.add_edge(self.plan.run, self.plan.attempt, index, schema)
-                    });
+                    flights
+                        .entry((index, target.agent))
+                        .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, index, schema));
                     let credit = Credit::new(Arc::clone(&wakes[&index]));
                     session.add_channel(key, Arc::clone(&credit));
                     sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
@@ -184,8 +187,9 @@ impl Builder<'_> {
             .filter(|i| i.agent == self.me)
             .map(|i| self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count())
             .sum();
-        let memory = self.job.options.memory.unwrap_or(self.shared.budget.limit()).min(self.shared.budget.limit());
-        (memory / queues.max(1) as u64).max(LEAST_BOUND)
+        let memory =
+            self.job.options.memory.unwrap_or(self.shared.budget.limit()).min(self.shared.budget.limit());
+        (memory / queues.max(1) as u64).clamp(LEAST_BOUND, MOST_BOUND)
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {
@@ -263,7 +267,13 @@ impl Builder<'_> {
     }
 
     /// Number of the channel by which `sender`'s rows of an edge reach an instance here.
-    fn channel_number(&self, edge: EdgeId, target: Placed, sender: u16, inbox: &Inbox) -> Result<usize, WireFault> {
+    fn channel_number(
+        &self,
+        edge: EdgeId,
+        target: Placed,
+        sender: u16,
+        inbox: &Inbox,
+    ) -> Result<usize, WireFault> {
         let input = self.dag.inputs(target.vertex).position(|(id, _)| id == edge);
         let among = self.senders(edge, self.me).iter().position(|agent| *agent == sender);
         match (input, among) {
@@ -346,7 +356,10 @@ impl Builder<'_> {
         let count = self.plan.agents.len() as u16;
         for (number, target) in all.iter().enumerate().filter(|(_, t)| mine.contains(&t.id)) {
             outlets.push(number);
-            groups.entry(((target.agent + count - self.me) % count, target.agent)).or_default().push(target.id);
+            groups
+                .entry(((target.agent + count - self.me) % count, target.agent))
+                .or_default()
+                .push(target.id);
         }
         let name = self.dag.edge(edge).route.policy.as_ref().map_or("round-robin", |p| p.value.as_str());
         let policy = make_policy(name, policy_seed(edge.0, sender.id as usize))
@@ -430,12 +443,8 @@ impl Builder<'_> {
         if let Some(splits) = own.get(&stage.id) {
             return Ok(Splits::Own(Arc::clone(splits)));
         }
-        let here = self
-            .plan
-            .instances
-            .iter()
-            .filter(|i| i.vertex == placed.vertex && i.agent == self.me)
-            .count();
+        let here =
+            self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me).count();
         let mut splits = crate::source::local_splits(file, &self.shared.folder, here as u32)
             .map_err(|e| stage_refused(stage, &e.to_string()))?;
         splits.reverse();

@@ -82,7 +82,12 @@ impl Clock {
             if self.now.load(Ordering::Acquire) == seen {
                 totals[(seen % 4) as usize] += elapsed.saturating_sub(seen / 4);
                 let [busy, blocked, idle] = totals;
-                return Times { busy, blocked, idle, waiting_core: self.waiting_core.load(Ordering::Relaxed) };
+                return Times {
+                    busy,
+                    blocked,
+                    idle,
+                    waiting_core: self.waiting_core.load(Ordering::Relaxed),
+                };
             }
         }
     }

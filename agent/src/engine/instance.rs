@@ -197,8 +197,7 @@ impl Instance {
     async fn pull(&mut self) -> Result<(), WireFault> {
         loop {
             let Body::Operator(operator) = &mut self.body else { return Ok(()) };
-            let piece =
-                operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
+            let piece = operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
             self.counters.drop_rows(operator.take_dropped());
             let Some(piece) = piece else { return Ok(()) };
             self.emit(piece)?;

@@ -86,7 +86,8 @@ impl Rows {
         if batch.num_rows() == 0 {
             return None;
         }
-        let alive = alive_bytes(&batch) + partitions.as_ref().map_or(0, |p| p.get_array_memory_size());
+        let alive = alive_bytes(&batch)
+            + partitions.as_ref().map_or(0, tuplane_expr::arrow::array::Array::get_array_memory_size);
         let bytes = own_bytes(&batch);
         let charge = Charge::new(alive as u64, budget);
         Some(Self { batch, partitions, bytes, charge, since: Instant::now() })
@@ -108,6 +109,7 @@ impl Rows {
     }
 
     /// How many rows.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a row")]
     pub fn len(&self) -> usize {
         self.batch.num_rows()
     }
@@ -199,7 +201,8 @@ impl Rows {
     }
 
     fn replaced(&self, batch: RecordBatch, partitions: Option<UInt16Array>) -> Self {
-        let alive = alive_bytes(&batch) + partitions.as_ref().map_or(0, |p| p.get_array_memory_size());
+        let alive = alive_bytes(&batch)
+            + partitions.as_ref().map_or(0, tuplane_expr::arrow::array::Array::get_array_memory_size);
         Self {
             bytes: own_bytes(&batch),
             batch,
@@ -222,7 +225,7 @@ fn alive_bytes(batch: &RecordBatch) -> usize {
             bytes += buffer.capacity();
         }
     };
-    let mut arrays: Vec<_> = batch.columns().iter().map(|c| c.to_data()).collect();
+    let mut arrays: Vec<_> = batch.columns().iter().map(tuplane_expr::arrow::array::Array::to_data).collect();
     while let Some(array) = arrays.pop() {
         array.buffers().iter().for_each(&mut count);
         if let Some(nulls) = array.nulls() {

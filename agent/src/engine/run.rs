@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -17,6 +18,9 @@ use super::ledger::Counters;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::outbound::{Flight, Outbound};
+
+/// Pause between two looks at what is in flight.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A run, as the engine holds it.
 pub(crate) struct Run {
@@ -80,6 +84,19 @@ impl Run {
             queue_out,
             note,
             ended: counters.ended.load(Relaxed),
+        }
+    }
+
+    /// Waits until everything that went out on an instance's edges has been acknowledged, so that
+    /// its end means that its rows have arrived. A lost peer ends the run instead.
+    pub(crate) async fn wait_until_arrived(&self, local: &Local) {
+        use crate::sync::Ordering::Relaxed;
+        let on_its_edges = |edge: &u32| local.exits.iter().any(|(exit, _)| exit == edge);
+        let flights = self.flights.iter().filter(|((edge, _), _)| on_its_edges(edge));
+        for (_, flight) in flights {
+            while flight.rows.load(Relaxed) > 0 {
+                tokio::time::sleep(LOOK).await;
+            }
         }
     }
 
@@ -190,15 +207,21 @@ fn check_option(op: &Op, option: &str, value: &serde_json::Value) -> Result<(), 
     match (op, option) {
         (Op::Work(_), "ms") => {
             let fits = match value {
-                serde_json::Value::Array(list) => {
-                    !list.is_empty() && list.iter().all(|v| positive(v, true))
-                }
+                serde_json::Value::Array(list) => !list.is_empty() && list.iter().all(|v| positive(v, true)),
                 single => positive(single, true),
             };
-            if fits { Ok(()) } else { Err(format!("takes milliseconds, or a list with one per instance; not {value}")) }
+            if fits {
+                Ok(())
+            } else {
+                Err(format!("takes milliseconds, or a list with one per instance; not {value}"))
+            }
         }
         (Op::Source(_), "rate") => {
-            if positive(value, false) { Ok(()) } else { Err(format!("takes rows per second above 0; not {value}")) }
+            if positive(value, false) {
+                Ok(())
+            } else {
+                Err(format!("takes rows per second above 0; not {value}"))
+            }
         }
         (Op::Work(_), _) => Err("cannot be changed while the job runs; `ms` can".to_owned()),
         (Op::Source(_), _) => Err("cannot be changed while the job runs; `rate` can".to_owned()),

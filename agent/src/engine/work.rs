@@ -142,7 +142,11 @@ mod tests {
         // 100 rows of 2 ms never take less, and lateness does not add up.
         let took = start.elapsed().as_secs_f64();
         assert!(took >= 0.2 && work.due <= Instant::now(), "{took}");
-        assert!(work.due.duration_since(start) < Duration::from_millis(260), "{:?}", work.due.duration_since(start));
+        assert!(
+            work.due.duration_since(start) < Duration::from_millis(260),
+            "{:?}",
+            work.due.duration_since(start)
+        );
     }
 
     #[test]

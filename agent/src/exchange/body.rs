@@ -9,7 +9,9 @@ use tuplane_expr::arrow::buffer::{Buffer, MutableBuffer, ScalarBuffer};
 use tuplane_expr::arrow::datatypes::{Schema, SchemaRef};
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_expr::arrow::ipc::reader::read_record_batch;
-use tuplane_expr::arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use tuplane_expr::arrow::ipc::writer::{
+    DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions,
+};
 use tuplane_expr::arrow::ipc::{MetadataVersion, root_as_message};
 use tuplane_wire::frame::{FLAG_PARTITIONS, HEADER, Header};
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,8 +23,11 @@ const ALIGNMENT: usize = 16;
 
 /// A fingerprint of column names and types: both ends of an edge must have the same.
 pub(crate) fn fingerprint(schema: &Schema) -> u64 {
-    let text: Vec<String> =
-        schema.fields().iter().map(|f| format!("{}:{}:{}", f.name(), f.data_type(), f.is_nullable())).collect();
+    let text: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|f| format!("{}:{}:{}", f.name(), f.data_type(), f.is_nullable()))
+        .collect();
     xxh3_64(text.join("\n").as_bytes())
 }
 

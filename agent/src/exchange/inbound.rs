@@ -154,7 +154,8 @@ impl Inbound {
                         header.edge, header.run
                     )));
                 }
-                let rows = body::decode(header, parts, &door.schema, &self.budget).map_err(io::Error::other)?;
+                let rows =
+                    body::decode(header, parts, &door.schema, &self.budget).map_err(io::Error::other)?;
                 let target = door.targets.iter().find(|(instance, _, _)| *instance == header.target);
                 if let (Some(rows), Some((_, inbox, channel))) = (rows, target) {
                     inbox.push(*channel, Item::Rows(rows));
@@ -169,6 +170,8 @@ impl Inbound {
                 return Err(io::Error::other("credit came on the sending half"));
             }
         };
+        // Senders wait for their last rows to be acknowledged.
+        self.notes.notify_one();
         for (instance, inbox, channel) in &door.targets {
             if header.target == ALL || header.target == *instance {
                 inbox.push(*channel, Item::Mark(mark));

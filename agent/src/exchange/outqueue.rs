@@ -11,6 +11,11 @@ use super::mark::{Item, Mark};
 use super::outlet::Outlets;
 use crate::engine::rows::Rows;
 
+/// Pieces are joined up to so many rows ...
+const JOINED: usize = 256;
+/// ... and bytes.
+const JOINED_BYTES: u64 = 64 << 10;
+
 /// How rows of an edge find their targets.
 #[derive(Debug)]
 pub(crate) enum Routes {
@@ -88,9 +93,12 @@ impl OutQueue {
             Kind::Pool { items, .. } => {
                 self.rows += rows.len() as u64;
                 self.bytes += rows.bytes();
-                items.push_back(Item::Rows(rows));
+                match items.back_mut() {
+                    Some(Item::Rows(last)) if fits(last, &rows) => join(last, rows)?,
+                    _ => items.push_back(Item::Rows(rows)),
+                }
             }
-            Kind::Lanes { lanes, next, .. } => {
+            Kind::Lanes { lanes, next, marks } => {
                 let number = *next;
                 *next += 1;
                 let pieces = match routes {
@@ -101,7 +109,15 @@ impl OutQueue {
                 for (lane, piece) in pieces {
                     self.rows += piece.len() as u64;
                     self.bytes += piece.bytes();
-                    lanes[lane].push_back((number, piece));
+                    match lanes[lane].back_mut() {
+                        // No mark stands between the two.
+                        Some((before, last))
+                            if marks.back().is_none_or(|(m, _)| m < before) && fits(last, &piece) =>
+                        {
+                            join(last, piece)?;
+                        }
+                        _ => lanes[lane].push_back((number, piece)),
+                    }
                 }
             }
         }
@@ -199,6 +215,18 @@ impl OutQueue {
     }
 }
 
+/// Small pieces that wait are joined: a batch of a few rows costs much more than its rows.
+fn fits(last: &Rows, more: &Rows) -> bool {
+    last.len() + more.len() <= JOINED && last.bytes() + more.bytes() <= JOINED_BYTES
+}
+
+fn join(last: &mut Rows, more: Rows) -> Result<(), ArrowError> {
+    if let Some(joined) = Rows::join(&[last.clone(), more])? {
+        *last = joined;
+    }
+    Ok(())
+}
+
 /// Rows by the outlet that holds their partition.
 fn divide(rows: &Rows, map: &[u32], outlets: usize) -> Result<Vec<(usize, Rows)>, ArrowError> {
     let Some(ids) = rows.partitions() else {
@@ -213,8 +241,11 @@ fn divide(rows: &Rows, map: &[u32], outlets: usize) -> Result<Vec<(usize, Rows)>
         .enumerate()
         .filter(|(_, rows)| !rows.is_empty())
         .map(|(outlet, picked)| {
-            let piece =
-                if picked.len() == rows.len() { rows.clone() } else { rows.pick(&UInt32Array::from(picked))? };
+            let piece = if picked.len() == rows.len() {
+                rows.clone()
+            } else {
+                rows.pick(&UInt32Array::from(picked))?
+            };
             Ok((outlet, piece))
         })
         .collect()

@@ -153,7 +153,7 @@ mod tests {
         let mut offsets = Offsets::default();
         assert_eq!(offsets.best(), None);
         // We are 1,000 ns ahead; the slow sample is skewed.
-        offsets.add(1_001_000, 1_000_900, Duration::from_nanos(2_000));
+        offsets.add(1_001_000, 1_000_900, Duration::from_micros(2));
         offsets.add(2_001_000, 2_000_050, Duration::from_nanos(100));
         assert_eq!(offsets.best(), Some((1_000, 50)));
         for _ in 0..SAMPLES {

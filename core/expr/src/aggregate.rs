@@ -108,7 +108,7 @@ enum Kind {
     FloatSum,
     Average,
     Extreme(extreme::Side, DataType),
-    /// DataFusion's own.
+    /// `DataFusion`'s own.
     Adapted(Arc<AggregateFunctionExpr>),
 }
 

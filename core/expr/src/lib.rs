@@ -1,4 +1,4 @@
-//! Types, SQL expressions and aggregates: the only package that names DataFusion.
+//! Types, SQL expressions and aggregates: the only package that names `DataFusion`.
 //!
 //! [`resolve`] gives every stage's columns and finds all faults of a job's expressions; [`vertex_program`]
 //! and [`edge_key`] turn a planned vertex or edge into what the engine runs. Arrow comes through the

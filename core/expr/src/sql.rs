@@ -85,7 +85,8 @@ impl Language {
 
     /// Parses, checks names and coerces types.
     pub(crate) fn plan(self, text: &Text, schema: &DFSchemaRef, allowed: Allowed) -> Result<Planned, Fault> {
-        let parsed = parse(text)?;
+        let mut parsed = parse(text)?;
+        check::keywords_as_columns(&mut parsed.expr, schema);
         check::names(&parsed.expr, text, schema, allowed, self.determinism)?;
         let name = match (&parsed.alias, &parsed.expr) {
             (Some(alias), _) => alias.value.clone(),
@@ -264,7 +265,7 @@ fn parser_options() -> ParserOptions {
     }
 }
 
-/// What DataFusion's planner asks for: functions, and no tables.
+/// What `DataFusion`'s planner asks for: functions, and no tables.
 #[derive(Default)]
 struct Provider {
     options: ConfigOptions,

@@ -50,6 +50,13 @@ fn names_are_case_sensitive() {
 }
 
 #[test]
+fn a_keyword_can_be_a_column() {
+    let rows = batch(vec![("user", some_strings(&["u"])), ("current_date", some_strings(&["d"]))]);
+    let out = project(&["user", "upper(user) as b", "current_date as c", "\"user\" as d"], &rows);
+    assert_eq!(crate::prelude::rows(&out), ["u U d u"]);
+}
+
+#[test]
 fn columns_are_named_by_alias_column_or_text() {
     let out = project(&["status", "upper(client) as Up", "length(client)"], &requests());
     let names: Vec<String> = out.schema().fields().iter().map(|f| f.name().clone()).collect();
@@ -148,7 +155,9 @@ fn lists(rows: &[Option<Vec<Option<&str>>>]) -> RecordBatch {
     for row in rows {
         match row {
             Some(items) => {
-                items.iter().for_each(|item| list.values().append_option(*item));
+                for item in items {
+                    list.values().append_option(*item);
+                }
                 list.append(true);
             }
             None => list.append(false),

@@ -52,6 +52,11 @@ fn a_column_with_a_dot_must_be_quoted() {
 }
 
 #[test]
+fn a_keyword_that_is_no_column() {
+    assert_eq!(said("bytes + user").split(" (").next(), Some("7:16: no column `user`"));
+}
+
+#[test]
 fn text_in_double_quotes_is_taken_for_a_column() {
     let said = said("client = \"localhost\"");
     assert!(said.contains("no column `localhost`"), "{said}");

@@ -1,6 +1,6 @@
 //! From a job and its plan to programs and keys.
 
-use tuplane_core::job::{Job, Op, Rebalance};
+use tuplane_core::job::{Job, Op};
 use tuplane_core::plan::{Dag, EdgeId, Key, Partitioner, Role, Routing, VertexId, plan};
 use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_expr::{KeyExprs, Program, edge_key, resolve, vertex_program};
@@ -33,11 +33,7 @@ fn edge(dag: &Dag, to: VertexId) -> EdgeId {
 
 #[test]
 fn a_word_count_from_plan_to_result() {
-    let (mut job, _) = word_count();
-    // Spread, so that the aggregate is planned in two vertices.
-    job.stages.insert(3, stage("spread", Op::Rebalance(Rebalance::default()), &["lower"]));
-    job.stages[4].inputs = texts(&["spread"]);
-    let dag = plan(&job).unwrap();
+    let (job, dag) = word_count();
     let types = resolve(&job).unwrap();
     let of = |stage, role| vertex_program(&job, &types, &dag, vertex(&dag, stage, role)).unwrap();
     let (lines, sink) = (of("lines", Role::Whole), of("out", Role::Whole));

@@ -11,6 +11,9 @@ use super::types::{
 use crate::job::Restart;
 use crate::plan::placement::Instance;
 
+/// The reason under which an agent counts rows that a stop found in its queues.
+pub const DROPPED_BY_STOP: &str = "stopped";
+
 /// A job and its current attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -145,13 +148,19 @@ impl Job {
         self.agents.iter().any(|agent| agent.id == *id)
     }
 
-    /// Rows that are neither taken nor dropped, per edge name; what a stop loses.
+    /// Rows per edge name that nobody took: those that went with an agent, and those that the stop
+    /// found in queues. Rows dropped for other reasons are not lost but left out by the job itself.
     pub fn rows_lost(&self) -> Vec<(&str, u64)> {
         self.ledger
             .iter()
             .filter_map(|edge| {
-                let dropped: u64 = edge.dropped.values().sum();
-                let lost = edge.emitted.saturating_sub(edge.taken.saturating_add(dropped));
+                let left_out: u64 = edge
+                    .dropped
+                    .iter()
+                    .filter(|(reason, _)| *reason != DROPPED_BY_STOP)
+                    .map(|(_, rows)| rows)
+                    .sum();
+                let lost = edge.emitted.saturating_sub(edge.taken.saturating_add(left_out));
                 let name = self.edge_names.get(edge.edge as usize).map_or("an unnamed edge", String::as_str);
                 (lost > 0).then_some((name, lost))
             })

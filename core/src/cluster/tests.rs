@@ -162,7 +162,10 @@ fn a_lost_agent_fails_its_jobs_and_names_the_lost_rows() {
     assert_eq!(cluster.lose("b"), []);
     let late = WireFault::new(FaultCode::Instance, "channel closed");
     cluster.apply(Command::InstanceFailed { run: 1, instance: 0, fault: late });
-    cluster.apply(Command::Stopped { run: 1, edges: ledger(100, 58) });
+    let mut edges = ledger(100, 50);
+    edges[0].dropped.insert("bad_line".to_owned(), 8);
+    edges[0].dropped.insert("stopped".to_owned(), 30);
+    cluster.apply(Command::Stopped { run: 1, edges });
     let job = cluster.state.run(1).unwrap();
     assert_eq!(job.phase, JobPhase::Failed);
     let fault = job.fault.clone().unwrap();

@@ -125,9 +125,9 @@ pub struct InstanceReport {
     pub blocked_ns: u64,
     /// Nanoseconds idle.
     pub idle_ns: u64,
-    /// Rows waiting at its inputs or being worked on (Q_in).
+    /// Rows waiting at its inputs or being worked on (`Q_in`).
     pub queue_in: u64,
-    /// Rows waiting at its outputs (Q_out).
+    /// Rows waiting at its outputs (`Q_out`).
     pub queue_out: u64,
     /// Its last fault that did not end it (bad lines), with the place.
     pub note: Option<String>,

@@ -216,7 +216,7 @@ impl Policy for Shuffle {
     }
 }
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// `SplitMix64`: small, seeded, the same everywhere.
 #[derive(Debug, Clone, Copy)]
 struct Lots(u64);
 

@@ -224,7 +224,7 @@ impl Client {
         let outage = match &*self.state.borrow() {
             LinkState::Disconnected(outage) => outage.clone(),
             // Its end was seen by us before it was published.
-            LinkState::Connected => self.outage("the connection ended".to_owned()),
+            LinkState::Connected => outage("the connection ended".to_owned()),
         };
         if outage.retry_at > until {
             tokio::time::sleep_until(until.into()).await;
@@ -295,14 +295,9 @@ impl Client {
         self.state.send_replace(LinkState::Connected);
         // It may have ended in between, and then nobody else would say so.
         if !link.is_alive() {
-            self.state.send_replace(LinkState::Disconnected(self.outage("the connection ended".to_owned())));
+            self.state.send_replace(LinkState::Disconnected(outage("the connection ended".to_owned())));
         }
         Ok(link)
-    }
-
-    fn outage(&self, cause: String) -> Outage {
-        let now = Instant::now();
-        Outage { since: now, cause, attempt: 0, refused: false, retry_at: now }
     }
 
     /// Notes a failed attempt and when the next one may be made.
@@ -322,6 +317,11 @@ impl Client {
     }
 }
 
+fn outage(cause: String) -> Outage {
+    let now = Instant::now();
+    Outage { since: now, cause, attempt: 0, refused: false, retry_at: now }
+}
+
 /// Why there is no connection.
 enum Failed {
     Net { cause: String, refused: bool },
@@ -332,9 +332,10 @@ impl From<NetError> for Failed {
     fn from(error: NetError) -> Self {
         let cause = error.to_string();
         match error {
-            NetError::Auth { .. } => Self::Fault(WireFault::new(FaultCode::Refused, cause)),
+            NetError::Auth { .. } | NetError::Insecure { .. } => {
+                Self::Fault(WireFault::new(FaultCode::Refused, cause))
+            }
             NetError::Version { .. } => Self::Fault(WireFault::new(FaultCode::Version, cause)),
-            NetError::Insecure { .. } => Self::Fault(WireFault::new(FaultCode::Refused, cause)),
             NetError::Refused { .. } => Self::Net { cause, refused: true },
             _ => Self::Net { cause, refused: false },
         }

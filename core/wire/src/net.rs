@@ -112,12 +112,16 @@ impl Preface {
     }
 
     fn to_bytes(self) -> [u8; 8] {
-        let [a, b, c, d, e] = MAGIC;
         let kind = match self.kind {
             Kind::Control => b'c',
             Kind::Data => b'd',
         };
-        [a, b, c, d, e, self.version, kind, if self.secure { b's' } else { b'p' }]
+        {
+            let mut bytes = [0; 8];
+            bytes[..5].copy_from_slice(&MAGIC);
+            bytes[5..].copy_from_slice(&[self.version, kind, if self.secure { b's' } else { b'p' }]);
+            bytes
+        }
     }
 
     /// `None` for bytes that no member of a cluster sends.
@@ -201,7 +205,11 @@ async fn greet(
 /// An error of TLS means another key; one of the socket below does not.
 fn handshake_error(address: &str, error: &io::Error) -> NetError {
     let address = address.to_owned();
-    if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+    if error.get_ref().is_some_and(
+        <dyn std::error::Error + std::marker::Send + std::marker::Sync + 'static>::is::<
+            tokio_rustls::rustls::Error,
+        >,
+    ) {
         NetError::Auth { address, cause: format!("the keys differ ({error})") }
     } else {
         NetError::Other { address, cause: format!("the handshake broke off ({error})") }

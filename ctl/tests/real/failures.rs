@@ -63,7 +63,7 @@ fn a_short_freeze_ends_nothing() {
     signal(pids["c"], "STOP");
     std::thread::sleep(Duration::from_secs(3));
     signal(pids["c"], "CONT");
-    let status = world.wait_for("lasting", "finished", Duration::from_secs(60));
+    let status = world.wait_for("lasting", "finished", Duration::from_mins(1));
     assert_eq!(edge(&status, "work..out")["taken"], 45_000 / 3, "{status}");
     super::world::assert_exact_ledger(&status);
 }

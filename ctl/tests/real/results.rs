@@ -124,7 +124,8 @@ fn requests_by_status_and_client_equal_a_plain_script() {
         let log = format!("log.path={}", input.display());
         let sink = format!("out.path={}", out.display());
         let (job, to) = (job(file), "out.connector=file");
-        let document = world.json(&["run", &job, "--agents", "3", "--set", &log, "--set", to, "--set", &sink]);
+        let document =
+            world.json(&["run", &job, "--agents", "3", "--set", &log, "--set", to, "--set", &sink]);
         assert_eq!(document["phase"], "finished");
         let (_, rows) = csv_rows(&out);
         let ours: BTreeMap<String, String> = rows.into_iter().map(|r| (r[0].clone(), r[1].clone())).collect();

@@ -192,7 +192,7 @@ pub(crate) fn csv_rows(folder: &Path) -> (String, Vec<Vec<String>>) {
         assert!(!name.starts_with('.'), "a part is left: {name}");
         let text = std::fs::read_to_string(&path).unwrap();
         let mut lines = text.lines();
-        header = lines.next().unwrap().to_owned();
+        lines.next().unwrap().clone_into(&mut header);
         // Words may hold commas and quotes: the count is what stands behind the last comma.
         rows.extend(lines.map(|line| {
             let (word, count) = line.rsplit_once(',').unwrap();

@@ -36,10 +36,11 @@ impl Operator for Aggregate {
         batch: RecordBatch,
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError> {
-        Ok(match self.role {
+        let _: () = match self.role {
             Role::Combine => self.table.merge(&batch, partitions)?,
             _ => self.table.update(&batch, partitions)?,
-        })
+        };
+        Ok(())
     }
 
     fn pull(&mut self, most_rows: usize, _: usize) -> Result<Option<RecordBatch>, OperatorError> {

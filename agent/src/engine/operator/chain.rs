@@ -1,4 +1,4 @@
-//! Row-wise operators: a fused chain of map, filter and flat_map; and passing on.
+//! Row-wise operators: a fused chain of map, filter and `flat_map`; and passing on.
 
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::{Chain, ChainRun, EvalError};

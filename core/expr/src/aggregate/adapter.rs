@@ -1,4 +1,4 @@
-//! DataFusion's aggregates behind our trait. Reading one consumes it, so what was read is loaded again.
+//! `DataFusion`'s aggregates behind our trait. Reading one consumes it, so what was read is loaded again.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use datafusion_physical_expr::aggregate::AggregateFunctionExpr;
 
 use super::{Accumulator, Rows};
 
-/// One of DataFusion's accumulators for each group.
+/// One of `DataFusion`'s accumulators for each group.
 pub(super) struct Adapted {
     function: Arc<AggregateFunctionExpr>,
     groups: Vec<RefCell<Group>>,
@@ -83,11 +83,11 @@ impl Accumulator for Adapted {
     }
 
     fn update(&mut self, arguments: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
-        self.each_group(arguments, rows, |theirs, columns| theirs.update_batch(columns))
+        self.each_group(arguments, rows, datafusion_expr::Accumulator::update_batch)
     }
 
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
-        self.each_group(state, rows, |theirs, columns| theirs.merge_batch(columns))
+        self.each_group(state, rows, datafusion_expr::Accumulator::merge_batch)
     }
 
     fn value(&self, groups: Range<usize>) -> Result<ArrayRef> {

@@ -169,7 +169,7 @@ impl KeyTable {
     /// The keys of some groups, as columns.
     pub(super) fn columns(&self, form: &KeyForm, groups: Range<usize>) -> Result<Vec<ArrayRef>> {
         let null = self.null.map(|group| group as usize).filter(|group| groups.contains(group));
-        let nulls = null.map(|group| NullBuffer::from_iter(groups.clone().map(|g| g != group)));
+        let nulls = null.map(|group| groups.clone().map(|g| g != group).collect::<NullBuffer>());
         Ok(match form {
             KeyForm::Global => Vec::new(),
             KeyForm::Text => {

@@ -41,9 +41,12 @@ const ROUNDED: [&str; 4] = ["stddev(f)", "var_pop(f)", "corr(f, x)", "approx_med
 
 const GROUPS: usize = 3;
 
+/// Two numbers, a text, and the group.
+type Row = (Option<i64>, Option<String>, Option<f64>, u32);
+
 #[derive(Debug, Clone)]
 struct Case {
-    rows: Vec<(Option<i64>, Option<String>, Option<f64>, u32)>,
+    rows: Vec<Row>,
     cut: usize,
 }
 

@@ -16,7 +16,7 @@ use crate::types::{Types, find, group_key, not_yet};
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
 pub enum Program {
-    /// Steps of one row: map, filter, flat_map.
+    /// Steps of one row: map, filter, `flat_map`.
     Chain(Chain),
     /// An aggregate; the vertex's role says whether it takes rows or partial results, and gives partial or
     /// final ones.

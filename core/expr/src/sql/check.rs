@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion_common::DFSchema;
 use datafusion_common::arrow::datatypes::DataType;
-use datafusion_sql::sqlparser::ast::{self, Expr, Ident, Value, visit_expressions};
+use datafusion_sql::sqlparser::ast::{self, Expr, Ident, Value, visit_expressions, visit_expressions_mut};
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::Text;
 
@@ -23,6 +23,42 @@ pub(crate) enum Allowed {
 
 /// Columns shown in a fault; a wide row must not fill the screen.
 const SHOWN: usize = 20;
+
+/// Words such as `user` are functions without parentheses to the parser. A column of that name is meant
+/// where there is one, or where there is no such function.
+pub(super) fn keywords_as_columns(expr: &mut Expr, schema: &DFSchema) {
+    let _: ControlFlow<()> = visit_expressions_mut(expr, |expr| {
+        if let Some(column) = keyword_column(expr, schema) {
+            *expr = column;
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+fn keyword_column(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    match expr {
+        Expr::Function(function) if matches!(function.args, ast::FunctionArguments::None) => {
+            let [ast::ObjectNamePart::Identifier(ident)] = &function.name.0[..] else { return None };
+            let name = ident.value.to_lowercase();
+            let known = FUNCTIONS.scalar.contains_key(&name) || NOT_REPLAYABLE.contains(&name.as_str());
+            let column = schema.has_column_with_unqualified_name(&ident.value) || !known;
+            column.then(|| Expr::Identifier(ident.clone()))
+        }
+        // What stood before the dot has become an identifier by now.
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            let Expr::Identifier(first) = &**root else { return None };
+            let parts = access_chain.iter().map(|access| match access {
+                ast::AccessExpr::Dot(Expr::Identifier(part)) => Some(part.clone()),
+                _ => None,
+            });
+            std::iter::once(Some(first.clone()))
+                .chain(parts)
+                .collect::<Option<_>>()
+                .map(Expr::CompoundIdentifier)
+        }
+        _ => None,
+    }
+}
 
 /// Checks every name in `expr`.
 pub(super) fn names(

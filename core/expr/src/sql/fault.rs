@@ -1,4 +1,4 @@
-//! DataFusion's and arrow's errors in the words of a job file, with the place of the offending token.
+//! `DataFusion`'s and arrow's errors in the words of a job file, with the place of the offending token.
 
 use datafusion_common::DataFusionError;
 use datafusion_common::arrow::datatypes::DataType;
@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::parser::ParserError;
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::Text;
 
-/// The fault of an expression that DataFusion refused.
+/// The fault of an expression that `DataFusion` refused.
 pub(crate) fn of(text: &Text, error: &DataFusionError) -> Fault {
     let message = plain_message(error);
     let (message, at) = match location(&message) {
@@ -17,7 +17,7 @@ pub(crate) fn of(text: &Text, error: &DataFusionError) -> Fault {
     Fault::new(at, format!("`{}`: {}", text.value.trim(), lower_first(&message)))
 }
 
-/// An error's own sentence, without DataFusion's prefixes and advice.
+/// An error's own sentence, without `DataFusion`'s prefixes and advice.
 pub(crate) fn plain_message(error: &DataFusionError) -> String {
     let message = match error.find_root() {
         DataFusionError::SQL(parser, _) => match parser.as_ref() {
@@ -42,13 +42,19 @@ pub(crate) fn plain_message(error: &DataFusionError) -> String {
     if let Some(call) = refused_call(message) {
         return call;
     }
-    let message = message.split("\n\n").next().unwrap_or(message);
-    let message = message.split(" This issue was likely caused by").next().unwrap_or(message);
-    in_sql_words(&message.replace('\n', " ")).trim_end_matches('.').to_owned()
+    let message = message.split("\n\n").next().unwrap_or(message).replace('\n', " ");
+    let message = message.split(" This issue was likely caused by").next().unwrap_or(&message);
+    in_sql_words(message).trim_end_matches('.').to_owned()
 }
 
-/// "Failed to coerce arguments ... No function matches ... 'upper(Int64)'": only the call matters.
+/// "Failed to coerce arguments ... No function matches ... 'upper(Int64)'": only the call matters. Of a
+/// list of signatures that do not match, only the first matters.
 fn refused_call(message: &str) -> Option<String> {
+    if let Some((_, errors)) = message.split_once("failed to match any signature, errors: ") {
+        let first = errors.split(".,").next().unwrap_or(errors);
+        let first = first.trim_start_matches("Error during planning: ");
+        return Some(in_sql_words(first.split(" (DataType").next().unwrap_or(first)));
+    }
     let (_, rest) = message.split_once("No function matches the given name and argument types '")?;
     let (call, _) = rest.split_once('\'')?;
     let (name, types) = call.split_once('(')?;
@@ -96,6 +102,7 @@ pub(crate) fn in_sql_words(message: &str) -> String {
             "Boolean" => "boolean",
             "Date32" | "Date64" => "date",
             "Binary" => "binary",
+            "Timestamp" => "timestamp",
             "Decimal128" | "Decimal256" => "decimal",
             other => other,
         });

@@ -1,4 +1,4 @@
-//! The functions that expressions may call: DataFusion's, and our own.
+//! The functions that expressions may call: `DataFusion`'s, and our own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ pub(crate) struct Functions {
 /// The one set of functions of this build.
 pub(crate) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(Functions::new);
 
-/// Functions about a query or a file of DataFusion's own, which a stream has not.
+/// Functions about a query or a file of `DataFusion`'s own, which a stream has not.
 const MEANINGLESS: [&str; 4] = ["input_file_name", "file_row_index", "version", "grouping"];
 
 /// Functions whose result differs when rows are replayed.

@@ -44,7 +44,7 @@ fn schema<'a>(columns: impl IntoIterator<Item = (&'a str, DataType)>) -> SchemaR
     Arc::new(Schema::new(fields))
 }
 
-/// The events of NEXMark, as the crate `nexmark` makes them.
+/// The events of `NEXMark`, as the crate `nexmark` makes them.
 fn nexmark_columns(events: NexmarkEvents) -> Vec<(&'static str, DataType)> {
     let (integer, text) = (DataType::Int64, DataType::Utf8);
     match events {
