@@ -5,6 +5,7 @@ mod report;
 mod upstream;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +28,9 @@ const FILE_CHUNK: u64 = 1 << 20;
 
 /// An agent that cannot join within this time says so and ends.
 const JOIN: Duration = Duration::from_secs(8);
+
+/// How long the coordinator may take to answer a registration.
+const REGISTER: Duration = Duration::from_secs(3);
 
 /// Replies that are under way when the agent ends get so long.
 const LAST_WORDS: Duration = Duration::from_millis(150);
@@ -87,6 +91,8 @@ struct Node {
     address: String,
     host: String,
     slot: Slot,
+    /// The cluster's lease, as the coordinator said it last.
+    lease_ms: AtomicU64,
     /// Replaced when the cluster has given this incarnation up.
     member: RwLock<Arc<Member>>,
     end: mpsc::UnboundedSender<Farewell>,
@@ -155,6 +161,7 @@ impl Node {
         let slot = Slot::default();
         let member = Arc::new(Member::new(&config, id.clone(), &security, &data, slot.clone())?);
         let node = Arc::new(Self {
+            lease_ms: AtomicU64::new(config.lease_ms.max(1)),
             config,
             build,
             security,
@@ -200,7 +207,7 @@ impl Node {
     }
 
     fn lease(&self) -> Duration {
-        Duration::from_millis(self.config.lease_ms.max(1))
+        Duration::from_millis(self.lease_ms.load(Ordering::Relaxed))
     }
 
     fn member(&self) -> Arc<Member> {
@@ -243,21 +250,20 @@ impl Node {
     /// Registers; as a new incarnation if the present one was given up.
     async fn register(self: &Arc<Self>) -> Result<(), WireFault> {
         let id = self.member().id.clone();
+        match self.register_as(id).await {
+            Err(fault) if fault.code == FaultCode::Stale => self.register_as(self.begin_anew()?).await,
+            result => result,
+        }
+    }
+
+    async fn register_as(&self, id: AgentId) -> Result<(), WireFault> {
         let upstream = self.upstream()?;
-        let result = upstream.call(ClusterRequest::Register(self.info(id)), Duration::from_secs(3)).await;
-        match result {
-            Ok(ClusterReply::Registered { .. }) => upstream.same_data_version(),
-            Ok(other) => Err(WireFault::new(FaultCode::Internal, format!("unexpected answer: {other:?}"))),
-            Err(fault) if fault.code == FaultCode::Stale => {
-                let id = self.begin_anew()?;
-                match upstream.call(ClusterRequest::Register(self.info(id)), Duration::from_secs(3)).await? {
-                    ClusterReply::Registered { .. } => Ok(()),
-                    other => {
-                        Err(WireFault::new(FaultCode::Internal, format!("unexpected answer: {other:?}")))
-                    }
-                }
+        match upstream.call(ClusterRequest::Register(self.info(id)), REGISTER).await? {
+            ClusterReply::Registered { lease_ms, .. } => {
+                self.lease_ms.store(lease_ms.max(1), Ordering::Relaxed);
+                upstream.same_data_version()
             }
-            Err(fault) => Err(fault),
+            other => Err(WireFault::new(FaultCode::Internal, format!("unexpected answer: {other:?}"))),
         }
     }
 

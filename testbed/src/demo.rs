@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::scratch::{Folder, tuplane};
+
 /// The job as it ships, and the same without its rebalance.
-const JOB: (&str, &str) = ("nexmark-hot-items", include_str!("../jobs/nexmark-hot-items.toml"));
-const PLAIN: (&str, &str) = ("nexmark-hot-items-plain", include_str!("../jobs/nexmark-hot-items-plain.toml"));
+const JOB: (&str, &str) = ("nexmark-hot-items.toml", include_str!("../jobs/nexmark-hot-items.toml"));
+const PLAIN: (&str, &str) =
+    ("nexmark-hot-items-plain.toml", include_str!("../jobs/nexmark-hot-items-plain.toml"));
 
 /// Agents, and on each so many instances and rows in `work` at once.
 const AGENTS: &str = "3";
@@ -71,9 +73,9 @@ struct Hot {
 /// Runs both jobs and prints the report.
 pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     let tuplane = tuplane()?;
-    let folder = Folder::make()?;
-    let job = folder.write(JOB)?;
-    let plain = folder.write(PLAIN)?;
+    let folder = Folder::make("demo")?;
+    let job = folder.write(JOB.0, JOB.1)?;
+    let plain = folder.write(PLAIN.0, PLAIN.1)?;
 
     writeln!(
         out,
@@ -127,48 +129,11 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The command line beside this program.
-fn tuplane() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find this program's own place")?;
-    let path = own.with_file_name("tuplane");
-    ensure!(path.is_file(), "{} is not there; build it with `cargo build --release`", path.display());
-    Ok(path)
-}
-
 /// A path as a reader would type it here.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let relative = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
     relative.unwrap_or(path).display().to_string()
-}
-
-/// A folder that goes when the demo ends.
-struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    fn make() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("tuplane-demo-{}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        Ok(Self { path })
-    }
-
-    fn write(&self, (name, text): (&str, &str)) -> Result<PathBuf> {
-        let path = self.path.join(format!("{name}.toml"));
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It lies among temporary files: left behind it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
 }
 
 fn measure(tuplane: &Path, job: &Path, into: &Path) -> Result<(Run, Vec<Hot>)> {

@@ -1,6 +1,8 @@
-//! `tuplane-testbed`: experiments, and the demo of `make demo`.
+//! `tuplane-testbed`: the demo of `make demo` and the benchmarks of `make bench`.
 
+mod bench;
 mod demo;
+mod scratch;
 
 use std::process::ExitCode;
 
@@ -18,11 +20,17 @@ struct Cli {
 enum Command {
     /// Runs the main job without and with a rebalance, and reports on both
     Demo,
+    /// Runs the benchmarks: one JSON line for each workload
+    Bench,
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Demo } = Cli::parse();
-    match demo::run(&mut std::io::stdout().lock()) {
+    let mut out = std::io::stdout().lock();
+    let done = match Cli::parse().command {
+        Command::Demo => demo::run(&mut out),
+        Command::Bench => bench::run(&mut out),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
