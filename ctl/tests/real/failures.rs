@@ -117,3 +117,45 @@ fn a_dead_coordinator_is_said_and_its_agents_end() {
     });
     let _ = owner;
 }
+
+#[test]
+fn a_job_that_may_starts_again_without_the_lost_agent() {
+    let world = World::new();
+    world.up(&["--local", "3", "--slots", "1"]);
+    let job = LASTING.replace("n = 100000000", "n = 6000");
+    let job = format!("restart = \"from_start\"\n{job}");
+    world.json(&["submit", &world.file("job.toml", job)]);
+    world.wait_for("lasting", "running", Duration::from_secs(10));
+    std::thread::sleep(Duration::from_secs(1));
+    signal(world.pids()["c"], "KILL");
+    let status = world.wait_for("lasting", "finished", Duration::from_secs(40));
+    assert_eq!(status["attempt"], 2, "{status}");
+    assert_eq!(edge(&status, "work..out")["taken"], 6000, "all rows of the second attempt");
+    super::world::assert_exact_ledger(&status);
+}
+
+#[test]
+fn a_restarted_coordinator_remembers_and_serves() {
+    let world = World::new();
+    let started = world.agent_by_hand("a", "127.0.0.1:0", None);
+    let address = started.address.clone();
+    let finished = LASTING.replace("n = 100000000", "n = 1000").replace("lasting", "short");
+    let (short, lasting) = (world.file("short.toml", finished), world.file("job.toml", LASTING));
+    world.json_at(&address, &["submit", &short, "--wait"]);
+    world.json_at(&address, &["submit", &lasting]);
+    std::thread::sleep(Duration::from_secs(1));
+    signal(started.pid, "KILL");
+    wait("it is gone", Duration::from_secs(5), || !super::world::alive(started.pid));
+    let again = world.agent_by_hand("a", &address, None);
+    let jobs = world.json_at(&address, &["jobs"]);
+    let phase = |name: &str| {
+        let list = jobs["jobs"].as_array().unwrap();
+        let job = list.iter().find(|job| job["job"] == name).unwrap_or_else(|| panic!("no {name} in {jobs}"));
+        job["phase"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((phase("short").as_str(), phase("lasting").as_str()), ("finished", "failed"), "{jobs}");
+    let third = world.file("third.toml", std::fs::read_to_string(&short).unwrap().replace("short", "third"));
+    let done = world.json_at(&address, &["submit", &third, "--wait"]);
+    assert_eq!(done["phase"], "finished", "{done}");
+    drop(again);
+}

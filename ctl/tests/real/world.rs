@@ -1,13 +1,14 @@
 //! A runtime folder of its own, the command in it, and what a test asks of processes.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
 
 /// Notes that a test is skipped for want of something; fails instead where all must run.
 pub(crate) fn skip(test: &str, missing: &str) {
@@ -102,6 +103,60 @@ impl World {
         pid
     }
 
+    /// Starts an agent without a launcher, in the clear, with a state folder that outlives it.
+    pub(crate) fn agent_by_hand(&self, name: &str, listen: &str, coordinator: Option<&str>) -> ByHand {
+        let state = self.path(&format!("state-{name}"));
+        std::fs::create_dir_all(&state).unwrap();
+        let config = AgentConfig {
+            cluster: "hand".to_owned(),
+            name: name.to_owned(),
+            listen: listen.to_owned(),
+            announce: None,
+            coordinator: coordinator.map(str::to_owned),
+            key: None,
+            slots: 1,
+            cores: 0,
+            zone: "default".to_owned(),
+            costs: Vec::new(),
+            memory: 128 << 20,
+            lease_ms: 10_000,
+            state: state.to_str().unwrap().to_owned(),
+            folder: self.folder.path().to_str().unwrap().to_owned(),
+            log: Some(self.path(&format!("{name}.log")).to_str().unwrap().to_owned()),
+            detached: false,
+        };
+        let binary = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
+        let mut child = Command::new(binary)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tuplane-agent is built");
+        let mut line = serde_json::to_vec(&config).unwrap();
+        line.push(b'\n');
+        let mut lifeline = child.stdin.take().unwrap();
+        lifeline.write_all(&line).unwrap();
+        let mut answer = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+        let ready = serde_json::from_str(answer.strip_prefix(READY_MARKER).unwrap()).unwrap();
+        let AgentReady::Ready { address, pid, .. } = ready else { panic!("{answer}") };
+        ByHand { child, address, pid, _lifeline: lifeline }
+    }
+
+    /// As [`World::json`], for the cluster whose coordinator listens there in the clear.
+    pub(crate) fn json_at(&self, address: &str, args: &[&str]) -> Value {
+        let key = self.file(
+            "cluster.json",
+            serde_json::json!({
+                "schema": "tuplane/cluster/1", "name": "hand", "coordinator": address, "key": null,
+                "agents": [], "launcher": { "pid": 1, "started": 0 }, "detached": false,
+            })
+            .to_string(),
+        );
+        let mut all = args.to_vec();
+        all.extend(["--cluster", address, "--key", &key]);
+        self.json(&all)
+    }
+
     /// The job's document.
     pub(crate) fn status(&self, job: &str) -> Value {
         self.json(&["status", job])
@@ -124,6 +179,22 @@ impl World {
             last["phase"] == phase
         });
         last
+    }
+}
+
+/// An agent that a test started itself.
+pub(crate) struct ByHand {
+    child: Child,
+    pub(crate) address: String,
+    pub(crate) pid: u32,
+    /// Its end ends the agent.
+    _lifeline: ChildStdin,
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
