@@ -10,9 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::job::Op;
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{
-    AgentId, AgentInfo, EdgeLedger, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault,
-};
+use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
 use tuplane_wire::net::{Incoming, Security};
 
 pub(crate) mod build;
@@ -29,7 +27,8 @@ pub(crate) mod work;
 
 pub use splits::SplitClient;
 
-use crate::exchange::inbound::Inbound;
+use crate::exchange::edge::Edge;
+use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound, distinct};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
 use instance::Instance;
@@ -114,7 +113,14 @@ impl Engine {
     }
 
     /// Makes the instances, queues and channels of a run. Nothing reads yet.
-    pub async fn prepare(&self, plan: RunPlan) -> Result<(), WireFault> {
+    pub async fn prepare(self: &Arc<Self>, plan: RunPlan) -> Result<(), WireFault> {
+        let engine = Arc::clone(self);
+        // A task of its own: a caller that gives up must not leave half a run behind.
+        let prepared = self.shared.data.spawn(async move { engine.prepare_whole(plan).await });
+        prepared.await.map_err(|e| internal(&format!("preparing a run failed: {e}")))?
+    }
+
+    async fn prepare_whole(&self, plan: RunPlan) -> Result<(), WireFault> {
         if let Some(held) = self.find(plan.run) {
             // Asked again after a lost answer.
             return if held.plan.attempt == plan.attempt {
@@ -127,13 +133,20 @@ impl Engine {
             };
         }
         let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
-        // Compiling expressions takes a while, and sessions are started on the data runtime.
-        let built = self
-            .shared
-            .data
-            .spawn_blocking(move || build::build(&shared, plan))
-            .await
-            .map_err(|e| WireFault::new(FaultCode::Internal, format!("preparing a run failed: {e}")))??;
+        let others = lock(&self.runs).values().filter(|held| held.run.is_live()).count() as u64;
+        // Compiling expressions takes a while.
+        let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, others)).await;
+        let built = match built {
+            Ok(Ok(built)) => built,
+            Ok(Err(fault)) => {
+                self.shared.forget(kept.run);
+                return Err(fault);
+            }
+            Err(panic) => {
+                self.shared.forget(kept.run);
+                return Err(internal(&format!("preparing a run failed: {panic}")));
+            }
+        };
         let run = Arc::new(built.run);
         lock(&self.shared.ready).insert(run.run, built.instances);
         lock(&self.runs).insert(run.run, Held { run, plan: kept });
@@ -179,8 +192,10 @@ impl Engine {
         let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
         let mut tasks = lock(&run.tasks);
         for edge in run.edges.values() {
-            tasks.push(self.shared.data.spawn(Arc::clone(edge).run()));
+            let pump = watch_edge(Arc::clone(&run), Arc::clone(edge), self.shared.events.clone());
+            tasks.push(self.shared.data.spawn(pump));
         }
+        tasks.push(self.shared.data.spawn(compact(Arc::clone(&run))));
         for (number, instance) in ready.into_iter().enumerate() {
             let watched = watch_instance(Arc::clone(&run), number, instance, self.shared.events.clone());
             tasks.push(self.shared.data.spawn(watched));
@@ -190,16 +205,39 @@ impl Engine {
         Ok(())
     }
 
-    /// All instances stop where they are; gives the ledger of that moment.
-    pub async fn stop(&self, run: u64, reason: &str) -> Result<Vec<EdgeLedger>, WireFault> {
-        let run = self.get(run)?;
-        tracing::info!(run = run.run, reason, "run stops");
-        lock(&self.shared.ready).remove(&run.run);
-        let ledger = run.stop().await;
-        for inbound in lock(&self.shared.inbound).values() {
-            inbound.forget(run.run);
-        }
-        Ok(ledger)
+    /// All instances stop where they are; gives the counters and the ledger of that moment.
+    pub async fn stop(self: &Arc<Self>, run: u64, reason: &str) -> Result<RunReport, WireFault> {
+        tracing::info!(run, reason, "run stops");
+        lock(&self.shared.ready).remove(&run);
+        let engine = Arc::clone(self);
+        // A task of its own: half a stop would leave queues open and lose the ledger.
+        let stopped = self.shared.data.spawn(async move {
+            let found = engine.get(run);
+            let report = match found {
+                Ok(run) => Ok(run.stop().await),
+                Err(fault) => Err(fault),
+            };
+            engine.shared.forget(run);
+            report
+        });
+        stopped.await.map_err(|e| internal(&format!("stopping a run failed: {e}")))?
+    }
+
+    /// Ends everything: this agent goes on under another name, or not at all.
+    pub fn close(self: &Arc<Self>) {
+        let engine = Arc::clone(self);
+        self.shared.data.spawn(async move {
+            let runs: Vec<u64> = lock(&engine.runs).keys().copied().collect();
+            for run in runs {
+                engine.forget(run).await;
+            }
+            for session in lock(&engine.shared.outbound).drain() {
+                session.1.close();
+            }
+            for session in lock(&engine.shared.inbound).drain() {
+                session.1.close();
+            }
+        });
     }
 
     /// The job has finished: sinks' files become visible. Asking again gives the same answer.
@@ -213,12 +251,12 @@ impl Engine {
 
     /// Nothing of the run is needed any more.
     pub async fn forget(&self, run: u64) {
-        let Some(held) = lock(&self.runs).remove(&run) else { return };
+        let held = lock(&self.runs).remove(&run);
         lock(&self.shared.ready).remove(&run);
-        held.run.stop().await;
-        for inbound in lock(&self.shared.inbound).values() {
-            inbound.forget(run);
+        if let Some(held) = held {
+            held.run.stop().await;
         }
+        self.shared.forget(run);
     }
 
     /// Changes a live option of a stage's instances here.
@@ -241,15 +279,15 @@ impl Engine {
         if let Some(session) = lock(&self.shared.outbound).remove(id) {
             session.close();
         }
-        lock(&self.shared.inbound).remove(id);
+        // Kept, so that a late dial of the dead one finds a closed door.
+        self.shared.session_from(id).close();
     }
 
     /// Counters of all runs here.
     pub fn reports(&self) -> Vec<RunReport> {
         let runs: Vec<Arc<Run>> = lock(&self.runs).values().map(|held| Arc::clone(&held.run)).collect();
-        runs.iter()
-            .map(|run| RunReport { run: run.run, instances: run.instance_reports(), edges: run.ledger() })
-            .collect()
+        // What a stopped run had to say it has said in answer to the stop.
+        runs.iter().filter(|run| !run.is_stopped()).map(|run| run.report()).collect()
     }
 
     /// Drops runs that the coordinator no longer knows.
@@ -309,13 +347,14 @@ impl Shared {
         if let Some(session) = sessions.get(&peer.id) {
             return Arc::clone(session);
         }
-        let session =
-            Outbound::new(self.me.clone(), peer.id.clone(), peer.address.clone(), self.security.clone());
+        let (me, id, address) = (self.me.clone(), peer.id.clone(), peer.address.clone());
+        let session = Outbound::new(me, id, address, self.security.clone(), self.broken());
         sessions.insert(peer.id.clone(), Arc::clone(&session));
         let (shared, kept) = (Arc::clone(self), Arc::clone(&session));
         self.data.spawn(async move {
             let peer = kept.peer().clone();
-            match kept.run().await {
+            let ended = std::panic::AssertUnwindSafe(kept.run()).catch_unwind().await;
+            match ended.unwrap_or_else(|panic| Ended::Broken(format!("panicked: {}", said(panic.as_ref())))) {
                 Ended::Closed => {}
                 Ended::Gone(cause) | Ended::Broken(cause) => {
                     tracing::warn!(peer = %peer.name, %cause, "a peer is gone");
@@ -331,7 +370,7 @@ impl Shared {
     /// The session by which a peer sends to this agent.
     pub(crate) fn session_from(&self, peer: &AgentId) -> Arc<Inbound> {
         let mut sessions = lock(&self.inbound);
-        let made = || Inbound::new(Arc::clone(&self.budget));
+        let made = || Inbound::new(Arc::clone(&self.budget), self.broken());
         Arc::clone(sessions.entry(peer.clone()).or_insert_with(made))
     }
 
@@ -346,7 +385,27 @@ impl Shared {
             write_message(&mut stream, &Welcome::NotMe(self.me.clone())).await?;
             return Ok(());
         }
-        Ok(self.session_from(&greeting.from).serve(stream).await?)
+        Ok(self.session_from(&greeting.from).serve(stream, greeting.session).await?)
+    }
+
+    /// Nothing of a run is sent or taken any more.
+    fn forget(&self, run: u64) {
+        for session in lock(&self.outbound).values() {
+            session.forget(run);
+        }
+        for session in lock(&self.inbound).values() {
+            session.forget(run);
+        }
+    }
+
+    /// What sessions call when a run cannot go on.
+    fn broken(&self) -> Broken {
+        let events = self.events.clone();
+        Box::new(move |run, message| {
+            let fault = internal(&message);
+            // The receiver is this agent's own control side; without it the agent is ending.
+            let _ = events.send(Event::InstanceFailed { run, instance: 0, fault });
+        })
     }
 }
 
@@ -360,6 +419,7 @@ async fn watch_instance(
     let name = instance.name.clone();
     let local = &run.local[number];
     let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
+    local.counters.clock.end();
     local.counters.ended.store(true, std::sync::atomic::Ordering::Relaxed);
     let id = local.placed.id;
     let event = match ended {
@@ -371,17 +431,47 @@ async fn watch_instance(
         }
         Ok(Err(fault)) => Event::InstanceFailed { run: run.run, instance: id, fault },
         Err(panic) => {
-            let what = panic
-                .downcast_ref::<&str>()
-                .map(|s| (*s).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned());
-            let fault = WireFault::new(FaultCode::Instance, format!("{name}: panicked: {what}"));
+            let message = format!("{name}: panicked: {}", said(panic.as_ref()));
+            let fault = WireFault::new(FaultCode::Instance, message);
             Event::InstanceFailed { run: run.run, instance: id, fault }
         }
     };
     // The receiver is this agent's own control side; without it the agent is ending.
     let _ = events.send(event);
+}
+
+/// Moves an edge's rows; a panic ends the run and not only the movement.
+async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSender<Event>) {
+    let name = run.edge_name(edge.index());
+    if let Err(panic) = std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
+        let fault = internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref())));
+        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
+    }
+}
+
+/// Copies what waits for long and keeps much more than itself alive, until the run ends.
+async fn compact(run: Arc<Run>) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        if !run.is_live() {
+            return;
+        }
+        for edge in run.edges.values() {
+            edge.compact(std::time::Instant::now());
+        }
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+fn internal(message: &str) -> WireFault {
+    WireFault::new(FaultCode::Internal, message)
 }
 
 fn seal(shared: &Shared, held: &Held, empty: &[String]) -> Result<Vec<SinkFile>, WireFault> {

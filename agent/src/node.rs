@@ -275,7 +275,7 @@ impl Node {
         let member = Member::new(&self.config, id.clone(), &self.security, &self.data, self.slot.clone())
             .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
         *self.member.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(member);
-        old.engine.retain(&[]);
+        old.engine.close();
         Ok(id)
     }
 
@@ -310,7 +310,9 @@ impl Node {
             AgentRequest::Prepare(plan) => engine.prepare(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
-            AgentRequest::Stop { run, reason } => engine.stop(run, &reason).await.map(AgentReply::Stopped),
+            AgentRequest::Stop { run, reason } => {
+                engine.stop(run, &reason).await.map(|report| AgentReply::Stopped(Box::new(report)))
+            }
             AgentRequest::Seal { run, empty } => engine.seal(run, &empty).await.map(AgentReply::Sealed),
             AgentRequest::Forget { run } => {
                 engine.forget(run).await;

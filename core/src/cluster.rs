@@ -9,7 +9,7 @@ pub mod state;
 pub mod types;
 
 pub use command::{Command, Effect, Logged, NewJob, Placed};
-pub use job::{DROPPED_BY_STOP, Job, NextSplit};
+pub use job::{DROPPED_BY_LOSS, DROPPED_BY_STOP, Job, NextSplit};
 pub use state::{Agent, Presence, State};
 
 #[cfg(test)]

@@ -6,12 +6,14 @@ pub mod units;
 
 mod check;
 mod complete;
+mod live;
 mod overrides;
 mod parse;
 mod paths;
 mod read;
 mod table;
 
+pub use live::MAX_WORK_MS;
 pub use model::*;
 pub use overrides::name_override;
 pub use parse::{Case, cases};

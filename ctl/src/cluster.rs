@@ -166,6 +166,8 @@ impl Cluster {
     /// Ends jobs and agents. Agents on this machine that do not end as asked are ended by pid and
     /// start time, and the folder is removed.
     pub(crate) async fn down(&self) -> Outcome<Vec<Stopped>> {
+        let agents = self.local.as_ref().map_or(&[][..], |(_, file)| file.agents.as_slice());
+        let gone: Vec<bool> = agents.iter().map(|agent| !agent.process.is_alive()).collect();
         let asked = self.tell(ClusterRequest::Shutdown).await;
         let Some((folder, file)) = &self.local else {
             asked?;
@@ -173,7 +175,12 @@ impl Cluster {
         };
         // Without an answer: it may have ended before the answer left, or be past answering.
         let patience = if asked.is_ok() { DOWN_PATIENCE } else { Duration::from_millis(500) };
-        let stopped = end_processes(&file.agents, patience).await;
+        let mut stopped = end_processes(&file.agents, patience).await;
+        for (agent, gone) in stopped.iter_mut().zip(gone) {
+            if gone {
+                agent.how = Ended::Gone;
+            }
+        }
         if let Some(stays) = stopped.iter().find(|agent| agent.how == Ended::Stays) {
             return Err(Failure::Failed {
                 kind: "agent",

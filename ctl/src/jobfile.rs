@@ -1,5 +1,6 @@
 //! A job file: read, overridden, checked, its paths made absolute.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tuplane_core::fault::Fault;
@@ -9,6 +10,7 @@ use tuplane_core::plan::plan;
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::faults;
+use crate::headers::Headers;
 use crate::output::Output;
 
 /// The largest job file that is read: anything longer is something else.
@@ -26,26 +28,32 @@ pub(crate) struct JobFile {
 }
 
 impl JobFile {
-    /// Reads the text.
+    /// Reads the text; `-` is standard input.
     pub(crate) fn read(path: &Path, overrides: &Overrides) -> Outcome<Self> {
-        let refuse = |what: &str| Failure::Usage(format!("{} {what}", path.display()));
-        let meta = std::fs::metadata(path).map_err(|cause| Failure::file("read", path, &cause))?;
-        if meta.is_dir() {
-            return Err(refuse("is a folder; give a job file"));
+        let name = if is_stdin(path) { "<stdin>".to_owned() } else { path.display().to_string() };
+        let refuse = |what: &str| Failure::Usage(format!("{name} {what}"));
+        let too_long = || refuse("is longer than 16 MiB; that is no job file");
+        let fail = |cause: std::io::Error| Failure::file("read", Path::new(&name), &cause);
+        let mut bytes = Vec::new();
+        if is_stdin(path) {
+            std::io::stdin().lock().take(LONGEST + 1).read_to_end(&mut bytes).map_err(fail)?;
+        } else {
+            let meta = std::fs::metadata(path).map_err(fail)?;
+            if meta.is_dir() {
+                return Err(refuse("is a folder; give a job file"));
+            }
+            if meta.len() > LONGEST {
+                return Err(too_long());
+            }
+            bytes = std::fs::read(path).map_err(fail)?;
         }
-        if meta.len() > LONGEST {
-            return Err(refuse("is longer than 16 MiB; that is no job file"));
+        if bytes.len() as u64 > LONGEST {
+            return Err(too_long());
         }
-        let bytes = std::fs::read(path).map_err(|cause| Failure::file("read", path, &cause))?;
         let text = String::from_utf8(bytes).map_err(|cause| {
             refuse(&format!("is not UTF-8 text (byte {})", cause.utf8_error().valid_up_to()))
         })?;
-        Ok(Self {
-            name: path.display().to_string(),
-            text,
-            path: path.to_owned(),
-            sets: overrides.sets.clone(),
-        })
+        Ok(Self { name, text, path: path.to_owned(), sets: overrides.sets.clone() })
     }
 
     /// The job's structure, its paths absolute.
@@ -98,6 +106,15 @@ impl JobFile {
         Failure::Shown
     }
 
+    /// A refusal of the coordinator's, which knows places of the file but not its name.
+    pub(crate) fn locate(&self, failure: Failure) -> Failure {
+        let Failure::Usage(message) = failure else { return failure };
+        let lines = message.lines().map(|line| {
+            if begins_with_place(line) { format!("{}:{line}", self.name) } else { line.to_owned() }
+        });
+        Failure::Usage(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// Paths from the command line count from the present folder, those of the file from its own.
     fn place_paths(&self, job: &mut Job) -> Result<(), Fault> {
         let broken = |cause: std::io::Error| {
@@ -119,6 +136,18 @@ impl JobFile {
         job.rebase(&folder.display().to_string());
         Ok(())
     }
+}
+
+/// The path of a job file that is read from standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// `LINE:COLUMN: ..`.
+fn begins_with_place(line: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut parts = line.splitn(3, ':');
+    parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number) && parts.next().is_some()
 }
 
 /// Makes paths that each agent takes for itself absolute, from the present folder: for agents on this
@@ -152,7 +181,12 @@ fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
 
 /// Faults of expressions and types.
 fn types(job: &Job) -> Vec<Fault> {
-    tuplane_expr::resolve(job).err().unwrap_or_default()
+    let Headers { names, mut faults } = Headers::read(job);
+    let found = tuplane_expr::resolve_with(job, &|stage| names.get(stage).cloned()).err().unwrap_or_default();
+    // What is wrong with a header was said where it was read.
+    let unread: Vec<Option<String>> = faults.iter().map(|fault| fault.stage.clone()).collect();
+    faults.extend(found.into_iter().filter(|fault| !unread.contains(&fault.stage)));
+    faults
 }
 
 /// The stages whose source reads standard input (`path = "-"`).
@@ -176,5 +210,20 @@ pub(crate) fn replace_stdin(job: &mut Job, file: &Path) {
         if path.value == "-" {
             path.value = file.display().to_string();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_refusal_get_the_file_before_them() {
+        let file =
+            JobFile { name: "a.toml".into(), text: String::new(), path: "a.toml".into(), sets: Vec::new() };
+        let located = file.locate(Failure::Usage("42:8: the folder\nno place: 1:2".into()));
+        assert_eq!(located.to_string(), "a.toml:42:8: the folder\nno place: 1:2");
+        let other = file.locate(Failure::NotFound("42:8: no".into()));
+        assert_eq!(other.to_string(), "42:8: no");
     }
 }

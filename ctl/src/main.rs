@@ -5,6 +5,7 @@ mod cluster;
 mod command;
 mod failure;
 mod faults;
+mod headers;
 mod interrupt;
 mod jobfile;
 mod output;

@@ -106,6 +106,17 @@ impl Output {
         self.text(&text)
     }
 
+    /// `-q`: hints, tables and sentences that only explain are left out.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// What makes a result other than it looks: said on standard error, under `-q` too.
+    #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
+    pub(crate) fn warning(&self, sentence: &str) {
+        to_stderr(&format!("tuplane: warning: {}\n", safe::line(sentence)));
+    }
+
     /// A sentence on standard error that is neither result nor error.
     pub(crate) fn notice(&self, sentence: &str) {
         if !self.quiet {

@@ -6,14 +6,19 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
 use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
 
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
+use crate::output::table::counted;
 use crate::output::time::{now_ms, rfc3339};
 
 pub(crate) use text::{files_text, text};
+
+/// Reasons of a ledger for rows that an end by cancel or failure cost: found in queues, gone with an agent.
+const LOST: [&str; 2] = [DROPPED_BY_STOP, DROPPED_BY_LOSS];
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
 #[derive(Debug, Serialize)]
@@ -31,6 +36,8 @@ pub(crate) struct JobView {
     cost_per_s: Value,
     /// Rows that sinks have taken.
     pub(crate) result_rows: u64,
+    /// Rows of the input that sources left out.
+    pub(crate) left_out: u64,
     pub(crate) vertices: Vec<VertexView>,
     pub(crate) edges: Vec<EdgeView>,
     pub(crate) files: Vec<FileView>,
@@ -224,6 +231,7 @@ impl JobView {
             rates_over_ms: over_ms,
             cost_per_s: number(status.cost_per_second),
             result_rows: edges.iter().filter(|edge| edge.into_sink).map(|edge| edge.taken).sum(),
+            left_out: vertices.iter().filter(|vertex| vertex.is_source).map(VertexView::left_out).sum(),
             vertices,
             edges,
             files: status.files.iter().map(FileView::from).collect(),
@@ -236,6 +244,16 @@ impl JobView {
         self
     }
 
+    /// Leaves out what only explains.
+    pub(crate) fn leave_guarantee_out(&mut self) {
+        self.guarantee.clear();
+    }
+
+    /// What sources left out of the input, a sentence each.
+    pub(crate) fn left_out_sentences(&self) -> Vec<String> {
+        self.sources().filter_map(VertexView::left_out_sentence).collect()
+    }
+
     /// Vertices that read no edge.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &VertexView> {
         self.vertices.iter().filter(|vertex| vertex.is_source)
@@ -246,9 +264,36 @@ impl JobView {
         self.sources().map(|vertex| vertex.rates.out_per_s).sum()
     }
 
-    /// Rows lost per edge, for a job that did not finish: `edge: n`, edges that lost none left out.
+    /// Rows lost per edge, for a job that did not finish, edges that lost none left out: those that
+    /// went with an agent and those that the stop found in queues, as the coordinator counts them.
     pub(crate) fn lost(&self) -> Vec<(String, u64)> {
-        self.edges.iter().filter(|edge| edge.open > 0).map(|edge| (edge.edge.clone(), edge.open)).collect()
+        let edges = self.edges.iter().map(|edge| (edge.edge.clone(), edge.lost()));
+        edges.filter(|(_, rows)| *rows > 0).collect()
+    }
+}
+
+impl VertexView {
+    fn left_out(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    fn left_out_sentence(&self) -> Option<String> {
+        let rows = self.left_out();
+        if rows == 0 {
+            return None;
+        }
+        let reasons: Vec<&str> =
+            self.dropped.iter().filter(|(_, rows)| **rows > 0).map(|(reason, _)| reason.as_str()).collect();
+        let last = self.notes.last().map_or_else(String::new, |note| format!("; last: {note}"));
+        let (rows, reasons) = (counted(rows, "line"), reasons.join(", "));
+        Some(format!("{rows} left out ({reasons}) by `{}`{last}", self.vertex))
+    }
+}
+
+impl EdgeView {
+    /// Rows that nobody took and that no operator dropped.
+    fn lost(&self) -> u64 {
+        self.open + LOST.iter().filter_map(|reason| self.dropped.get(*reason)).sum::<u64>()
     }
 }
 

@@ -46,11 +46,10 @@ pub(crate) async fn until_final(
             }
             Err(other) => return Err(other),
         }
-        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+        if let Some(limit) = limit.filter(|limit| began.elapsed() >= *limit) {
             output.progress_done();
             return Err(Failure::TimedOut(format!(
-                "run {run} has not ended within {}; it goes on: `tuplane status {run}`, `tuplane cancel {run}`",
-                span(began.elapsed().as_millis() as u64)
+                "run {run} has not ended within {limit:?}; it goes on: `tuplane status {run}`, `tuplane cancel {run}`"
             )));
         }
         tokio::time::sleep(LOOK).await;

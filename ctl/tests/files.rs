@@ -159,3 +159,90 @@ fn planner_cases_are_answered_by_a_bare_array() {
     assert_eq!(answers[1]["when"], "planning");
     assert!(answers[2]["error"].as_str().unwrap().contains("sauce"));
 }
+
+#[test]
+fn a_job_file_can_come_from_standard_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.toml");
+    std::fs::write(&file, BROKEN).unwrap();
+    let from_stdin =
+        |command: &str| ran(tuplane(&dir).args([command, "-"]).stdin(std::fs::File::open(&file).unwrap()));
+    let bad = from_stdin("check");
+    assert_eq!(bad.code, Some(2), "{}", bad.err);
+    assert!(bad.out.contains("<stdin>:10:"), "{}", bad.out);
+    std::fs::copy(jobs().join("wordcount.toml"), &file).unwrap();
+    let (good, planned) = (from_stdin("check"), from_stdin("plan"));
+    assert_eq!((good.code, planned.code), (Some(0), Some(0)), "{}{}", good.out, planned.err);
+}
+
+const WITH_HEADER: &str = r#"name = "sales"
+[[stage]]
+id = "sales"
+op = "source"
+connector = "file"
+path = "sales*.csv"
+format = "csv"
+delimiter = ";"
+header = true
+[[stage]]
+id = "big"
+op = "filter"
+in = "sales"
+where = "length(amount) > 1"
+[[stage]]
+id = "m"
+op = "map"
+in = "big"
+select = ["shop"]
+[[stage]]
+id = "out"
+op = "sink"
+in = "m"
+connector = "count"
+"#;
+
+#[test]
+fn the_header_of_a_csv_file_names_the_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.toml");
+    std::fs::write(&file, WITH_HEADER).unwrap();
+    let check = || ran(tuplane(&dir).arg("check").arg(&file));
+    let missing = check();
+    assert_eq!(missing.code, Some(2));
+    assert!(
+        missing.out.contains("job.toml:6:") && missing.out.contains("no file matches"),
+        "{}",
+        missing.out
+    );
+    assert!(missing.out.contains(": 1 fault\n"), "said once: {}", missing.out);
+    std::fs::write(dir.path().join("sales1.csv"), "shop;amount\na;10\n").unwrap();
+    let good = check();
+    assert_eq!(good.code, Some(0), "{}", good.out);
+
+    // Behind a faulty filter the rest is looked at all the same.
+    let text = WITH_HEADER.replace("length(amount)", "length(amnt)").replace("\"shop\"", "\"shp\"");
+    std::fs::write(&file, text).unwrap();
+    let bad = check();
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.out.contains("`amnt`") && bad.out.contains("`shp`"), "{}", bad.out);
+}
+
+#[test]
+fn an_unknown_connector_is_one_fault() {
+    let text = WITH_HEADER.replace("connector = \"file\"", "connector = \"kafka\"");
+    let bad = with(&text, &["check"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.out.contains("`kafka`") && bad.out.contains("nexmark"), "{}", bad.out);
+    assert!(bad.out.contains(": 1 fault\n"), "{}", bad.out);
+}
+
+#[test]
+fn whole_numbers_may_be_written_with_an_exponent() {
+    let text = "name = \"n\"\n[[stage]]\nid = \"a\"\nop = \"source\"\nconnector = \"ids\"\nn = 5\n\
+                [[stage]]\nid = \"k\"\nop = \"sink\"\nin = \"a\"\nconnector = \"count\"\n";
+    let good = with(text, &["check", "--set", "a.n=1e3"]);
+    assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
+    let bad = with(text, &["check", "--set", "a.n=1.5"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.out.contains("whole number"), "{}", bad.out);
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector};
+use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
 use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance};
 use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
@@ -184,19 +184,54 @@ fn file_sinks(job: &Job) -> Vec<String> {
     job.stages.iter().filter(|stage| writes(&stage.op)).map(|stage| stage.id.clone()).collect()
 }
 
+/// Stages that write files into a folder of the owner's choice, with that folder.
+fn sink_folders(job: &Job) -> impl Iterator<Item = (&str, &Text)> {
+    job.stages.iter().filter_map(|stage| match &stage.op {
+        Op::Sink(sink) => match &sink.connector {
+            Some(SinkConnector::File { path, .. } | SinkConnector::Ledger { path, .. }) => {
+                Some((stage.id.as_str(), path))
+            }
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// Refuses a job into whose folders a live one writes. `live` are names and jobs as JSON.
+pub(super) fn taken_folders<'a>(
+    json: &str,
+    live: impl Iterator<Item = (&'a str, &'a str)>,
+    folder: &Path,
+) -> Result<(), WireFault> {
+    let job: Job = serde_json::from_str(json).map_err(|e| refused(format!("this is no job: {e}")))?;
+    if sink_folders(&job).next().is_none() {
+        return Ok(());
+    }
+    let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    for (name, json) in live {
+        // What was accepted can be read; a job that cannot be takes no folder.
+        let Ok(other) = serde_json::from_str::<Job>(json) else { continue };
+        taken.extend(sink_folders(&other).map(|(_, path)| (folder.join(&path.value), name)));
+    }
+    let mut faults = Vec::new();
+    for (stage, path) in sink_folders(&job) {
+        if let Some(name) = taken.get(&folder.join(&path.value)) {
+            let message = format!("job {name}, which has not ended, writes to folder `{}` too", path.value);
+            let help = "name another folder, wait for that job, or submit with --force to keep both";
+            faults.push(Fault::new(path.at, message).help(help).stage(stage));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(all(&faults)) }
+}
+
 /// Visible files of a sink's name in its folder come from another run.
 fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
-    for stage in &job.stages {
-        let Op::Sink(sink) = &stage.op else { continue };
-        let Some(SinkConnector::File { path, .. } | SinkConnector::Ledger { path, .. }) = &sink.connector
-        else {
-            continue;
-        };
+    for (stage, path) in sink_folders(job) {
         let Ok(entries) = fs::read_dir(folder.join(&path.value)) else { continue };
         let mut old: Vec<_> = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| is_result(name, &stage.id))
+            .filter(|name| is_result(name, stage))
             .collect();
         old.sort();
         if let Some(first) = old.first() {
@@ -206,7 +241,7 @@ fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
             };
             let message = format!("folder `{}` has files of an earlier run: {first}{others}", path.value);
             let help = "name another folder, remove them, or submit with --force to keep both";
-            faults.push(Fault::new(path.at, message).help(help).stage(&stage.id));
+            faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }
 }
@@ -267,6 +302,26 @@ mod tests {
         }
         assert!(is_result("a-b-0-1-0.csv", "a-b"));
         assert!(!is_result("a-b-0-1-0.csv", "a"));
+    }
+
+    #[test]
+    fn a_folder_that_a_live_job_writes_to_is_taken() {
+        let job = |path: &str| {
+            let text = format!(
+                "name = \"j\"\n[[stage]]\nid = \"rows\"\nop = \"source\"\nconnector = \"ids\"\nn = 10\n\
+                 [[stage]]\nid = \"out\"\nop = \"sink\"\nin = \"rows\"\nconnector = \"file\"\n\
+                 path = \"{path}\"\n"
+            );
+            let job = Job::parse(&text, tuplane_core::job::FileFormat::Toml).unwrap();
+            serde_json::to_string(&job).unwrap()
+        };
+        let (here, same, other) = (job("results"), job("/data/results/"), job("other"));
+        let live = || [("first", here.as_str())].into_iter();
+        let folder = Path::new("/data");
+        let fault = taken_folders(&same, live(), folder).unwrap_err();
+        assert_eq!(fault.code, FaultCode::Refused);
+        assert!(fault.message.contains("job first") && fault.message.contains("--force"), "{fault}");
+        assert_eq!(taken_folders(&other, live(), folder), Ok(()));
     }
 
     #[test]

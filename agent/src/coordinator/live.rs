@@ -1,6 +1,6 @@
 //! What agents report, in memory only: counters, ledgers, facts, rates. The log holds none of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use tuplane_wire::message::{AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport};
@@ -42,6 +42,8 @@ pub(super) struct LiveRun {
     /// When each agent last reported the run.
     seen: BTreeMap<String, Instant>,
     sent: BTreeMap<String, Sent>,
+    /// Agents that have stopped it: what comes from them after that is older.
+    stopped: BTreeSet<String>,
 }
 
 /// Rows that one agent sent to each other one (by index in the plan).
@@ -56,7 +58,7 @@ impl Live {
     /// An agent was heard of; also the beginning of its lease.
     pub(super) fn heard(&mut self, id: &AgentId, now: Instant) {
         if let Some(agent) = self.agents.get_mut(id) {
-            agent.seen = now
+            agent.seen = now;
         } else {
             let agent = LiveAgent {
                 seen: now,
@@ -102,6 +104,9 @@ impl Live {
 
     fn run_reported(&mut self, agent: &str, report: RunReport, now: Instant) {
         let run = self.runs.entry(report.run).or_default();
+        if run.stopped.contains(agent) {
+            return;
+        }
         run.seen.insert(agent.to_owned(), now);
         for counters in report.instances {
             // A report that was under way when its instance ended is older than the end.
@@ -132,10 +137,17 @@ impl Live {
         }
     }
 
-    /// What an agent said in reply to a stop.
-    pub(super) fn stopped(&mut self, agent: &str, run: u64, edges: Vec<EdgeLedger>) {
+    /// What an agent said in reply to a stop: its last word. Counters of instances that had ended
+    /// before stay as they are.
+    pub(super) fn stopped(&mut self, agent: &str, run: u64, last: RunReport) {
         let run = self.runs.entry(run).or_default();
-        run.edges.insert(agent.to_owned(), edges.into_iter().map(|edge| (edge.edge, edge)).collect());
+        for counters in last.instances {
+            if !run.counters.get(&counters.instance).is_some_and(|known| known.ended) {
+                run.counters.insert(counters.instance, counters);
+            }
+        }
+        run.edges.insert(agent.to_owned(), last.edges.into_iter().map(|edge| (edge.edge, edge)).collect());
+        run.stopped.insert(agent.to_owned());
     }
 
     /// Runs that are not listed any more.
@@ -311,6 +323,30 @@ mod tests {
         live.forget(7);
         live.report(&id("b"), report(6, edge(0, 9, &[])), &[], now);
         assert!(live.run(7).is_none(), "a run that is not known any more stays away");
+    }
+
+    #[test]
+    fn the_reply_to_a_stop_is_an_agents_last_word() {
+        let (mut live, now) = (Live::default(), Instant::now());
+        let counters = |instance, rows_in, ended| InstanceReport {
+            instance,
+            rows_in,
+            ended,
+            ..InstanceReport::default()
+        };
+        let report = |sequence, instances, emitted| Report {
+            sequence,
+            runs: vec![RunReport { run: 7, instances, edges: vec![edge(emitted, 0, &[])] }],
+            ..Report::default()
+        };
+        live.report(&id("a"), report(1, vec![counters(0, 5, true), counters(1, 5, false)], 10), &[7], now);
+        let instances = vec![counters(0, 4, false), counters(1, 8, false)];
+        live.stopped("a", 7, RunReport { run: 7, instances, edges: vec![edge(12, 0, &[])] });
+        // One that was under way is older.
+        live.report(&id("a"), report(2, vec![counters(1, 6, false)], 11), &[7], now);
+        let run = live.run(7).unwrap();
+        assert_eq!((run.counters[&0].rows_in, run.counters[&1].rows_in), (5, 8));
+        assert_eq!(run.ledger()[0].emitted, 12);
     }
 
     #[test]

@@ -61,6 +61,12 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
     let run = live.run(job.run);
     let mut counters = run.map(|run| run.counters.clone()).unwrap_or_default();
     counters.extend(job.ended.iter().map(|(instance, last)| (*instance, last.clone())));
+    if !job.is_live() {
+        // Nothing waits any more, whatever an agent said before it was lost.
+        for last in counters.values_mut() {
+            (last.queue_in, last.queue_out) = (0, 0);
+        }
+    }
     let edges = match run {
         _ if !job.ledger.is_empty() => job.ledger.clone(),
         Some(run) => run.ledger(),

@@ -46,14 +46,16 @@ pub(crate) struct Built {
 }
 
 /// Builds this agent's part of a run.
-pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan) -> Result<Built, WireFault> {
+///
+/// `others` runs share the agent's memory with it.
+pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, others: u64) -> Result<Built, WireFault> {
     let job: Job = parse(&plan.job, "job")?;
     let dag: Dag = parse(&plan.dag, "plan")?;
     let me = plan.agents.iter().position(|a| a.id == shared.me);
     let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan }.build()
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, others }.build()
 }
 
 struct Builder<'a> {
@@ -63,6 +65,7 @@ struct Builder<'a> {
     types: Types,
     me: u16,
     plan: RunPlan,
+    others: u64,
 }
 
 impl Builder<'_> {
@@ -133,7 +136,7 @@ impl Builder<'_> {
             for (edge, _) in self.dag.outputs(placed.vertex) {
                 let sending = &edges[&edge.0];
                 let queue = self.out_queue(edge, &placed)?;
-                let sender = sending.add_sender(queue, bound, Arc::clone(&room));
+                let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
                 let key = keys[&edge.0].clone().map(|key| (key, self.job.options.partitions()));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
@@ -152,7 +155,7 @@ impl Builder<'_> {
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body: self.body(&placed, program)?,
                 inbox,
-                output: Output::new(exits, room, Arc::clone(&self.shared.budget)),
+                output: Output::new(exits, room, Arc::clone(&self.shared.budget), Arc::clone(&counters)),
                 counters,
                 options: changes,
                 start: started.clone(),
@@ -187,8 +190,9 @@ impl Builder<'_> {
             .filter(|i| i.agent == self.me)
             .map(|i| self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count())
             .sum();
-        let memory =
-            self.job.options.memory.unwrap_or(self.shared.budget.limit()).min(self.shared.budget.limit());
+        // A job that stands still must not hold what the others need.
+        let mine = self.shared.budget.limit() / (self.others + 1);
+        let memory = self.job.options.memory.unwrap_or(mine).min(mine);
         (memory / queues.max(1) as u64).clamp(LEAST_BOUND, MOST_BOUND)
     }
 
@@ -362,7 +366,7 @@ impl Builder<'_> {
                 .push(target.id);
         }
         let name = self.dag.edge(edge).route.policy.as_ref().map_or("round-robin", |p| p.value.as_str());
-        let policy = make_policy(name, policy_seed(edge.0, sender.id as usize))
+        let policy = make_policy(name, policy_seed(edge.0, sender.id))
             .map_err(|e| WireFault::new(FaultCode::Refused, e.to_string()))?;
         Ok(OutQueue::pool(policy, Targets::new(groups.into_values()), outlets))
     }

@@ -1,6 +1,6 @@
 //! Where an instance's time goes: busy, blocked on output, or idle, to the nanosecond.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
 /// What an instance is doing.
@@ -16,6 +16,8 @@ pub(crate) enum Doing {
 
 /// Stands in [`Clock::now`] while a stretch moves to the totals.
 const CHANGING: u64 = 3;
+/// Stands there when the instance has ended.
+const ENDED: u64 = 7;
 
 /// The times of one instance. Written by the instance, read by anyone: a reading includes the
 /// stretch that is under way, so work in progress counts now and not when it ends.
@@ -50,14 +52,26 @@ impl Clock {
 
     /// From now on the instance does this.
     pub(crate) fn set(&self, doing: Doing) {
-        let elapsed = self.start.elapsed().as_nanos() as u64;
+        if self.now.load(Ordering::Relaxed) % 4 != doing as u64 {
+            self.change(|elapsed| elapsed * 4 + doing as u64);
+        }
+    }
+
+    /// The instance has ended: its times stand still.
+    pub(crate) fn end(&self) {
+        self.change(|_| ENDED);
+    }
+
+    fn change(&self, to: impl FnOnce(u64) -> u64) {
         let before = self.now.load(Ordering::Relaxed);
-        if before % 4 == doing as u64 {
+        if before == ENDED {
             return;
         }
-        self.now.store(CHANGING, Ordering::Release);
+        let elapsed = self.start.elapsed().as_nanos() as u64;
+        self.now.store(CHANGING, Ordering::Relaxed);
+        fence(Ordering::Release);
         self.totals[(before % 4) as usize].fetch_add(elapsed.saturating_sub(before / 4), Ordering::Relaxed);
-        self.now.store(elapsed * 4 + doing as u64, Ordering::Release);
+        self.now.store(to(elapsed), Ordering::Release);
     }
 
     /// So many nanoseconds of the busy time were spent waiting for a core.
@@ -69,27 +83,31 @@ impl Clock {
     pub(crate) fn read(&self) -> Times {
         loop {
             let seen = self.now.load(Ordering::Acquire);
-            if seen % 4 == CHANGING {
+            if seen == ENDED {
+                return self.totals(0, 0);
+            }
+            if seen == CHANGING {
                 std::hint::spin_loop();
                 continue;
             }
-            let mut totals = [0; 3];
-            for (total, kept) in totals.iter_mut().zip(&self.totals) {
-                *total = kept.load(Ordering::Relaxed);
-            }
             let elapsed = self.start.elapsed().as_nanos() as u64;
+            let times = self.totals((seen % 4) as usize, elapsed.saturating_sub(seen / 4));
             // A change in between would count its stretch twice: read again.
-            if self.now.load(Ordering::Acquire) == seen {
-                totals[(seen % 4) as usize] += elapsed.saturating_sub(seen / 4);
-                let [busy, blocked, idle] = totals;
-                return Times {
-                    busy,
-                    blocked,
-                    idle,
-                    waiting_core: self.waiting_core.load(Ordering::Relaxed),
-                };
+            fence(Ordering::Acquire);
+            if self.now.load(Ordering::Relaxed) == seen {
+                return times;
             }
         }
+    }
+
+    fn totals(&self, doing: usize, more: u64) -> Times {
+        let mut totals = [0; 3];
+        for (total, kept) in totals.iter_mut().zip(&self.totals) {
+            *total = kept.load(Ordering::Relaxed);
+        }
+        totals[doing] += more;
+        let [busy, blocked, idle] = totals;
+        Times { busy, blocked, idle, waiting_core: self.waiting_core.load(Ordering::Relaxed) }
     }
 }
 
@@ -97,6 +115,14 @@ impl Clock {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn nothing_is_lost_when_an_idle_instance_ends() {
+        let clock = Clock::new(Instant::now());
+        std::thread::sleep(Duration::from_millis(5));
+        clock.end();
+        assert!(clock.read().idle >= 5_000_000);
+    }
 
     #[test]
     fn the_three_add_up_to_the_time_that_passed_and_work_in_progress_counts() {
@@ -114,5 +140,11 @@ mod tests {
         let sum = times.busy + times.blocked + times.idle;
         assert!(sum <= passed && passed - sum < 5_000_000, "{sum} of {passed}");
         assert!(times.idle >= 5_000_000 && times.blocked >= 5_000_000);
+        clock.end();
+        let last = clock.read();
+        assert!(last.blocked >= times.blocked);
+        std::thread::sleep(Duration::from_millis(3));
+        clock.set(Doing::Busy);
+        assert_eq!(clock.read(), last, "times of an ended instance stand still");
     }
 }

@@ -20,13 +20,13 @@ use super::work::Work;
 use crate::exchange::inbox::{Inbox, Taken};
 use crate::exchange::mark::Mark;
 use crate::sink::Sink;
-use crate::source::{Polled, Source};
+use crate::source::{Polled, Source, SourceError};
 
 /// A step lasts about so long; then others have their turn.
 const STEP: Duration = Duration::from_millis(2);
-/// Windows are divided anew, and wasteful slices copied, this often.
+/// Windows are divided anew this often.
 const ADAPT: Duration = Duration::from_millis(100);
-/// An instance that waits looks at least this often whether an option has changed.
+/// An instance that is over its bound looks at least this often whether an option has changed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What an instance runs.
@@ -144,7 +144,7 @@ impl Instance {
             self.output.settle().map_err(|e| self.fault(&e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
-                self.inbox.adapt(stride.ns_per_row as u64, self.queue_time, stride.adapted);
+                self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
             }
             if worked && began.elapsed() >= STEP {
                 tokio::task::yield_now().await;
@@ -185,7 +185,9 @@ impl Instance {
                 self.emit(rows.into_batch())?;
             }
             Body::Sink(sink) => {
-                sink.write(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                // Files block; other instances must not wait for a slow disk.
+                tokio::task::block_in_place(|| sink.write(rows.batch()))
+                    .map_err(|e| instance_fault(&self.name, &e.to_string()))?;
             }
             Body::Source(_) => return Err(self.fault("rows came to a source")),
         }
@@ -224,7 +226,8 @@ impl Instance {
                 self.pull().await?;
                 Ok(Vec::new())
             }
-            Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),
+            Body::Sink(sink) => tokio::task::block_in_place(|| sink.finish())
+                .map_err(|e| instance_fault(&self.name, &e.to_string())),
             Body::Work(_) | Body::Source(_) => Ok(Vec::new()),
         }
     }
@@ -246,7 +249,7 @@ impl Instance {
                 }
                 self.counters.clock.set(Doing::Busy);
                 let Body::Source(source) = &mut self.body else { return Ok(()) };
-                let (polled_at, polled) = (Instant::now(), source.poll(stride.rows()));
+                let (polled_at, polled) = (Instant::now(), poll(source.as_mut(), stride.rows()));
                 let rejected = source.rejected();
                 if rejected.total() > 0 {
                     let totals = rejected.by_reason.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect();
@@ -289,7 +292,7 @@ impl Instance {
     }
 
     fn emit(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
-        self.output.emit(batch, &self.counters).map_err(|e| instance_fault(&self.name, &e))
+        self.output.emit(batch).map_err(|e| instance_fault(&self.name, &e))
     }
 
     fn pass(&mut self, mark: Mark) -> Result<(), WireFault> {
@@ -315,6 +318,15 @@ impl Instance {
     }
 }
 
+/// Reads the next rows; a source that waits for files does so where nobody else has to wait.
+fn poll(source: &mut dyn Source, most_rows: usize) -> Result<Polled, SourceError> {
+    if source.blocks() {
+        tokio::task::block_in_place(|| source.poll(most_rows))
+    } else {
+        source.poll(most_rows)
+    }
+}
+
 fn instance_fault(name: &str, message: &str) -> WireFault {
     WireFault::new(FaultCode::Instance, format!("{name}: {message}"))
 }
@@ -327,9 +339,9 @@ fn fault(name: &str, error: &OperatorError) -> WireFault {
     WireFault::new(code, format!("{name}: {error}"))
 }
 
-fn source_fault(name: &str, error: &crate::source::SourceError) -> WireFault {
+fn source_fault(name: &str, error: &SourceError) -> WireFault {
     let code = match error {
-        crate::source::SourceError::Row { .. } => FaultCode::Row,
+        SourceError::Row { .. } => FaultCode::Row,
         _ => FaultCode::Instance,
     };
     WireFault::new(code, format!("{name}: {error}"))

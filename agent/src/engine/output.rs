@@ -1,5 +1,6 @@
 //! The output side of an instance: its rows go to one queue per outgoing edge.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -11,6 +12,9 @@ use super::ledger::Counters;
 use super::rows::{Budget, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
 use crate::exchange::edge::Edge;
 use crate::exchange::mark::Mark;
+
+/// A longer row is refused: it would not fit into a frame to another agent.
+const MOST_ROW: u64 = 16 << 20;
 
 /// Pieces under so many rows are joined before they go on.
 const SMALL: usize = 1024;
@@ -31,22 +35,27 @@ pub(crate) struct Output {
     exits: Vec<Exit>,
     room: Arc<Notify>,
     budget: Arc<Budget>,
+    counters: Arc<Counters>,
     /// Small pieces of this step.
     small: Vec<RecordBatch>,
     small_rows: usize,
 }
 
 impl Output {
-    pub(crate) fn new(exits: Vec<Exit>, room: Arc<Notify>, budget: Arc<Budget>) -> Self {
-        Self { exits, room, budget, small: Vec::new(), small_rows: 0 }
+    pub(crate) fn new(
+        exits: Vec<Exit>,
+        room: Arc<Notify>,
+        budget: Arc<Budget>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { exits, room, budget, counters, small: Vec::new(), small_rows: 0 }
     }
 
     /// Appends rows to every outgoing edge. Small pieces wait for the end of the step.
-    pub(crate) fn emit(&mut self, batch: RecordBatch, counters: &Counters) -> Result<(), String> {
+    pub(crate) fn emit(&mut self, batch: RecordBatch) -> Result<(), String> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        counters.add_out(batch.num_rows() as u64);
         if batch.num_rows() >= SMALL || own_bytes(&batch) >= MOST_BYTES / 4 {
             self.settle()?;
             return self.append(batch);
@@ -79,6 +88,11 @@ impl Output {
                 piece = batch.slice(from, count);
             }
             from += count;
+            if count == 1 && own_bytes(&piece) > MOST_ROW && !self.exits.is_empty() {
+                self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
+                continue;
+            }
+            self.counters.add_out(count as u64);
             let Some(rows) = Rows::new(piece, None, &self.budget) else { continue };
             for exit in &self.exits {
                 let rows = match &exit.key {

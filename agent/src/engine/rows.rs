@@ -125,7 +125,9 @@ impl Rows {
     pub fn cut(&mut self, rows: usize) -> Self {
         let rest = self.len() - rows;
         let batch = self.batch.slice(0, rows);
-        let bytes = own_bytes(&batch).min(self.bytes.saturating_sub(1)).max(1);
+        // Bytes of null and boolean buffers round up, so that parts may count more than the whole:
+        // what is left must have at least a byte a row.
+        let bytes = own_bytes(&batch).min(self.bytes.saturating_sub(rest as u64)).max(1);
         let head = Self {
             partitions: self.partitions.as_ref().map(|p| p.slice(0, rows)),
             batch,
@@ -135,7 +137,7 @@ impl Rows {
         };
         self.batch = self.batch.slice(rows, rest);
         self.partitions = self.partitions.as_ref().map(|p| p.slice(rows, rest));
-        self.bytes -= bytes;
+        self.bytes = self.bytes.saturating_sub(bytes).max(rest as u64);
         head
     }
 
@@ -281,7 +283,8 @@ fn span(offsets: &[i32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tuplane_expr::arrow::array::{Int64Array, StringArray};
+    use proptest::prelude::*;
+    use tuplane_expr::arrow::array::{BooleanArray, Int64Array, StringArray};
     use tuplane_expr::arrow::datatypes::{Field, Schema};
 
     fn batch(n: i64) -> RecordBatch {
@@ -326,6 +329,31 @@ mod tests {
         slice.compact(Instant::now() + Duration::from_secs(2));
         assert!(budget.used() < 4096, "{}", budget.used());
         assert_eq!(slice.batch(), &batch(8192).slice(4000, 4));
+    }
+
+    proptest! {
+        /// Whatever is cut off, the parts' bytes add up and no part has fewer bytes than rows.
+        #[test]
+        fn bytes_of_parts_add_up(values in prop::collection::vec(prop::option::of(any::<i64>()), 1..1200), cuts in prop::collection::vec(1usize..40, 0..1200)) {
+            let flags: BooleanArray = values.iter().map(|v| v.map(|v| v % 2 == 0)).collect();
+            let schema = Schema::new(vec![
+                Field::new("n", DataType::Int64, true),
+                Field::new("flag", DataType::Boolean, true),
+            ]);
+            let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(values)), Arc::new(flags)];
+            let batch = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
+            let mut rest = Rows::new(batch, None, &Budget::new(1 << 20)).unwrap();
+            let (whole, mut parts) = (rest.bytes(), 0);
+            for cut in cuts {
+                if cut >= rest.len() {
+                    break;
+                }
+                let head = rest.cut(cut);
+                prop_assert!(head.bytes() >= 1 && rest.bytes() >= rest.len() as u64);
+                parts += head.bytes();
+            }
+            prop_assert_eq!(parts + rest.bytes(), whole);
+        }
     }
 
     #[test]

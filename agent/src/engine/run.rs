@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::fault::suggestion;
-use tuplane_core::job::{Job, Op};
+use tuplane_core::job::Job;
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, SinkFile, WireFault};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, SinkFile, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -38,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) start: watch::Sender<bool>,
     pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) files: Mutex<Vec<SinkFile>>,
-    pub(crate) stopped: Mutex<Option<Vec<EdgeLedger>>>,
+    pub(crate) stopped: Mutex<Option<RunReport>>,
 }
 
 /// One of this agent's instances.
@@ -134,15 +135,31 @@ impl Run {
                 ledger.queued_in += waiting;
                 ledger.taken += taken;
                 if dropped > 0 {
-                    *ledger.dropped.entry("stopped".to_owned()).or_default() += dropped;
+                    *ledger.dropped.entry(DROPPED_BY_STOP.to_owned()).or_default() += dropped;
                 }
             }
         }
         ledgers.into_values().collect()
     }
 
+    /// Counters and ledger.
+    pub(crate) fn report(&self) -> RunReport {
+        RunReport { run: self.run, instances: self.instance_reports(), edges: self.ledger() }
+    }
+
+    /// It was stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Some instance has not ended.
+    pub(crate) fn is_live(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        !self.is_stopped() && self.local.iter().any(|local| !local.counters.ended.load(Relaxed))
+    }
+
     /// Ends everything where it stands; rows that wait are dropped and counted.
-    pub(crate) async fn stop(&self) -> Vec<EdgeLedger> {
+    pub(crate) async fn stop(&self) -> RunReport {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in &tasks {
             task.abort();
@@ -152,16 +169,16 @@ impl Run {
             let _ = task.await;
         }
         for edge in self.edges.values() {
-            edge.close("stopped");
+            edge.close(DROPPED_BY_STOP);
         }
         for local in &self.local {
             local.inbox.close();
         }
-        let ledger = self.ledger();
-        for session in self.sessions.values() {
-            session.forget(self.run);
+        for local in &self.local {
+            local.counters.clock.end();
         }
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(ledger).clone()
+        let report = self.report();
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(report).clone()
     }
 
     /// Changes a live option of a stage's instances here.
@@ -171,7 +188,9 @@ impl Run {
             let hint = suggestion(stage, ids).map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
             return Err(WireFault::new(FaultCode::NotFound, format!("the job has no stage `{stage}`{hint}")));
         };
-        check_option(&found.op, option, value)
+        found
+            .op
+            .check_live(option, value)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{stage}.{option}: {e}")))?;
         for local in &self.local {
             let vertex = self.dag.vertex(local.placed.vertex);
@@ -196,35 +215,5 @@ impl Run {
     /// The name of one of its edges.
     pub(crate) fn edge_name(&self, edge: u32) -> String {
         self.dag.edge_name(EdgeId(edge))
-    }
-}
-
-/// Which options are live, and what they take.
-fn check_option(op: &Op, option: &str, value: &serde_json::Value) -> Result<(), String> {
-    let positive = |v: &serde_json::Value, zero: bool| {
-        v.as_f64().is_some_and(|n| n.is_finite() && (n > 0.0 || (zero && n == 0.0)))
-    };
-    match (op, option) {
-        (Op::Work(_), "ms") => {
-            let fits = match value {
-                serde_json::Value::Array(list) => !list.is_empty() && list.iter().all(|v| positive(v, true)),
-                single => positive(single, true),
-            };
-            if fits {
-                Ok(())
-            } else {
-                Err(format!("takes milliseconds, or a list with one per instance; not {value}"))
-            }
-        }
-        (Op::Source(_), "rate") => {
-            if positive(value, false) {
-                Ok(())
-            } else {
-                Err(format!("takes rows per second above 0; not {value}"))
-            }
-        }
-        (Op::Work(_), _) => Err("cannot be changed while the job runs; `ms` can".to_owned()),
-        (Op::Source(_), _) => Err("cannot be changed while the job runs; `rate` can".to_owned()),
-        (other, _) => Err(format!("a {} has no option that can be changed while the job runs", other.name())),
     }
 }

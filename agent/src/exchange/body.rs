@@ -98,6 +98,9 @@ pub(crate) fn decode(
             batch.num_rows()
         )));
     }
+    if header.charge < u64::from(header.rows) {
+        return Err(ArrowError::IpcError("a frame counts fewer bytes than rows".into()));
+    }
     let ids = if header.flags & FLAG_PARTITIONS == 0 {
         None
     } else {

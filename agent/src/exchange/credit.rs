@@ -36,8 +36,11 @@ impl Credit {
     /// comes late or twice does no harm.
     pub(crate) fn grant(&self, limit: u64, window: u64) {
         self.window.store(window, Ordering::Relaxed);
-        let before = self.limit.fetch_max(limit, Ordering::AcqRel);
-        if limit > before && self.starved.swap(false, Ordering::AcqRel) {
+        // Sequentially consistent here and in `allows`: each side writes one of the two and then
+        // reads the other, and with less both could read the old value. Repeated grants wake too,
+        // so that whatever went wrong heals within 100 ms.
+        self.limit.fetch_max(limit, Ordering::SeqCst);
+        if self.starved.swap(false, Ordering::SeqCst) {
             self.edge.notify_one();
         }
     }
@@ -45,12 +48,12 @@ impl Credit {
     /// A sender that has sent `sent` bytes may send one frame more, and overdraw by it. If not,
     /// the next grant wakes the edge.
     pub(crate) fn allows(&self, sent: u64) -> bool {
-        if sent < self.limit.load(Ordering::Acquire) {
+        if sent < self.limit.load(Ordering::SeqCst) {
             return true;
         }
-        self.starved.store(true, Ordering::Release);
+        self.starved.store(true, Ordering::SeqCst);
         // A grant between the two lines above saw `starved` unset: look again.
-        sent < self.limit.load(Ordering::Acquire)
+        sent < self.limit.load(Ordering::SeqCst)
     }
 
     /// Most bytes of the next frame: half the window, at most 256 KiB.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
 use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::Mark;
-use super::outlet::Outlets;
+use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
@@ -52,6 +53,8 @@ struct State {
 /// One local sending instance.
 #[derive(Debug)]
 struct Sender {
+    /// Dense instance id.
+    instance: u32,
     queue: OutQueue,
     /// Bytes that may wait before the instance is blocked.
     bound: u64,
@@ -133,9 +136,17 @@ impl Edge {
     }
 
     /// Adds a sender; gives its number here.
-    pub(crate) fn add_sender(&self, queue: OutQueue, bound: u64, room: Arc<Notify>) -> usize {
+    pub(crate) fn add_sender(&self, instance: u32, queue: OutQueue, bound: u64, room: Arc<Notify>) -> usize {
         let mut state = lock(&self.state);
-        state.senders.push(Sender { queue, bound, room, watermark: None, barrier: None, ended: false });
+        state.senders.push(Sender {
+            instance,
+            queue,
+            bound,
+            room,
+            watermark: None,
+            barrier: None,
+            ended: false,
+        });
         state.senders.len() - 1
     }
 
@@ -146,7 +157,7 @@ impl Edge {
         let count = rows.len() as u64;
         if *closed {
             *emitted += count;
-            *dropped.entry("stopped").or_default() += count;
+            *dropped.entry(DROPPED_BY_STOP).or_default() += count;
             return Ok(());
         }
         pace.add(count, Instant::now());
@@ -225,12 +236,23 @@ impl Edge {
 
     /// Pumps whenever credit has come, until the run is closed.
     pub(crate) async fn run(self: Arc<Self>) {
-        loop {
+        while !lock(&self.state).closed {
             self.wake.notified().await;
-            if lock(&self.state).closed {
-                return;
-            }
             self.pump();
+        }
+    }
+
+    /// Copies slices that have waited for long while they kept much more than themselves alive, in
+    /// its queues and in those of its targets here.
+    pub(crate) fn compact(&self, now: Instant) {
+        let mut state = lock(&self.state);
+        for sender in &mut state.senders {
+            sender.queue.compact(now);
+        }
+        for outlet in state.outlets.list() {
+            if let Link::Local { inbox, .. } = &outlet.link {
+                inbox.compact(now);
+            }
         }
     }
 
@@ -238,8 +260,10 @@ impl Edge {
     pub(crate) fn set_policy(&self, name: &str) -> Result<(), String> {
         let mut made: Vec<Box<dyn Policy>> = Vec::new();
         let mut state = lock(&self.state);
-        for number in 0..state.senders.len() {
-            made.push(make_policy(name, policy_seed(self.index, number)).map_err(|e| e.to_string())?);
+        for sender in &state.senders {
+            made.push(
+                make_policy(name, policy_seed(self.index, sender.instance)).map_err(|e| e.to_string())?,
+            );
         }
         for (sender, policy) in state.senders.iter_mut().zip(made) {
             if !sender.queue.set_policy(policy) {
@@ -282,8 +306,8 @@ impl Edge {
 }
 
 /// Each sender draws its own lots, the same in every run of the same plan.
-pub(crate) fn policy_seed(edge: u32, sender: usize) -> u64 {
-    (u64::from(edge) << 32) ^ sender as u64 ^ 0x5eed
+pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
+    (u64::from(edge) << 32) ^ u64::from(instance) ^ 0x5eed
 }
 
 impl State {

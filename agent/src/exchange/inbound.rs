@@ -37,29 +37,50 @@ pub(crate) struct Door {
 }
 
 /// The receiving half of the session with one peer. It outlives its connections.
-#[derive(Debug)]
 pub(crate) struct Inbound {
+    broken: Broken,
     budget: Arc<Budget>,
     doors: Mutex<HashMap<(u64, u32), Arc<Door>>>,
-    received: AtomicU64,
+    position: Mutex<Position>,
     /// Credit has changed, or an acknowledgement is due.
     notes: Arc<Notify>,
     /// The clock of the peer's last heartbeat, to be echoed; 0 for none.
     echo: AtomicU64,
-    /// Grows with each connection: an older connection's reader ends.
-    generation: AtomicU64,
     turn: Notify,
 }
 
+/// How far a session has come. One lock over all of it, so that of two connections only the newer
+/// one delivers, and each frame is delivered once.
+#[derive(Debug, Default)]
+struct Position {
+    /// The sender's session: a new one counts its frames from 1 again.
+    session: u64,
+    /// Grows with each connection.
+    generation: u64,
+    /// The last frame that was delivered.
+    received: u64,
+    /// The peer is dead: nothing of it is taken any more.
+    closed: bool,
+}
+
+impl Position {
+    fn is_current(&self, generation: u64) -> bool {
+        !self.closed && self.generation == generation
+    }
+}
+
+/// Says that a run cannot go on, and why.
+pub(crate) type Broken = Box<dyn Fn(u64, String) + Send + Sync>;
+
 impl Inbound {
-    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
+    pub(crate) fn new(budget: Arc<Budget>, broken: Broken) -> Arc<Self> {
         Arc::new(Self {
+            broken,
             budget,
             doors: Mutex::new(HashMap::new()),
-            received: AtomicU64::new(0),
+            position: Mutex::default(),
             notes: Arc::new(Notify::new()),
             echo: AtomicU64::new(0),
-            generation: AtomicU64::new(0),
             turn: Notify::new(),
         })
     }
@@ -75,35 +96,53 @@ impl Inbound {
         self.notes.notify_one();
     }
 
+    /// The peer is dead: its connection ends, and no other is taken.
+    pub(crate) fn close(&self) {
+        let mut position = lock(&self.position);
+        position.closed = true;
+        position.generation += 1;
+        drop(position);
+        self.turn.notify_waiters();
+    }
+
     /// Frames of a run that still come are dropped.
     pub(crate) fn forget(&self, run: u64) {
         lock(&self.doors).retain(|(r, _), _| *r != run);
     }
 
     /// Serves one connection until it breaks, falls silent, or a newer one takes its place.
-    pub(crate) async fn serve(&self, mut stream: Stream) -> io::Result<()> {
-        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+    pub(crate) async fn serve(&self, mut stream: Stream, session: u64) -> io::Result<()> {
+        let (generation, received) = {
+            let mut position = lock(&self.position);
+            if position.closed {
+                return Err(io::Error::other("the peer counts as dead"));
+            }
+            if position.session != session {
+                (position.session, position.received) = (session, 0);
+            }
+            position.generation += 1;
+            (position.generation, position.received)
+        };
         self.turn.notify_waiters();
-        let received = self.received.load(Ordering::Acquire);
         write_message(&mut stream, &Welcome::Go { received }).await?;
         let (reader, writer) = split(stream);
         let replaced = async {
             loop {
                 let turn = self.turn.notified();
-                if self.generation.load(Ordering::Acquire) != generation {
+                if !lock(&self.position).is_current(generation) {
                     return;
                 }
                 turn.await;
             }
         };
         tokio::select! {
-            end = self.read_frames(reader) => end,
+            end = self.read_frames(reader, generation) => end,
             end = self.write_notes(writer) => end,
             () = replaced => Ok(()),
         }
     }
 
-    async fn read_frames(&self, from: ReadHalf<Stream>) -> io::Result<()> {
+    async fn read_frames(&self, from: ReadHalf<Stream>, generation: u64) -> io::Result<()> {
         let mut from = tokio::io::BufReader::with_capacity(64 << 10, from);
         let mut bytes = [0; HEADER];
         loop {
@@ -125,15 +164,26 @@ impl Inbound {
             tokio::time::timeout(BODY, read)
                 .await
                 .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "a frame stopped half-way"))??;
-            let last = self.received.load(Ordering::Acquire);
+            let mut position = lock(&self.position);
+            if !position.is_current(generation) {
+                return Ok(());
+            }
+            let last = position.received;
             if header.sequence <= last {
                 continue;
             }
             if header.sequence != last + 1 {
                 return Err(io::Error::other(format!("frame {} came after {last}", header.sequence)));
             }
-            self.deliver(&header, parts)?;
-            self.received.store(header.sequence, Ordering::Release);
+            // A frame that cannot be taken ends its run, not the session: sent again it would be the same.
+            if let Err(error) = self.deliver(&header, parts) {
+                (self.broken)(
+                    header.run,
+                    format!("rows that came from another agent cannot be read: {error}"),
+                );
+            }
+            position.received = header.sequence;
+            drop(position);
             if header.sequence.is_multiple_of(16) {
                 self.notes.notify_one();
             }
@@ -213,7 +263,7 @@ impl Inbound {
             }
             spoken = tokio::time::Instant::now();
             let header = Header {
-                sequence: self.received.load(Ordering::Acquire),
+                sequence: lock(&self.position).received,
                 rows: (body.len() / tuplane_wire::frame::ENTRY) as u32,
                 value: echo as i64,
                 body_len: body.len() as u32,

@@ -209,20 +209,14 @@ impl Inbox {
     }
 
     /// Divides the bound over the channels: each 16 KiB, the rest by what was used since the last
-    /// call; less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`. Copies
-    /// slices that keep much more than themselves alive.
-    pub(crate) fn adapt(&self, ns_per_row: u64, queue_time: bool, now: Instant) {
+    /// call; less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`.
+    pub(crate) fn adapt(&self, ns_per_row: u64, queue_time: bool) {
         let mut grants = Vec::new();
         {
             let mut state = lock(&self.state);
             let over = self.budget.over();
             state.divide(ns_per_row, queue_time);
             for channel in &mut state.channels {
-                for item in &mut channel.queue {
-                    if let Item::Rows(rows) = item {
-                        rows.compact(now);
-                    }
-                }
                 if channel.raise(over)
                     && let Upstream::Local(credit) = &channel.upstream
                 {
@@ -232,6 +226,17 @@ impl Inbox {
         }
         for (credit, limit, window) in grants {
             credit.grant(limit, window);
+        }
+    }
+
+    /// Copies slices that have waited for long while they kept much more than themselves alive.
+    pub(crate) fn compact(&self, now: Instant) {
+        for channel in &mut lock(&self.state).channels {
+            for item in &mut channel.queue {
+                if let Item::Rows(rows) = item {
+                    rows.compact(now);
+                }
+            }
         }
     }
 
@@ -288,13 +293,33 @@ impl State {
         marks_only: bool,
         over: bool,
     ) -> Result<(Taken, Option<Grant>), String> {
-        if self.ended {
-            return Ok((Taken::Ended, None));
+        loop {
+            if let Some(found) = self.look(most_rows, marks_only, over)? {
+                return Ok(found);
+            }
+            // A mark that other channels must still reach: look at all of them again.
         }
-        if std::mem::take(&mut self.recheck)
-            && let Some(taken) = self.align()?
-        {
-            return Ok((taken, None));
+    }
+
+    /// Looks at the channels once, in turn; `None` if only a mark without effect was found.
+    fn look(
+        &mut self,
+        most_rows: usize,
+        marks_only: bool,
+        over: bool,
+    ) -> Result<Option<(Taken, Option<Grant>)>, String> {
+        if self.ended {
+            return Ok(Some((Taken::Ended, None)));
+        }
+        if std::mem::take(&mut self.recheck) {
+            // What the ended input held back: a barrier, or the watermark.
+            let taken = match self.align()? {
+                Some(taken) => Some(taken),
+                None => self.advance(),
+            };
+            if taken.is_some() {
+                return Ok(taken.map(|taken| (taken, None)));
+            }
         }
         let open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
         let count = self.channels.len();
@@ -309,20 +334,16 @@ impl State {
                 Some(Item::Rows(_)) if marks_only => {}
                 Some(Item::Rows(_)) => {
                     self.turn = (index + 1) % count;
-                    return Ok(self.take_rows(index, most_rows, over));
+                    return Ok(Some(self.take_rows(index, most_rows, over)));
                 }
                 Some(Item::Mark(mark)) => {
                     let mark = *mark;
                     channel.queue.pop_front();
-                    if let Some(taken) = self.pass(index, mark)? {
-                        return Ok((taken, None));
-                    }
-                    // A mark that others must still reach: look at the channels again.
-                    return self.take(most_rows, marks_only, over);
+                    return Ok(self.pass(index, mark)?.map(|taken| (taken, None)));
                 }
             }
         }
-        Ok((Taken::Nothing, None))
+        Ok(Some((Taken::Nothing, None)))
     }
 
     fn take_rows(&mut self, index: usize, most_rows: usize, over: bool) -> (Taken, Option<Grant>) {

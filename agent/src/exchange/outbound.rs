@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
+use tuplane_expr::arrow::error::ArrowError;
 use tuplane_wire::frame::{ALL, CreditEntry, DATA_VERSION, ENTRY, FrameKind, HEADER, Header};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::{Kind, NetError, Security, Stream, dial};
 
 use super::body;
 use super::credit::Credit;
+use super::inbound::Broken;
 use super::mark::Mark;
 use super::session::{Greeting, HEARTBEAT, SILENCE, Welcome, read_message, write_message};
 use crate::engine::rows::Rows;
@@ -28,6 +30,9 @@ const FLUSH_AFTER: Duration = Duration::from_millis(1);
 const REDIAL: Duration = Duration::from_millis(300);
 /// ... and a dial may take so long.
 const DIAL: Duration = Duration::from_secs(2);
+
+/// The next session's number; with the sender's incarnation no two are the same.
+static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// A channel, as sessions know it. The sending agent is the session's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,14 +60,15 @@ struct EdgeFacts {
 }
 
 /// The sending half of the session with one peer.
-#[derive(Debug)]
 pub(crate) struct Outbound {
+    broken: Broken,
     me: AgentId,
     peer: AgentId,
     address: String,
     security: Security,
     state: Mutex<State>,
     wake: Notify,
+    number: u64,
     /// Smoothed round trip in microseconds; 0 while unknown.
     round_trip: AtomicU64,
     started: Instant,
@@ -89,7 +95,7 @@ struct State {
 
 #[derive(Debug)]
 enum Outgoing {
-    Rows(ChannelKey, Rows),
+    Rows(ChannelKey, Vec<Rows>),
     Mark { run: u64, edge: u32, mark: Mark },
 }
 
@@ -99,7 +105,7 @@ struct Sent {
     sequence: u64,
     bytes: Bytes,
     rows: u64,
-    flight: Option<Arc<Flight>>,
+    flight: Arc<Flight>,
 }
 
 /// Why a session has ended for good.
@@ -113,15 +119,30 @@ pub(crate) enum Ended {
     Broken(String),
 }
 
+/// Without what it carries.
+impl std::fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbound").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
 impl Outbound {
-    pub(crate) fn new(me: AgentId, peer: AgentId, address: String, security: Security) -> Arc<Self> {
+    pub(crate) fn new(
+        me: AgentId,
+        peer: AgentId,
+        address: String,
+        security: Security,
+        broken: Broken,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            broken,
             me,
             peer,
             address,
             security,
             state: Mutex::new(State { next: 1, ..State::default() }),
             wake: Notify::new(),
+            number: NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             round_trip: AtomicU64::new(0),
             started: Instant::now(),
         })
@@ -163,7 +184,7 @@ impl Outbound {
         });
         let pending = state.pending.values().flatten().map(Rows::bytes).sum::<u64>();
         let ready = state.ready.iter().map(|item| match item {
-            Outgoing::Rows(_, rows) => rows.bytes(),
+            Outgoing::Rows(_, pieces) => pieces.iter().map(Rows::bytes).sum(),
             Outgoing::Mark { .. } => 0,
         });
         state.waiting_bytes = pending + ready.sum::<u64>();
@@ -197,7 +218,9 @@ impl Outbound {
         }
         let State { pending, turns, ready, .. } = &mut *state;
         for (key, queue) in pending.iter_mut().filter(|(key, _)| key.run == run && key.edge == edge) {
-            ready.extend(queue.drain(..).map(|rows| Outgoing::Rows(*key, rows)));
+            while let Some(rows) = next_pieces(queue, FLUSH_BYTES) {
+                ready.push_back(Outgoing::Rows(*key, rows));
+            }
         }
         turns.retain(|key| key.run != run || key.edge != edge);
         ready.push_back(Outgoing::Mark { run, edge, mark });
@@ -239,6 +262,7 @@ impl Outbound {
         if let Ended::Gone(cause) | Ended::Broken(cause) = &ended {
             state.failure = Some(cause.clone());
         }
+        drop(state);
         ended
     }
 
@@ -278,7 +302,12 @@ impl Outbound {
             }
             Err(e) => return Err(Refusal::Later(e.to_string())),
         };
-        let greeting = Greeting { version: DATA_VERSION, from: self.me.clone(), to: self.peer.clone() };
+        let greeting = Greeting {
+            version: DATA_VERSION,
+            from: self.me.clone(),
+            session: self.number,
+            to: self.peer.clone(),
+        };
         let later = |e: io::Error| Refusal::Later(e.to_string());
         write_message(&mut stream, &greeting).await.map_err(later)?;
         match read_message(&mut stream).await.map_err(later)? {
@@ -309,7 +338,7 @@ impl Outbound {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            match self.next_frame()? {
+            match self.next_frame() {
                 Next::Frame(frame) => to.write_all(&frame).await?,
                 Next::Dead => return Ok(()),
                 Next::Soon => {
@@ -334,39 +363,39 @@ impl Outbound {
     }
 
     /// Takes the next frame's worth, and encodes it outside the lock.
-    fn next_frame(&self) -> io::Result<Next> {
+    fn next_frame(&self) -> Next {
         let (header, rows, flight) = {
             let mut state = lock(&self.state);
             if state.dead {
-                return Ok(Next::Dead);
+                return Next::Dead;
             }
             let item = match state.ready.pop_front() {
                 Some(item) => item,
                 None if state.turns.is_empty() => {
                     state.flush = false;
                     state.waiting_bytes = 0;
-                    return Ok(Next::Nothing);
+                    return Next::Nothing;
                 }
-                None if state.waiting_bytes < FLUSH_BYTES && !state.flush => return Ok(Next::Soon),
+                None if state.waiting_bytes < FLUSH_BYTES && !state.flush => return Next::Soon,
                 None => match state.next_turn() {
-                    Ok(Some(item)) => item,
-                    Ok(None) => return Ok(Next::Nothing),
-                    Err(e) => return Err(io::Error::other(e.to_string())),
+                    Some(item) => item,
+                    None => return Next::Nothing,
                 },
             };
             let (run, edge) = match &item {
                 Outgoing::Rows(key, _) => (key.run, key.edge),
                 Outgoing::Mark { run, edge, .. } => (*run, *edge),
             };
-            let Some(facts) = state.edges.get(&(run, edge)).cloned() else { return Ok(Next::Soon) };
+            let Some(facts) = state.edges.get(&(run, edge)).cloned() else { return Next::Soon };
             let mut header = Header::new(FrameKind::Rows);
             (header.run, header.edge) = (run, edge);
             (header.attempt, header.schema) = (facts.attempt, facts.schema);
             let rows = match item {
-                Outgoing::Rows(key, rows) => {
-                    state.waiting_bytes = state.waiting_bytes.saturating_sub(rows.bytes());
+                Outgoing::Rows(key, pieces) => {
+                    let bytes: u64 = pieces.iter().map(Rows::bytes).sum();
+                    state.waiting_bytes = state.waiting_bytes.saturating_sub(bytes);
                     header.target = key.target;
-                    Some(rows)
+                    Some(pieces)
                 }
                 Outgoing::Mark { mark, .. } => {
                     header.target = ALL;
@@ -384,8 +413,17 @@ impl Outbound {
             };
             (header, rows, facts.flight)
         };
+        let count = rows.iter().flatten().map(|rows| rows.len() as u64).sum();
         let bytes = match &rows {
-            Some(rows) => body::encode(rows, header).map_err(|e| io::Error::other(e.to_string()))?,
+            Some(pieces) => match join_and_encode(pieces, header) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    // The rows are gone from the queues: their run cannot go on without them.
+                    flight.rows.fetch_sub(count, Ordering::Relaxed);
+                    (self.broken)(header.run, format!("rows cannot be sent to {}: {error}", self.peer.name));
+                    return Next::Soon;
+                }
+            },
             None => header.encode().to_vec(),
         };
         flight.wire_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -393,14 +431,8 @@ impl Outbound {
         let sequence = state.next;
         state.next += 1;
         let bytes = body::number(bytes, sequence);
-        let count = rows.map_or(0, |r| r.len() as u64);
-        state.unacknowledged.push_back(Sent {
-            sequence,
-            bytes: bytes.clone(),
-            rows: count,
-            flight: Some(flight),
-        });
-        Ok(Next::Frame(bytes))
+        state.unacknowledged.push_back(Sent { sequence, bytes: bytes.clone(), rows: count, flight });
+        Next::Frame(bytes)
     }
 
     /// Reads acknowledgements and credit until the connection breaks or falls silent.
@@ -416,7 +448,9 @@ impl Outbound {
                 return Err(io::Error::other("the return half carries something other than credit"));
             }
             entries.resize(header.body_len as usize, 0);
-            from.read_exact(&mut entries).await?;
+            tokio::time::timeout(SILENCE, from.read_exact(&mut entries))
+                .await
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "a note stopped half-way"))??;
             self.acknowledge(header.sequence);
             if header.value > 0 {
                 self.measure(header.value as u64);
@@ -443,7 +477,7 @@ impl Outbound {
     fn acknowledge(&self, sequence: u64) {
         let mut state = lock(&self.state);
         while state.unacknowledged.front().is_some_and(|sent| sent.sequence <= sequence) {
-            if let Some(Sent { rows, flight: Some(flight), .. }) = state.unacknowledged.pop_front() {
+            if let Some(Sent { rows, flight, .. }) = state.unacknowledged.pop_front() {
                 flight.rows.fetch_sub(rows, Ordering::Relaxed);
             }
         }
@@ -460,25 +494,37 @@ impl Outbound {
 
 impl State {
     /// The next channel's rows, as one frame.
-    fn next_turn(&mut self) -> Result<Option<Outgoing>, tuplane_expr::arrow::error::ArrowError> {
-        let Some(key) = self.turns.pop_front() else { return Ok(None) };
+    fn next_turn(&mut self) -> Option<Outgoing> {
+        let key = self.turns.pop_front()?;
         let most = self.credits.get(&key).map_or(FLUSH_BYTES, |credit| credit.frame());
-        let Some(queue) = self.pending.get_mut(&key) else { return Ok(None) };
-        let mut pieces = Vec::new();
-        let mut bytes = 0;
-        while let Some(next) = queue.front()
-            && (pieces.is_empty() || bytes + next.bytes() <= most)
-        {
-            bytes += next.bytes();
-            pieces.extend(queue.pop_front());
-        }
+        let queue = self.pending.get_mut(&key)?;
+        let pieces = next_pieces(queue, most)?;
         if queue.is_empty() {
             self.pending.remove(&key);
         } else {
             self.turns.push_back(key);
         }
-        Ok(Rows::join(&pieces)?.map(|rows| Outgoing::Rows(key, rows)))
+        Some(Outgoing::Rows(key, pieces))
     }
+}
+
+/// The pieces of a channel's next frame: at least one, then as many as fit.
+fn next_pieces(queue: &mut VecDeque<Rows>, most: u64) -> Option<Vec<Rows>> {
+    let mut pieces = vec![queue.pop_front()?];
+    let mut bytes = pieces[0].bytes();
+    while let Some(next) = queue.front()
+        && bytes + next.bytes() <= most
+    {
+        bytes += next.bytes();
+        pieces.extend(queue.pop_front());
+    }
+    Some(pieces)
+}
+
+fn join_and_encode(pieces: &[Rows], header: Header) -> Result<Vec<u8>, ArrowError> {
+    let rows = Rows::join(pieces)?;
+    let rows = rows.ok_or_else(|| ArrowError::IpcError("a frame of rows without any".into()))?;
+    body::encode(&rows, header)
 }
 
 enum Next {
@@ -527,7 +573,13 @@ mod tests {
         let mut rows = Rows::new(batch.unwrap(), None, &budget).unwrap();
         let payload = rows.bytes();
         assert_eq!(payload, 8192 * 40);
-        let session = Outbound::new(agent("a"), agent("b"), "127.0.0.1:1".to_owned(), Security::Insecure);
+        let session = Outbound::new(
+            agent("a"),
+            agent("b"),
+            "127.0.0.1:1".to_owned(),
+            Security::Insecure,
+            Box::new(|_, _| {}),
+        );
         let flight = session.add_edge(1, 1, 0, 7);
         let keys = [0, 1].map(|target| ChannelKey { run: 1, edge: 0, target });
         for key in keys {
@@ -542,7 +594,7 @@ mod tests {
         assert_eq!(flight.rows.load(Ordering::Relaxed), 8192);
         session.flush();
         let (mut wire, mut frames) = (0, 0);
-        while let Next::Frame(frame) = session.next_frame().unwrap() {
+        while let Next::Frame(frame) = session.next_frame() {
             wire += frame.len() as u64;
             frames += 1;
         }

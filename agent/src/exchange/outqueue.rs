@@ -1,6 +1,7 @@
 //! One sending instance's output queue on one edge: rows and marks that have not left yet.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tuplane_core::route::{Policy, Targets};
@@ -199,6 +200,19 @@ impl OutQueue {
             }
         }
         reached
+    }
+
+    /// Copies slices that keep much more than themselves alive.
+    pub(crate) fn compact(&mut self, now: Instant) {
+        let compact = |rows: &mut Rows| rows.compact(now);
+        match &mut self.kind {
+            Kind::Pool { items, .. } => items.iter_mut().for_each(|item| {
+                if let Item::Rows(rows) = item {
+                    compact(rows);
+                }
+            }),
+            Kind::Lanes { lanes, .. } => lanes.iter_mut().flatten().for_each(|(_, rows)| compact(rows)),
+        }
     }
 
     /// Drops everything; gives the rows.

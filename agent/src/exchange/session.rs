@@ -22,6 +22,8 @@ pub(crate) struct Greeting {
     pub(crate) version: u16,
     /// Who sends rows.
     pub(crate) from: AgentId,
+    /// Which of its sessions, by the clock of its start: a new one numbers its frames from 1.
+    pub(crate) session: u64,
     /// Whom it means.
     pub(crate) to: AgentId,
 }

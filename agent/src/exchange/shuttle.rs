@@ -64,13 +64,13 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool) {
     let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 1, routes };
     let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
     let rooms: Vec<Arc<Notify>> = (0..2).map(|_| Arc::default()).collect();
-    for room in &rooms {
+    for (number, room) in (0..).zip(&rooms) {
         let queue = if lanes {
             OutQueue::lanes(1)
         } else {
             OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0])
         };
-        edge.add_sender(queue, BOUND, Arc::clone(room));
+        edge.add_sender(number, queue, BOUND, Arc::clone(room));
     }
     let mover = thread::spawn({
         let edge = Arc::clone(&edge);

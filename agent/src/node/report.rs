@@ -1,9 +1,10 @@
 //! Four reports a second: they carry counters up, renew the lease, and measure the clock's offset.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tuplane_wire::codec;
 use tuplane_wire::message::{ClusterReply, ClusterRequest, FaultCode, Report, RunReport, WireFault};
 
 use super::member::Member;
@@ -14,6 +15,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 /// A report that takes longer is given up; the next one says it all again.
 const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Most bytes of the runs of one report, with room to spare below what a message may have: a report
+/// that is refused renews no lease.
+const MOST: usize = 5 << 20;
 
 /// Samples among which the one with the least error gives the clock's offset.
 const SAMPLES: usize = 32;
@@ -26,19 +31,19 @@ pub(super) async fn report(node: Arc<Node>) {
     let mut offsets = Offsets::default();
     let mut last_contact = Instant::now();
     let mut sequence = 0;
-    let mut sent: Vec<RunReport> = Vec::new();
+    let mut sent = Sent::default();
     loop {
         ticker.tick().await;
         sequence += 1;
         let member = node.member();
         let all = member.engine.reports();
-        let runs = changed(&all, &sent);
-        let report = make(&member, sequence, &mut probe, &offsets, runs);
+        let runs = sent.next(&all, MOST);
+        let report = make(&member, sequence, &mut probe, &offsets, runs.clone());
         let result = send(&node, &member, report, &all, &mut offsets).await;
         match result {
             Ok(()) => {
                 last_contact = Instant::now();
-                sent = all;
+                sent.note(sequence, runs, &all);
             }
             Err(fault) => {
                 if let Some(farewell) = recover(&node, &fault, last_contact).await {
@@ -48,7 +53,7 @@ pub(super) async fn report(node: Arc<Node>) {
                 }
                 if matches!(fault.code, FaultCode::Stale | FaultCode::NotFound) {
                     // The coordinator has forgotten what it was told.
-                    sent.clear();
+                    sent = Sent::default();
                     last_contact = Instant::now();
                 }
             }
@@ -56,9 +61,42 @@ pub(super) async fn report(node: Arc<Node>) {
     }
 }
 
-/// Runs whose figures are not those of the last report: one that has ended is not repeated.
-fn changed(all: &[RunReport], sent: &[RunReport]) -> Vec<RunReport> {
-    all.iter().filter(|run| !sent.contains(run)).cloned().collect()
+/// What the coordinator was told last of each run, and in which report.
+#[derive(Debug, Default)]
+struct Sent(HashMap<u64, (u64, RunReport)>);
+
+impl Sent {
+    /// Runs whose figures are not those that were told last, as many as `most` bytes hold. Those that
+    /// had to wait longest come first, so that each has its turn.
+    fn next(&self, all: &[RunReport], most: usize) -> Vec<RunReport> {
+        let mut waiting: Vec<(u64, &RunReport)> = all
+            .iter()
+            .filter_map(|run| match self.0.get(&run.run) {
+                Some((_, told)) if told == run => None,
+                Some((sequence, _)) => Some((*sequence, run)),
+                None => Some((0, run)),
+            })
+            .collect();
+        waiting.sort_by_key(|(sequence, _)| *sequence);
+        let (mut runs, mut bytes) = (Vec::new(), 0usize);
+        for (_, run) in waiting {
+            // One that cannot be encoded has no place in a report.
+            let length = codec::encode(run).map_or(usize::MAX, |encoded| encoded.len());
+            if length > most {
+                tracing::debug!(run = run.run, length, "a run's figures are too long for a report");
+            } else if bytes + length <= most {
+                bytes += length;
+                runs.push(run.clone());
+            }
+        }
+        runs
+    }
+
+    /// The coordinator has taken `runs`; of those that are not in `all` nothing needs to be known.
+    fn note(&mut self, sequence: u64, runs: Vec<RunReport>, all: &[RunReport]) {
+        self.0.retain(|run, _| all.iter().any(|known| known.run == *run));
+        self.0.extend(runs.into_iter().map(|run| (run.run, (sequence, run))));
+    }
 }
 
 fn make(
@@ -147,6 +185,7 @@ impl Offsets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tuplane_wire::message::{EdgeLedger, InstanceReport};
 
     #[test]
     fn the_shortest_round_trip_gives_the_offset() {
@@ -162,14 +201,48 @@ mod tests {
         assert_eq!(offsets.best(), Some((2_000, 50)), "old samples go");
     }
 
+    fn run(number: u64, rows: u64) -> RunReport {
+        let instance = |instance| InstanceReport {
+            instance,
+            rows_in: rows,
+            busy_ns: rows * 1_000,
+            idle_ns: 5,
+            ..InstanceReport::default()
+        };
+        RunReport {
+            run: number,
+            instances: (0..3).map(instance).collect(),
+            edges: vec![EdgeLedger { emitted: rows, ..EdgeLedger::default() }],
+        }
+    }
+
     #[test]
     fn runs_that_stand_still_are_not_repeated() {
-        let run = |run, edge| RunReport {
-            run,
-            edges: vec![tuplane_wire::message::EdgeLedger { emitted: edge, ..Default::default() }],
-            ..RunReport::default()
-        };
-        let sent = [run(1, 5), run(2, 5)];
-        assert_eq!(changed(&[run(1, 5), run(2, 6), run(3, 0)], &sent), [run(2, 6), run(3, 0)]);
+        let mut sent = Sent::default();
+        let all = [run(1, 5), run(2, 5)];
+        sent.note(1, sent.next(&all, MOST), &all);
+        assert_eq!(sent.next(&all, MOST), []);
+        let mut idle = run(2, 5);
+        idle.instances[1].idle_ns += 1;
+        let all = [run(1, 5), idle.clone(), run(3, 0)];
+        assert_eq!(sent.next(&all, MOST), [run(3, 0), idle], "a clock that runs on is a change");
+        sent.note(2, vec![], &[run(3, 0)]);
+        assert_eq!(sent.next(&[run(1, 5)], MOST), [run(1, 5)], "it is not known any more");
+    }
+
+    #[test]
+    fn a_report_is_bounded_and_each_run_has_its_turn() {
+        let most = codec::encode(&run(1, 5)).unwrap().len() * 2;
+        let mut sent = Sent::default();
+        let mut told = Vec::new();
+        for sequence in 1..=4 {
+            // All four change all the time.
+            let all: Vec<_> = (1..=4).map(|number| run(number, sequence)).collect();
+            let runs = sent.next(&all, most);
+            told.extend(runs.iter().map(|run| run.run));
+            sent.note(sequence, runs, &all);
+        }
+        assert_eq!(told, [1, 2, 3, 4, 1, 2, 3, 4]);
+        assert_eq!(sent.next(&[run(9, 5)], 3), [], "one that is too long is left out");
     }
 }

@@ -5,6 +5,7 @@
 //! re-export here, so that there is one arrow.
 
 pub mod aggregate;
+mod deep;
 pub mod key;
 pub mod program;
 pub mod sql;
@@ -15,7 +16,37 @@ pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
     Chain, ChainRun, Dropped, EvalError, Filter, Program, Projection, Step, Unnest, UnnestState,
-    VertexProgram, edge_key, rows_within, vertex_program,
+    VertexProgram, rows_within,
 };
 pub use sql::{Determinism, Language};
-pub use types::{StageType, Types, resolve, resolve_with};
+pub use types::{StageType, Types};
+
+use std::collections::HashMap;
+
+use tuplane_core::fault::Fault;
+use tuplane_core::job::Job;
+use tuplane_core::plan::{Dag, EdgeId, VertexId};
+
+use deep::on_a_deep_stack;
+
+/// The columns of every stage, or all faults of the job's expressions.
+pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
+    resolve_with(job, &|_| None)
+}
+
+/// As [`resolve`]; `headers` gives the names in the header of a csv source's files, by stage id.
+pub fn resolve_with(job: &Job, headers: types::Headers<'_>) -> Result<Types, Vec<Fault>> {
+    let known: HashMap<&str, Vec<String>> =
+        job.stages.iter().filter_map(|stage| Some((stage.id.as_str(), headers(&stage.id)?))).collect();
+    on_a_deep_stack(|| types::resolve_with(job, &|id| known.get(id).cloned()))
+}
+
+/// What the instances of a vertex run.
+pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<VertexProgram, Fault> {
+    on_a_deep_stack(|| program::vertex_program(job, types, dag, v))
+}
+
+/// The key of a partitioned edge; `None` for any other.
+pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option<KeyExprs>, Fault> {
+    on_a_deep_stack(|| program::edge_key(job, types, dag, e))
+}

@@ -25,13 +25,18 @@ use datafusion_sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlTo
 use datafusion_sql::sqlparser::ast::{self, ColumnDef};
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::Parser;
-use datafusion_sql::sqlparser::tokenizer::Token;
+use datafusion_sql::sqlparser::tokenizer::{Token, Tokenizer};
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{Job, Text};
 
 pub(crate) use check::Allowed;
 pub(crate) use fault::{of as fault_of, plain_message, sql_name};
 use functions::FUNCTIONS;
+
+/// A longer expression is refused: planning recurses over it.
+pub(crate) const MOST_TOKENS: usize = 4000;
+/// A deeper one too: so does running it, on a smaller stack.
+const MOST_DEPTH: usize = 400;
 
 /// Whether functions may give another result when rows are replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +152,11 @@ impl Language {
         let context = PhysicalPlanningContext::default();
         let expr = create_physical_expr(&expr, schema, &ExecutionProps::new(), &context)?;
         let data_type = expr.data_type(schema.as_arrow())?;
+        if depth(&expr) > MOST_DEPTH {
+            return plan_err!(
+                "more than {MOST_DEPTH} operators stand inside one another; split the expression over several stages"
+            );
+        }
         Ok((checked(expr)?, data_type))
     }
 
@@ -158,6 +168,11 @@ impl Language {
             Determinism::Waived => context.with_current_time().build(),
         })
     }
+}
+
+/// How many operators stand inside one another at the most.
+fn depth(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    1 + expr.children().into_iter().map(depth).max().unwrap_or(0)
 }
 
 /// The logical form of a schema.
@@ -232,6 +247,11 @@ pub fn sql_type(text: &Text) -> Result<DataType, Fault> {
 }
 
 fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
+    let tokens = Tokenizer::new(&GenericDialect {}, &text.value).tokenize().map_or(0, |tokens| tokens.len());
+    if tokens > MOST_TOKENS {
+        let message = format!("the expression has {tokens} words and signs; at most {MOST_TOKENS} are taken");
+        return Err(Fault::new(text.at, message).help("split it over several stages"));
+    }
     if text.value.trim().is_empty() {
         return Err(Fault::new(text.at, "an expression is missing: this text is empty"));
     }

@@ -67,10 +67,22 @@ pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>
                 types.stages.insert(stage.id.clone(), StageType { output });
             }
             Ok(None) => types.unknown.push(stage.id.clone()),
-            Err(found) => faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id))),
+            Err(found) => {
+                faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
+                // Stages behind it are looked at all the same where its output is known without its functions.
+                if let Some(input) = inputs.first().filter(|_| hands_on_columns(&stage.op)) {
+                    let output = SchemaRef::clone(input);
+                    types.stages.insert(stage.id.clone(), StageType { output });
+                }
+            }
         }
     }
     if faults.is_empty() { Ok(types) } else { Err(faults) }
+}
+
+/// What goes in comes out, in columns at least.
+fn hands_on_columns(op: &Op) -> bool {
+    matches!(op, Op::Filter { .. } | Op::Rebalance(_) | Op::GroupBy { .. } | Op::Work(_) | Op::Peek { .. })
 }
 
 fn output(

@@ -229,3 +229,24 @@ fn what_this_version_cannot_run_says_so() {
     let faults = resolve(&job(stages)).unwrap_err();
     assert_eq!(faults[0].message, "`distinct` can be planned, but this version cannot run it");
 }
+
+#[test]
+fn long_chains_are_compiled_and_endless_ones_refused() {
+    let chain = |terms: usize| {
+        let select = vec!["length(line)"; terms].join(" + ");
+        job(vec![stage("s", words_source(), &[]), stage("m", map(&[&format!("{select} as n")]), &["s"])])
+    };
+    let casts = |n: usize| {
+        let select = format!("line{}", "::text".repeat(n));
+        job(vec![stage("s", words_source(), &[]), stage("m", map(&[&format!("{select} as n")]), &["s"])])
+    };
+    // A thread as the coordinator's: without a stack of their own these would end the process.
+    for fine in [chain(300), casts(150)] {
+        assert!(resolve(&fine).is_ok());
+    }
+    for (endless, why) in [(chain(900), "inside one another"), (chain(5000), "at most 4000")] {
+        let faults = resolve(&endless).unwrap_err();
+        assert!(faults[0].to_string().contains(why), "{}", faults[0]);
+    }
+    assert!(resolve(&casts(3000)).is_err());
+}

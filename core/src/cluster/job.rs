@@ -14,6 +14,10 @@ use crate::plan::placement::Instance;
 /// The reason under which an agent counts rows that a stop found in its queues.
 pub const DROPPED_BY_STOP: &str = "stopped";
 
+/// The reason under which the ledger of a job that was stopped counts rows that nobody took or
+/// dropped: they went with an agent, or were under way.
+pub const DROPPED_BY_LOSS: &str = "lost";
+
 /// A job and its current attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -148,8 +152,8 @@ impl Job {
         self.agents.iter().any(|agent| agent.id == *id)
     }
 
-    /// Rows per edge name that nobody took: those that went with an agent, and those that the stop
-    /// found in queues. Rows dropped for other reasons are not lost but left out by the job itself.
+    /// Rows per edge name that nobody took: those that went with an agent or were under way, and those
+    /// that the stop found in queues. Rows dropped for other reasons are not lost but left out by the job itself.
     pub fn rows_lost(&self) -> Vec<(&str, u64)> {
         self.ledger
             .iter()
@@ -157,7 +161,7 @@ impl Job {
                 let left_out: u64 = edge
                     .dropped
                     .iter()
-                    .filter(|(reason, _)| *reason != DROPPED_BY_STOP)
+                    .filter(|(reason, _)| ![DROPPED_BY_STOP, DROPPED_BY_LOSS].contains(&reason.as_str()))
                     .map(|(_, rows)| rows)
                     .sum();
                 let lost = edge.emitted.saturating_sub(edge.taken.saturating_add(left_out));
@@ -261,7 +265,8 @@ impl Job {
     }
 
     /// As `fail`, and never begins a new attempt: what failed was the attempt's own beginning, which
-    /// could fail for ever.
+    /// could fail for ever. An agent that died meanwhile is reported as lost before, and then this
+    /// comes too late to matter.
     pub(super) fn prepare_failed(&mut self, fault: WireFault, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
         if self.phase != JobPhase::Starting {
             return Vec::new();
@@ -302,7 +307,7 @@ impl Job {
         if self.phase != JobPhase::Stopping || self.then == Some(AfterStop::Replace) {
             return Vec::new();
         }
-        self.ledger = edges;
+        self.ledger = edges.into_iter().map(closed).collect();
         self.rows_ended_ms.get_or_insert(at_ms);
         match self.then {
             Some(AfterStop::Restart) => {
@@ -398,6 +403,23 @@ impl Job {
             fault.message = format!("{}; rows lost: {}", fault.message, lost.join(", "));
         }
     }
+}
+
+/// An edge's ledger once a run was stopped: nothing waits or is under way any more, so that every row
+/// emitted was taken or dropped. Agents were not asked at one moment: a row may have been under way at
+/// its sender and dropped by its receiver, and a lost sender's last word may be older than what
+/// arrived from it.
+fn closed(mut edge: EdgeLedger) -> EdgeLedger {
+    (edge.queued_out, edge.in_flight, edge.queued_in) = (0, 0, 0);
+    let accounted = edge.dropped.values().fold(edge.taken, |sum, rows| sum.saturating_add(*rows));
+    let lost = edge.emitted.saturating_sub(accounted);
+    if lost > 0 {
+        let dropped = edge.dropped.entry(DROPPED_BY_LOSS.to_owned()).or_default();
+        *dropped = dropped.saturating_add(lost);
+    }
+    // What arrived was emitted, whether or not its sender could still say so.
+    edge.emitted = edge.emitted.max(accounted);
+    edge
 }
 
 fn splits(all: BTreeMap<String, Vec<Split>>) -> BTreeMap<String, Splits> {

@@ -191,6 +191,9 @@ impl State {
         self.alive().map(|info| info.id.clone()).collect()
     }
 
+    /// Every live job fails, those with `restart = "from_start"` too: their instances ended with the
+    /// coordinator or will be dropped, and which agents come back is not known yet. Only the loss of
+    /// another agent begins a new attempt.
     fn coordinator_started(&mut self, at_ms: u64) {
         self.shutting_down = false;
         for agent in self.agents.values_mut() {

@@ -164,13 +164,63 @@ fn a_lost_agent_fails_its_jobs_and_names_the_lost_rows() {
     cluster.apply(Command::InstanceFailed { run: 1, instance: 0, fault: late });
     let mut edges = ledger(100, 50);
     edges[0].dropped.insert("bad_line".to_owned(), 8);
-    edges[0].dropped.insert("stopped".to_owned(), 30);
+    edges[0].dropped.insert(DROPPED_BY_STOP.to_owned(), 30);
     cluster.apply(Command::Stopped { run: 1, edges });
     let job = cluster.state.run(1).unwrap();
     assert_eq!(job.phase, JobPhase::Failed);
     let fault = job.fault.clone().unwrap();
     assert_eq!(fault.code, FaultCode::Agent);
     assert_eq!(fault.message, "agent b was lost: its process is gone; rows lost: src..out 42");
+}
+
+#[test]
+fn the_ledger_of_a_stopped_job_accounts_for_every_row() {
+    let mut cluster = Cluster::of(&["a", "b"]);
+    let agents = cluster.alive();
+    cluster.apply(job("count", Restart::Never, &agents));
+    cluster.apply(Command::Prepared { run: 1 });
+    cluster.apply(Command::CancelRequested { run: 1 });
+    let edge = |index, emitted, taken, in_flight, stopped| EdgeLedger {
+        edge: index,
+        emitted,
+        taken,
+        queued_out: 2,
+        in_flight,
+        queued_in: 3,
+        dropped: BTreeMap::from([(DROPPED_BY_STOP.to_owned(), stopped)]),
+        ..EdgeLedger::default()
+    };
+    let edges = vec![
+        // Under way at the sender, and dropped by the receiver.
+        edge(0, 96_815, 3_573, 25, 93_242),
+        // 40 rows went with an agent.
+        edge(1, 100, 50, 7, 10),
+        // The sender is lost, and what it said last is older than what arrived from it.
+        edge(2, 60, 65, 0, 5),
+    ];
+    cluster.apply(Command::Stopped { run: 1, edges });
+    let job = cluster.state.run(1).unwrap();
+    assert_eq!(job.phase, JobPhase::Cancelled);
+    for edge in &job.ledger {
+        assert_eq!((edge.queued_out, edge.in_flight, edge.queued_in), (0, 0, 0));
+        assert_eq!(edge.emitted, edge.taken + edge.dropped.values().sum::<u64>(), "{edge:?}");
+    }
+    let lost: Vec<_> = job.ledger.iter().map(|edge| edge.dropped.get(DROPPED_BY_LOSS).copied()).collect();
+    assert_eq!(lost, [None, Some(40), None]);
+    assert_eq!(job.ledger[2].emitted, 70);
+    let rows: Vec<_> = job.rows_lost().iter().map(|(_, rows)| *rows).collect();
+    assert_eq!(rows, [93_242, 50, 5], "both reasons count");
+}
+
+#[test]
+fn a_loss_that_is_noted_before_a_failed_beginning_starts_again() {
+    let mut cluster = Cluster::of(&["a", "b"]);
+    let agents = cluster.alive();
+    cluster.apply(job("count", Restart::FromStart, &agents));
+    cluster.lose("b");
+    let fault = WireFault::new(FaultCode::Agent, "agent a cannot reach agent b");
+    assert_eq!(cluster.apply(Command::PrepareFailed { run: 1, fault }), []);
+    assert_eq!(cluster.apply(Command::Stopped { run: 1, edges: vec![] }), [Effect::Replace { run: 1 }]);
 }
 
 #[test]

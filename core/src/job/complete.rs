@@ -1,5 +1,6 @@
 //! What `check`, `run` and `submit` need beyond structure: functions, connectors, ops that run.
 
+use super::live::is_work_ms;
 use super::model::{FileSource, Format, Job, Op, Route, Sink, Source, SourceConnector, Stage, Timestamps};
 use super::table::did_you_mean;
 use crate::fault::{At, Fault};
@@ -46,6 +47,10 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
         }
         Op::Work(work) if work.ms.is_empty() => missing("ms", "say how long a row takes"),
+        Op::Work(work) if !work.ms.iter().all(|ms| is_work_ms(*ms)) => {
+            let message = format!("`ms` of stage `{}` must be 0 to 86400000 (one day)", stage.id);
+            faults.push(Fault::new(stage.at, message));
+        }
         Op::Source(source) => needs_of_source(stage, source, faults),
         Op::Sink(Sink { connector: None, .. }) => {
             missing("connector", "say where rows go: file, stdout, count, ledger or a registered name");

@@ -209,12 +209,17 @@ fn stage(node: &Node, nth: usize, faults: &mut Vec<Fault>) -> Option<Draft> {
     }
     let op = op_name.as_ref().and_then(|name| op::read(name, &mut table, inputs.as_deref()));
     numbers(&mut table, op.as_ref(), parallelism, instances);
-    if op.is_some() {
-        let op = op.as_ref();
-        table.finish(faults, |key| op.and_then(|op| op::belongs(op, key)));
-    } else {
+    match &op {
+        Some(op) => match op::unknown_connector(op, &table) {
+            // Which keys are right depends on the connector, so this is one fault.
+            Some(fault) => {
+                table.fault(fault);
+                table.finish_open(faults);
+            }
+            None => table.finish(faults, |key| op::belongs(op, key)),
+        },
         // Without an op nobody can say which keys are right.
-        table.finish_open(faults);
+        None => table.finish_open(faults),
     }
     let id = id.map(|id| id.value).unwrap_or_default();
     Some(Draft { id, at, op, inputs, name, parallelism, instances })

@@ -63,6 +63,12 @@ impl<'t> Table<'t> {
         self.known.extend(keys);
     }
 
+    /// Keys that nobody has asked for so far.
+    pub(super) fn unknown(&self) -> Vec<&'t str> {
+        let keys = self.entries.iter().map(|entry| entry.key.value.as_str());
+        keys.filter(|key| !self.known.contains(key)).collect()
+    }
+
     /// A key's value.
     pub(super) fn node(&mut self, key: &'static str) -> Option<&'t Node> {
         self.known.push(key);
@@ -141,9 +147,13 @@ impl<'t> Table<'t> {
                 Ok(value) if range.contains(&value) => return Some(value),
                 _ => self.refuse(key, node.at, &format!("is {value}; it must be {bounds}")),
             },
-            Value::Float(value) => {
-                self.refuse(key, node.at, &format!("is {value}; it must be a whole number, {bounds}"));
-            }
+            Value::Float(value) => match whole_float(value) {
+                Some(value) if range.contains(&value) => return Some(value),
+                Some(value) => self.refuse(key, node.at, &format!("is {value}; it must be {bounds}")),
+                None => {
+                    self.refuse(key, node.at, &format!("is {value}; it must be a whole number, {bounds}"));
+                }
+            },
             _ => self.wrong(key, node, &format!("a whole number, {bounds}")),
         }
         None
@@ -225,6 +235,7 @@ impl<'t> Table<'t> {
         let size = match &node.value {
             Value::Text(text) => units::size(text),
             Value::Integer(value) => u64::try_from(*value).ok(),
+            Value::Float(value) => whole_float(*value),
             _ => {
                 self.wrong(key, node, "a size such as \"64MiB\"");
                 return None;
@@ -304,16 +315,18 @@ impl<'t> Table<'t> {
     }
 }
 
-/// The closest word if one is close, else all of them, or the first few of many.
+/// `1e3` is as whole as 1000. Beyond 2^53 a float no longer tells which whole number is meant.
+fn whole_float(value: f64) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (value.fract() == 0.0 && (0.0..=EXACT).contains(&value)).then_some(value as u64)
+}
+
+/// The closest word if one is close, else all of them.
 pub(super) fn did_you_mean<'a>(wrote: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    const MOST: usize = 24;
     if let Some(word) = suggestion(wrote, known.clone()) {
         return format!("did you mean `{word}`?");
     }
     let words: Vec<&str> = known.collect();
-    if words.len() > MOST {
-        return format!("one of: {} and {} more", words[..MOST].join(", "), words.len() - MOST);
-    }
     format!("one of: {}", words.join(", "))
 }
 

@@ -381,8 +381,8 @@ fn keys_of_another_connector_or_op_say_where_they_belong() {
         &[
             "2: unknown key `header` in stage `a` (`header` belongs to format = \"csv\")",
             "3: unknown key `path` in stage `b` (`path` belongs to connector = \"file\")",
-            "4: unknown key `path` in stage `c` (`path` belongs to connector = \"file\"; `fiel` is not built in \
-             (did you mean `file`?), and options of a registered one go in `with`)",
+            "4: there is no built-in connector `fiel`; did you mean `file`? \
+             (built in: file, generator, nexmark, ids; options of a registered connector go in `with`)",
             "5: unknown key `policy` in stage `d` \
              (a policy stands on an edge: put it on a `rebalance`, or in [[route]])",
             "6: unknown key `v` in stage `r` (the policy `shuffle` has no options)",

@@ -215,8 +215,8 @@ pub enum AgentRequest {
 pub enum AgentReply {
     /// To most requests.
     Done,
-    /// To `Stop`: the ledger of that moment.
-    Stopped(Vec<EdgeLedger>),
+    /// To `Stop`: counters and ledger of that moment.
+    Stopped(Box<RunReport>),
     /// To `Seal`.
     Sealed(Vec<SinkFile>),
     /// To `ReadFile`: bytes; fewer than 1 MiB means the end.

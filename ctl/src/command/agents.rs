@@ -7,7 +7,7 @@ use tuplane_wire::message::AgentStatus;
 use crate::args::Global;
 use crate::cluster::Cluster;
 use crate::failure::Outcome;
-use crate::output::table::{Align, Table, bytes, percent};
+use crate::output::table::{Align, Table, bytes, counted, percent};
 use crate::output::time::span;
 use crate::output::{Output, number, safe};
 
@@ -133,7 +133,12 @@ fn text(cluster: &str, agents: &[AgentStatus]) -> String {
             span(status.age_ms),
         ]);
     }
-    let mut out = format!("cluster {}: {} agents\n{}", safe::line(cluster), agents.len(), table.render());
+    let mut out = format!(
+        "cluster {}: {}\n{}",
+        safe::line(cluster),
+        counted(agents.len() as u64, "agent"),
+        table.render()
+    );
     for status in agents {
         if let Some(why) = &status.lost {
             out.push_str(&format!("  {}: {}\n", safe::line(&status.info.id.name), safe::line(why)));

@@ -8,12 +8,13 @@ use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::faults::{self, FaultView};
 use crate::jobfile::JobFile;
+use crate::output::table::counted;
 use crate::output::{Output, safe};
 
 /// Options of `check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The job file (TOML or JSON)
+    /// The job file (TOML or JSON); `-` reads standard input
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
@@ -26,7 +27,11 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     let faults = checked.err().unwrap_or_default();
     if output.is_text() {
         match stages {
-            Some(stages) => output.text(&format!("{}: ok, {stages} stages", safe::line(&file.name)))?,
+            Some(stages) => output.text(&format!(
+                "{}: ok, {}",
+                safe::line(&file.name),
+                counted(stages as u64, "stage")
+            ))?,
             None => output.text(&faults::render(&file.name, &file.text, &faults, output.colors()))?,
         }
     } else {

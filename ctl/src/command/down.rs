@@ -29,18 +29,20 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
 
 fn text(cluster: &str, stopped: &[Stopped]) -> String {
     let mut out = format!("cluster {} has ended", safe::line(cluster));
-    for agent in stopped.iter().filter(|agent| agent.how != Ended::Itself) {
-        out.push_str(&format!(
-            "\n  agent {} did not end by itself: {}",
-            safe::line(&agent.agent.name),
-            word(agent.how)
-        ));
+    for agent in stopped {
+        let name = safe::line(&agent.agent.name);
+        match agent.how {
+            Ended::Itself => {}
+            Ended::Gone => out.push_str(&format!("\n  agent {name} was already gone")),
+            how => out.push_str(&format!("\n  agent {name} did not end by itself: {}", word(how))),
+        }
     }
     out
 }
 
 fn word(how: Ended) -> &'static str {
     match how {
+        Ended::Gone => "already gone",
         Ended::Itself => "itself",
         Ended::Terminated => "SIGTERM",
         Ended::Killed => "SIGKILL",

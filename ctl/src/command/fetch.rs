@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use tuplane_wire::message::{JobStatus, SinkFile};
+use tuplane_wire::message::{JobPhase, JobStatus, SinkFile};
 
 use crate::args::Global;
 use crate::cluster::{AgentClient, Cluster};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::output::table::{bytes, count};
+use crate::output::table::{bytes, counted};
 use crate::output::{Output, safe};
 use crate::report::phase_word;
 
@@ -50,6 +49,18 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             phase_word(status.summary.phase)
         )));
     }
+    if status.summary.phase != JobPhase::Finished {
+        return Err(Failure::Failed {
+            kind: "unfinished",
+            message: format!(
+                "job {} (run {}) did not finish: it {}, so it has no result; what its sinks had written stays \
+                 hidden in their folders, in files whose names begin with a dot",
+                status.summary.name,
+                status.summary.run,
+                if status.summary.phase == JobPhase::Cancelled { "was cancelled" } else { "failed" }
+            ),
+        });
+    }
     std::fs::create_dir_all(&args.dir).map_err(|cause| Failure::file("make", &args.dir, &cause))?;
     let items = items(&status, &args.dir);
     let there: Vec<String> =
@@ -61,19 +72,31 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             there.join(", ")
         )));
     }
-    interrupt.or(bring(&cluster, &status, &items)).await?;
-    let (rows, size): (u64, u64) =
-        (items.iter().map(|item| item.file.rows).sum(), items.iter().map(|item| item.file.bytes).sum());
+    let missed = interrupt.or(bring(&cluster, &status, &items)).await?;
+    show(&args, &status, &items, &missed, output)?;
+    if missed.is_empty() {
+        return Ok(());
+    }
+    let sentences: Vec<String> = missed.iter().map(Missed::sentence).collect();
+    Err(Failure::Failed { kind: "agent", message: sentences.join("\n") })
+}
+
+/// Says what was fetched, and in a document also what was not.
+fn show(args: &Args, status: &JobStatus, items: &[Item], missed: &[Missed], output: &mut Output) -> Outcome {
+    let fetched: Vec<&Item> =
+        items.iter().filter(|item| !missed.iter().any(|missed| missed.has(&item.file))).collect();
     if output.is_text() {
+        let rows = fetched.iter().map(|item| item.file.rows).sum();
+        let size = fetched.iter().map(|item| item.file.bytes).sum();
         return output.text(&format!(
-            "{} rows in {} files ({}) in {}",
-            count(rows),
-            items.len(),
+            "{} in {} ({}) in {}",
+            counted(rows, "row"),
+            counted(fetched.len() as u64, "file"),
             bytes(size),
             safe::line(&args.dir.display().to_string())
         ));
     }
-    let files: Vec<_> = items
+    let files: Vec<_> = fetched
         .iter()
         .map(|item| {
             json!({
@@ -85,15 +108,21 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             })
         })
         .collect();
-    output.document("fetch", &json!({"job": status.summary.name, "run": status.summary.run, "files": files}))
+    let missed: Vec<_> = missed
+        .iter()
+        .map(|missed| {
+            json!({"agent": missed.agent, "paths": missed.paths, "message": missed.cause.to_string()})
+        })
+        .collect();
+    let (job, run) = (&status.summary.name, status.summary.run);
+    output.document("fetch", &json!({"job": job, "run": run, "files": files, "missed": missed}))
 }
 
 /// Where each file goes: its own name, with the agent's before it where two agents have the same.
 fn items(status: &JobStatus, dir: &Path) -> Vec<Item> {
     let name = |file: &SinkFile| {
         let name = Path::new(&file.path).file_name().map(|name| name.to_string_lossy().into_owned());
-        // Parts of a job that did not finish are hidden where they were written.
-        name.unwrap_or_else(|| file.stage.clone()).trim_start_matches('.').to_owned()
+        name.unwrap_or_else(|| file.stage.clone())
     };
     let mut times: BTreeMap<String, u32> = BTreeMap::new();
     for file in &status.files {
@@ -111,27 +140,67 @@ fn items(status: &JobStatus, dir: &Path) -> Vec<Item> {
         .collect()
 }
 
-/// One task an agent; each brings its files one after the other.
-async fn bring(cluster: &Cluster, status: &JobStatus, items: &[Item]) -> Outcome {
+/// Files of one agent that could not be brought.
+#[derive(Debug)]
+struct Missed {
+    agent: String,
+    paths: Vec<String>,
+    cause: Failure,
+}
+
+impl Missed {
+    fn has(&self, file: &SinkFile) -> bool {
+        self.agent == file.agent && self.paths.contains(&file.path)
+    }
+
+    fn sentence(&self) -> String {
+        let Self { agent, paths, cause } = self;
+        format!("not fetched from agent {agent}: {} ({cause})", paths.join(", "))
+    }
+}
+
+/// One task an agent; each brings its files one after the other. What cannot be had from one agent
+/// keeps nobody from what the others have.
+async fn bring(cluster: &Cluster, status: &JobStatus, items: &[Item]) -> Outcome<Vec<Missed>> {
     let mut by_agent: BTreeMap<&str, Vec<Item>> = BTreeMap::new();
     for item in items {
         by_agent.entry(&item.file.agent).or_default().push(item.clone());
     }
+    let mut missed = Vec::new();
     let mut tasks = JoinSet::new();
     for (agent, items) in by_agent {
-        let client = Arc::new(client(cluster, status, agent)?);
-        let run = status.summary.run;
-        tasks.spawn(async move {
-            for item in items {
-                bring_one(&client, run, &item).await?;
+        match client(cluster, status, agent) {
+            Ok(client) => {
+                tasks.spawn(bring_all(client, status.summary.run, agent.to_owned(), items));
             }
-            Outcome::Ok(())
-        });
+            Err(cause) => missed.push(Missed { agent: agent.to_owned(), paths: paths(items), cause }),
+        }
     }
     while let Some(joined) = tasks.join_next().await {
-        joined.map_err(|cause| Failure::Internal(format!("a fetch was interrupted: {cause}")))??;
+        missed
+            .extend(joined.map_err(|cause| Failure::Internal(format!("a fetch was interrupted: {cause}")))?);
     }
-    Ok(())
+    missed.sort_by(|one, other| one.agent.cmp(&other.agent));
+    Ok(missed)
+}
+
+fn paths(items: impl IntoIterator<Item = Item>) -> Vec<String> {
+    items.into_iter().map(|item| item.file.path).collect()
+}
+
+async fn bring_all(client: AgentClient, run: u64, agent: String, items: Vec<Item>) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    let mut items = items.into_iter();
+    while let Some(item) = items.next() {
+        let Err(cause) = bring_one(&client, run, &item).await else { continue };
+        let mut lacking = vec![item.file.path];
+        if matches!(cause, Failure::Unreachable(_)) {
+            // It will not answer for the next one either.
+            lacking.extend(paths(items.by_ref()));
+        }
+        missed.push(Missed { agent: agent.clone(), paths: lacking, cause });
+    }
+    missed
 }
 
 /// Removes what was written aside unless it was renamed.

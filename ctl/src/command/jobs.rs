@@ -21,7 +21,8 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
         return output.document("jobs", &json!({"cluster": cluster.name, "jobs": jobs}));
     }
     if jobs.is_empty() {
-        return output.text("no jobs; submit one with `tuplane submit FILE`");
+        let hint = if output.is_quiet() { "" } else { "; submit one with `tuplane submit FILE`" };
+        return output.text(&format!("no jobs{hint}"));
     }
     let mut table = Table::new(&[
         ("RUN", Align::Right),

@@ -14,7 +14,8 @@ use crate::output::{Format, Output};
 /// Options of `plan`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The job file, or a JSON file of planner cases (answered in JSON, one element a case)
+    /// The job file, or a JSON file of planner cases (answered in JSON, one element a case);
+    /// `-` reads standard input
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,

@@ -13,8 +13,8 @@ use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::interrupt::Interrupt;
-use crate::jobfile::{JobFile, place_own_paths, reads_stdin, replace_stdin};
-use crate::output::table::count;
+use crate::jobfile::{JobFile, is_stdin, place_own_paths, reads_stdin, replace_stdin};
+use crate::output::table::counted;
 use crate::output::time::parse_span;
 use crate::output::{Output, to_value};
 use crate::report::{self, FileView, JobView};
@@ -62,6 +62,12 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             reads_stdin(&job).join(" and ")
         )));
     }
+    if is_stdin(&args.file) && !reads_stdin(&job).is_empty() {
+        return Err(Failure::Usage(format!(
+            "standard input (`-`) cannot be both the job file and what `{}` reads",
+            reads_stdin(&job).join(" and ")
+        )));
+    }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
     let name = format!("run-{}", std::process::id());
     let plan = up::local_options(&name, args.agents, &args.options, args.keep).plan()?;
@@ -72,7 +78,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     for notice in &owned.notices {
         output.notice(notice);
     }
-    let outcome = on_agents(&args, &owned, job, &interrupt, global, output).await;
+    let outcome = on_agents(&args, &owned, job, &interrupt, global, output)
+        .await
+        .map_err(|failure| file.locate(failure));
     if args.keep && !matches!(outcome, Err(Failure::Interrupted)) {
         output.notice(&format!("the agents go on; end them with `tuplane down --cluster {name}`"));
         return outcome;
@@ -154,12 +162,21 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         .cloned()
         .collect();
     let outcome = verdict(&view, status);
+    let warnings = if finished { view.left_out_sentences() } else { Vec::new() };
     if output.is_text() {
         for sink in &rows {
             output.bytes(&sink.bytes)?;
         }
-        let summary = summary(view, &files, finished);
-        if rows.is_empty() { output.text(&summary)? } else { output.aside(&summary) }
+        let mut summary = if finished { result_text(&view, &files) } else { String::new() };
+        if !output.is_quiet() {
+            summary.push_str(if finished { "\n" } else { "" });
+            summary.push_str(&report::text(&view.without_files()));
+        }
+        if rows.is_empty() {
+            output.text(&summary)?;
+        } else if !output.is_quiet() {
+            output.aside(&summary);
+        }
     } else {
         let mut body = to_value(&view)?;
         body["files"] = to_value(&files)?;
@@ -168,26 +185,23 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         body["output"] = rows.iter().map(Rows::document).collect::<Value>();
         output.document("run", &body)?;
     }
+    for warning in &warnings {
+        output.warning(warning);
+    }
     outcome
 }
 
 fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     let name = &status.summary.name;
+    let lost: Vec<String> =
+        view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
+    let lost = if lost.is_empty() { "no rows were under way".to_owned() } else { lost.join(", ") };
     match status.summary.phase {
         JobPhase::Finished => Ok(()),
         JobPhase::Cancelled => {
-            Err(Failure::Failed { kind: "cancelled", message: format!("job {name} was cancelled") })
+            Err(Failure::Failed { kind: "cancelled", message: format!("job {name} was cancelled; {lost}") })
         }
         _ => {
-            let lost = view.lost();
-            let lost = match &lost[..] {
-                [] => "no rows were under way".to_owned(),
-                some => some
-                    .iter()
-                    .map(|(edge, rows)| format!("{} rows lost on {edge}", count(*rows)))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            };
             let (kind, cause) =
                 status.summary.fault.as_ref().map_or(("internal", "no cause was recorded"), |fault| {
                     (fault_kind(fault.code), fault.message.as_str())
@@ -197,22 +211,19 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     }
 }
 
-fn summary(view: JobView, files: &[FileView], finished: bool) -> String {
-    let mut out = String::new();
-    if finished {
-        let rows = if view.result_rows == 1 { "row" } else { "rows" };
-        let into = match files.len() {
-            0 => String::new(),
-            1 => " in 1 file".to_owned(),
-            n => format!(" in {n} files"),
-        };
-        out.push_str(&format!("result: {} {rows}{into}\n", count(view.result_rows)));
-        if !files.is_empty() {
-            out.push_str(&report::files_text(files));
-        }
-        out.push('\n');
+/// What came out, and whether all that was to be read went in.
+fn result_text(view: &JobView, files: &[FileView]) -> String {
+    let into =
+        if files.is_empty() { String::new() } else { format!(" in {}", counted(files.len() as u64, "file")) };
+    let left_out = if view.left_out == 0 {
+        String::new()
+    } else {
+        format!("; {} of the input left out", counted(view.left_out, "line"))
+    };
+    let mut out = format!("result: {}{into}{left_out}\n", counted(view.result_rows, "row"));
+    if !files.is_empty() {
+        out.push_str(&report::files_text(files));
     }
-    out.push_str(&report::text(&view.without_files()));
     out
 }
 

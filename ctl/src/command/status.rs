@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         tokio::time::sleep(APART).await;
         samples.view(&cluster.name, cluster.status(Some(name)).await?)?
     };
-    show(&view, output)
+    show(view, output)
 }
 
 async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
@@ -64,7 +64,7 @@ async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
         if repaints {
             output.text(&format!("\x1b[H\x1b[2J{}", report::text(&view)))?;
         } else {
-            show(&view, output)?;
+            show(view, output)?;
         }
         if over {
             return Ok(());
@@ -73,6 +73,12 @@ async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
     }
 }
 
-fn show(view: &JobView, output: &mut Output) -> Outcome {
-    if output.is_text() { output.text(&report::text(view)) } else { output.document("status", view) }
+fn show(mut view: JobView, output: &mut Output) -> Outcome {
+    if !output.is_text() {
+        return output.document("status", &view);
+    }
+    if output.is_quiet() {
+        view.leave_guarantee_out();
+    }
+    output.text(&report::text(&view))
 }

@@ -48,13 +48,13 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     if cluster.is_on_this_machine() {
         place_own_paths(&mut job)?;
     }
-    let (run, name) = cluster.submit(encode(&job)?, args.force).await?;
+    let (run, name) =
+        cluster.submit(encode(&job)?, args.force).await.map_err(|failure| file.locate(failure))?;
     let Some(limit) = args.wait else {
         if output.is_text() {
-            return output.text(&format!(
-                "job {} is submitted as run {run}; see `tuplane status {run}`",
-                safe::line(&name)
-            ));
+            let hint =
+                if output.is_quiet() { String::new() } else { format!("; see `tuplane status {run}`") };
+            return output.text(&format!("job {} is submitted as run {run}{hint}", safe::line(&name)));
         }
         return output.document("submit", &json!({"cluster": cluster.name, "job": name, "run": run}));
     };

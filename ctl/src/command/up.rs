@@ -9,7 +9,7 @@ use crate::args::{Global, LocalArgs};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::output::table::{Align, Table};
+use crate::output::table::{Align, Table, counted};
 use crate::output::{Output, safe};
 
 /// The cluster's name where none is given.
@@ -139,6 +139,17 @@ fn show(file: &ClusterFile, plan: &LocalPlan, output: &mut Output) -> Outcome {
             }),
         );
     }
+    let mut text = format!(
+        "cluster {}: {}, {} each; {} coordinates at {}\n",
+        safe::line(&file.name),
+        counted(file.agents.len() as u64, "agent"),
+        counted(plan.slots.into(), "slot"),
+        file.agents.first().map_or("nobody", |agent| agent.name.as_str()),
+        file.coordinator,
+    );
+    if output.is_quiet() {
+        return output.text(&text);
+    }
     let mut table = Table::new(&[
         ("AGENT", Align::Left),
         ("ADDRESS", Align::Left),
@@ -151,16 +162,9 @@ fn show(file: &ClusterFile, plan: &LocalPlan, output: &mut Output) -> Outcome {
     }
     let option = if file.name == DEFAULT_NAME { String::new() } else { format!(" --cluster {}", file.name) };
     let ends = if file.detached { format!("tuplane down{option}") } else { "Ctrl-C".to_owned() };
-    output.text(&format!(
-        "cluster {}: {} agents, {} slots each; {} coordinates at {}\n{}next: tuplane submit FILE{option}, tuplane \
-         status -w{option}; {ends} ends it",
-        safe::line(&file.name),
-        file.agents.len(),
-        plan.slots,
-        file.agents.first().map_or("nobody", |agent| agent.name.as_str()),
-        file.coordinator,
-        table.render(),
-    ))
+    text.push_str(&table.render());
+    text.push_str(&format!("next: tuplane submit FILE{option}, tuplane status -w{option}; {ends} ends it"));
+    output.text(&text)
 }
 
 fn dry_run(plan: &LocalPlan, output: &mut Output) -> Outcome {
@@ -191,13 +195,13 @@ fn dry_run(plan: &LocalPlan, output: &mut Output) -> Outcome {
     for agent in &plan.agents {
         table.row([agent.name.clone(), agent.listen.clone(), agent.zone.clone()]);
     }
-    let cores = if plan.cores == 0 { "no limit of cores".into() } else { format!("{} cores", plan.cores) };
+    let cores = if plan.cores == 0 { "no limit of cores".into() } else { counted(plan.cores.into(), "core") };
     output.text(&format!(
-        "would start cluster {}: {} agents of {}, {} slots and {cores} each, {}\n{}",
+        "would start cluster {}: {} of {}, {} and {cores} each, {}\n{}",
         safe::line(&plan.cluster),
-        plan.agents.len(),
+        counted(plan.agents.len() as u64, "agent"),
         safe::line(&plan.binary.display().to_string()),
-        plan.slots,
+        counted(plan.slots.into(), "slot"),
         if plan.insecure { "without encryption" } else { "TLS" },
         table.render(),
     ))

@@ -105,6 +105,11 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
+/// A number of things: `1 slot`, `2 slots`.
+pub(crate) fn counted(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// A rate in rows per second.
 pub(crate) fn rate(per_second: Option<f64>) -> String {
     per_second.filter(|rate| rate.is_finite()).map_or_else(|| "-".into(), |rate| count(rate.round() as u64))

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
+
 use super::world::{World, edge, signal, text, wait};
 
 /// Work that lasts for ever, over all agents.
@@ -43,8 +45,13 @@ fn a_killed_agent_fails_its_job_by_name_and_the_others_serve_the_next() {
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     let fault = &status["fault"];
     assert_eq!(fault["kind"], "agent", "{status}");
-    assert!(fault["message"].as_str().unwrap().contains('b'), "{fault}");
-    assert!(edge(&status, "rows..work")["open"].as_u64().unwrap() > 0, "{status}");
+    let message = fault["message"].as_str().unwrap();
+    assert!(message.starts_with("agent b was lost: "), "{fault}");
+    assert!(message.contains("; rows lost: ") && message.contains("rows..work "), "{fault}");
+    let dropped = &edge(&status, "rows..work")["dropped"];
+    let rows = |reason: &str| dropped[reason].as_u64().unwrap_or(0);
+    assert!(rows(DROPPED_BY_STOP) + rows(DROPPED_BY_LOSS) > 0, "{status}");
+    super::world::assert_exact_ledger(&status);
     let next = LASTING.replace("n = 100000000", "n = 1000").replace("lasting", "next");
     let output = world.tuplane(&["submit", &world.file("next.toml", next), "--wait"]);
     assert!(output.status.success(), "{}", text(&output));

@@ -141,6 +141,11 @@ fn equal_shares_are_dealt_row_by_row_when_rows_are_few() {
     let status = world.status("steady");
     assert_eq!(taken(&status, "rows..double"), 8);
     let spread = edge(&status, "rows..double");
-    // Half of them crossed to the other agent.
     assert_eq!(spread["emitted"], 8, "{spread}");
+    let flows = spread["flows"].as_array().unwrap();
+    let rows = |crossed: bool| -> u64 {
+        let these = flows.iter().filter(|flow| (flow["from"] != flow["to"]) == crossed);
+        these.map(|flow| flow["rows"].as_u64().unwrap()).sum()
+    };
+    assert_eq!((rows(true), rows(false)), (4, 4), "half of them crossed to the other agent: {spread}");
 }

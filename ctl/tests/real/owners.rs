@@ -1,16 +1,16 @@
 //! Whose agents are they: owners that die, leave, or come back.
 
-use std::process::Command;
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use super::world::{World, alive, signal, text, wait};
 
-/// Ports that a process listens on.
-fn ports(pid: u32) -> Vec<String> {
-    let output = Command::new("ss").args(["-Hltnp"]).output();
-    let Ok(output) = output else { return Vec::new() };
-    let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    list.lines().filter(|line| line.contains(&format!("pid={pid},"))).map(str::to_owned).collect()
+/// Where the agents listen.
+fn addresses(world: &World) -> Vec<String> {
+    let agents = world.json(&["agents"]);
+    let list = agents["agents"].as_array().unwrap_or_else(|| panic!("{agents}"));
+    list.iter().map(|agent| agent["address"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -18,11 +18,16 @@ fn agents_of_a_killed_owner_are_gone_within_ten_seconds() {
     let mut world = World::new();
     let owner = world.up_owned(&["--local", "3"]);
     let pids = world.pids();
-    assert_eq!(pids.len(), 3);
+    let addresses = addresses(&world);
+    assert_eq!((pids.len(), addresses.len()), (3, 3));
+    for address in &addresses {
+        assert!(TcpStream::connect(address).is_ok(), "nobody listens on {address} yet");
+    }
     signal(owner, "KILL");
     wait("no agent is left", Duration::from_secs(10), || pids.values().all(|pid| !alive(*pid)));
-    for pid in pids.values() {
-        assert!(ports(*pid).is_empty());
+    for address in &addresses {
+        let refused = TcpStream::connect(address).err().map(|e| e.kind());
+        assert_eq!(refused, Some(ErrorKind::ConnectionRefused), "{address}");
     }
 }
 

@@ -15,6 +15,8 @@ pub struct ProcessId {
 /// How a process came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
+    /// It was gone before anybody asked.
+    Gone,
     /// By itself, as asked over the network.
     Itself,
     /// By SIGTERM.

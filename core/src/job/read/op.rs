@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{route, sink, source};
-use crate::fault::{Fault, Spanned};
+use crate::fault::{Fault, suggestion};
+use crate::job::live::is_work_ms;
 use crate::job::model::{
-    JoinKind, Op, Rebalance, Spread, StatefulShape, Text, Time, UsingService, Window, WindowKind, Work,
-    WorkMode,
+    JoinKind, Op, Rebalance, Sink, SinkConnector, Source, SourceConnector, Spread, StatefulShape, Text, Time,
+    UsingService, Window, WindowKind, Work, WorkMode,
 };
 use crate::job::table::{Table, did_you_mean};
-use crate::job::tree::Value;
+use crate::job::tree::{Node, Value};
 
 /// All ops, as a job file calls them.
 const OPS: [&str; 27] = [
@@ -92,6 +93,27 @@ pub(super) fn read(name: &Text, table: &mut Table<'_>, inputs: Option<&[Text]>) 
         }
     };
     Some(op)
+}
+
+/// The fault of a connector that is not built in, where keys stand that no registered one has.
+pub(super) fn unknown_connector(op: &Op, table: &Table<'_>) -> Option<Fault> {
+    let (name, built_in) = match op {
+        Op::Source(Source { connector: Some(SourceConnector::Registered { name, .. }), .. }) => {
+            (name, source::CONNECTORS)
+        }
+        Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
+            (name, sink::CONNECTORS)
+        }
+        _ => return None,
+    };
+    if table.unknown().is_empty() {
+        return None;
+    }
+    let hint = suggestion(&name.value, built_in)
+        .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+    let fault = Fault::new(name.at, format!("there is no built-in connector `{}`{hint}", name.value));
+    let words = built_in.join(", ");
+    Some(fault.help(format!("built in: {words}; options of a registered connector go in `with`")))
 }
 
 /// A word on a key that belongs to something else than this op.
@@ -264,18 +286,25 @@ fn work(table: &mut Table<'_>) -> Work {
                         .help("one number for all, or one per instance"),
                 );
             }
-            Value::List(list) => ms.extend(list.iter().filter_map(|node| table.as_number("ms", node))),
-            _ => ms.extend(table.as_number("ms", node)),
+            Value::List(list) => ms.extend(list.iter().filter_map(|node| work_ms(table, node))),
+            _ => ms.extend(work_ms(table, node)),
         }
     }
     let spread =
         table.choice("spread", &[("none", Spread::None), ("exp", Spread::Exp), ("pareto", Spread::Pareto)]);
     let mode = table.choice("mode", &[("sleep", WorkMode::Sleep), ("spin", WorkMode::Spin)]);
-    Work {
-        ms: ms.into_iter().map(|number: Spanned<f64>| number.value).collect(),
-        spread: spread.unwrap_or_default(),
-        mode: mode.unwrap_or_default(),
+    Work { ms, spread: spread.unwrap_or_default(), mode: mode.unwrap_or_default() }
+}
+
+/// A time within the bounds that hold while a job runs, too.
+fn work_ms(table: &mut Table<'_>, node: &Node) -> Option<f64> {
+    let ms = table.as_number("ms", node)?;
+    if is_work_ms(ms.value) {
+        return Some(ms.value);
     }
+    let message = format!("`ms` of {} is {}, longer than a day for one row", table.what(), ms.value);
+    table.fault(Fault::new(ms.at, message).help("at most 86400000 milliseconds"));
+    None
 }
 
 /// `"10/s"`, or a number that means the same.

@@ -6,7 +6,7 @@ use crate::job::model::{
     BadLine, Encoding, FileSource, Files, Format, Generator, GeneratorKind, Nexmark, NexmarkEvents, Source,
     SourceConnector, SourceKind, Split, Text, Timestamps,
 };
-use crate::job::table::{Table, did_you_mean};
+use crate::job::table::Table;
 
 /// Connectors that every agent has.
 pub(super) const CONNECTORS: [&str; 4] = ["file", "generator", "nexmark", "ids"];
@@ -268,17 +268,8 @@ pub(super) fn belongs(source: &Source, key: &str) -> Option<String> {
         _ => return None,
     };
     let mut sentence = format!("`{key}` belongs to {other}");
-    match &source.connector {
-        Some(SourceConnector::Registered { name, .. }) => sentence.push_str(&registered(name, &CONNECTORS)),
-        None => sentence.push_str("; this source has no `connector`"),
-        _ => {}
+    if source.connector.is_none() {
+        sentence.push_str("; this source has no `connector`");
     }
     Some(sentence)
-}
-
-/// What to say of a connector that is not built in.
-pub(super) fn registered(name: &Text, built_in: &[&str]) -> String {
-    let name = &name.value;
-    let words = did_you_mean(name, built_in.iter().copied());
-    format!("; `{name}` is not built in ({words}), and options of a registered one go in `with`")
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::message::{
     AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, EdgeLedger, Event, FaultCode,
-    Flow, InstanceReport, JobPhase, JobSummary, Report, SinkFile, Split, WireFault,
+    Flow, InstanceReport, JobPhase, JobSummary, Report, RunReport, SinkFile, Split, WireFault,
 };
 use crate::service::Hello;
 
@@ -93,7 +93,12 @@ fn agent_messages() {
     let mut edge = EdgeLedger { edge: 1, emitted: 2, taken: 3, ..EdgeLedger::default() };
     edge.dropped.insert("r".to_owned(), 4);
     edge.flows.insert((5, 6), Flow { rows: 7, bytes: 8, wire_bytes: 9 });
-    golden(&AgentReply::Stopped(vec![edge]), "0101010200000003010172040105060708090000");
+    let instance = InstanceReport { instance: 2, rows_in: 3, ..InstanceReport::default() };
+    let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge] };
+    golden(
+        &AgentReply::Stopped(Box::new(last)),
+        "01050102030000000000000000000001010200000003010172040105060708090000",
+    );
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
     golden(&AgentReply::Sealed(vec![file]), "02010161017301700102");

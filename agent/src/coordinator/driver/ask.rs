@@ -1,0 +1,314 @@
+//! Requests to the coordinator: each is answered from the state, or becomes a command.
+
+use std::time::Instant;
+
+use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
+use tuplane_core::plan::{Dag, Routing};
+use tuplane_core::route::policy_names;
+use tuplane_wire::message::{
+    AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
+    WireFault,
+};
+
+use super::{Driver, Note, Reply, Turn, ids, phase_name, wall_ms, wall_ns};
+use crate::coordinator::check::{self, Mixing, Surroundings};
+use crate::coordinator::status;
+
+impl Driver {
+    /// Answers a request, or has it answered later.
+    pub(super) fn asked(&mut self, turn: &mut Turn, request: ClusterRequest, reply: Reply) {
+        let result = match request {
+            ClusterRequest::Register(info) => self.register(turn, info),
+            ClusterRequest::Report(report) => self.report(turn, *report),
+            ClusterRequest::Events { agent, events } => self.events(turn, &agent, events),
+            ClusterRequest::NextSplit { agent, run, stage, instance, have } => {
+                self.next_split(turn, &agent, run, &stage, instance, have)
+            }
+            ClusterRequest::Submit { job, force } => return self.check(turn, job, force, reply),
+            ClusterRequest::Jobs => Ok(ClusterReply::Jobs(self.state.jobs().map(status::summary).collect())),
+            ClusterRequest::Status { job } => self.status(job.as_deref()),
+            ClusterRequest::Cancel { job } => self.cancel(turn, &job),
+            ClusterRequest::Agents => {
+                Ok(ClusterReply::Agents(status::agents(&self.state, &self.live, &self.config.me)))
+            }
+            ClusterRequest::Set { job, stage, option, value } => {
+                match self.running(&job).map(|job| (job.run, ids(job))) {
+                    Ok((run, agents)) => {
+                        let ask = AgentRequest::Set {
+                            run,
+                            stage: stage.clone(),
+                            option: option.clone(),
+                            value: value.clone(),
+                        };
+                        let command = Command::OptionSet { run, stage, option, value };
+                        return self.change(agents, ask, command, reply);
+                    }
+                    Err(fault) => Err(fault),
+                }
+            }
+            ClusterRequest::Route { job, edge, policy } => match self.routable(&job, &edge, &policy) {
+                Ok((run, edge, agents)) => {
+                    let ask = AgentRequest::Route { run, edge, policy: policy.clone() };
+                    return self.change(agents, ask, Command::PolicySet { run, edge, policy }, reply);
+                }
+                Err(fault) => Err(fault),
+            },
+            ClusterRequest::Shutdown => {
+                self.apply(turn, Command::ShutdownRequested);
+                Ok(ClusterReply::Done)
+            }
+        };
+        turn.answer(reply, result);
+    }
+
+    fn register(&mut self, turn: &mut Turn, info: AgentInfo) -> Result<ClusterReply, WireFault> {
+        if let Some(fault) = self.state.refuses(&info) {
+            return Err(fault);
+        }
+        self.live.heard(&info.id, Instant::now());
+        if !self.state.alive().any(|known| *known == info) {
+            let old = self.state.agents().map(|agent| &agent.info.id).find(|id| id.name == info.id.name);
+            if let Some(old) = old.filter(|old| **old != info.id).cloned() {
+                self.live.forget_agent(&old);
+                self.links.remove(&old);
+            }
+            tracing::info!(agent = %info.id.name, address = info.address, "an agent joined");
+            self.apply(turn, Command::AgentRegistered(Box::new(info.clone())));
+        }
+        self.links.add(&info);
+        Ok(ClusterReply::Registered {
+            lease_ms: self.config.lease.as_millis() as u64,
+            agents: self.state.alive().cloned().collect(),
+        })
+    }
+
+    /// Whoever is not registered as alive is told how to go on: register, or with a new incarnation.
+    fn alive(&self, id: &AgentId) -> Result<(), WireFault> {
+        if self.state.is_alive(id) {
+            return Ok(());
+        }
+        let known = self.state.agents().find(|agent| agent.info.id.name == id.name);
+        let away = known.is_none_or(|agent| agent.info.id == *id && agent.presence == Presence::Away);
+        Err(if away {
+            WireFault::new(FaultCode::NotFound, format!("agent {} is not registered here", id.name))
+        } else {
+            WireFault::new(FaultCode::Stale, format!("agent {} was replaced or given up", id.name))
+        })
+    }
+
+    fn report(&mut self, turn: &mut Turn, report: Report) -> Result<ClusterReply, WireFault> {
+        let Some(id) = report.agent.clone() else {
+            return Err(WireFault::new(FaultCode::Refused, "a report without its agent"));
+        };
+        self.alive(&id)?;
+        let runs = self.state.runs_of(&id);
+        let now = Instant::now();
+        self.live.report(&id, report, &runs, now);
+        for run in &runs {
+            self.settle(turn, *run, now);
+        }
+        Ok(ClusterReply::Reported { now_ns: wall_ns(), runs })
+    }
+
+    fn events(
+        &mut self,
+        turn: &mut Turn,
+        id: &AgentId,
+        events: Vec<Event>,
+    ) -> Result<ClusterReply, WireFault> {
+        self.alive(id)?;
+        self.live.heard(id, Instant::now());
+        for event in events {
+            match event {
+                Event::InstanceEnded { run, instance, last, edges, files } => {
+                    if self.state.run(run).is_none_or(|job| job.forgotten) {
+                        continue;
+                    }
+                    self.live.instance_ended(&id.name, run, (*last).clone(), edges);
+                    self.apply(turn, Command::InstanceEnded { run, instance, last, files });
+                }
+                Event::InstanceFailed { run, instance, fault } => {
+                    tracing::warn!(run, instance, agent = %id.name, %fault, "an instance failed");
+                    self.apply(turn, Command::InstanceFailed { run, instance, fault });
+                }
+                Event::PeerGone { peer, cause } => self.peer_gone(id.clone(), peer, cause),
+            }
+        }
+        Ok(ClusterReply::Done)
+    }
+
+    /// One agent's word is not enough: the coordinator looks for itself.
+    fn peer_gone(&self, reporter: AgentId, peer: AgentId, cause: String) {
+        let Some(address) = self.state.alive().find(|info| info.id == peer).map(|info| info.address.clone())
+        else {
+            return;
+        };
+        let (links, notes) = (self.links.clone(), self.notes.clone());
+        tokio::spawn(async move {
+            let note = match links.is_gone(&address).await {
+                Some(cause) => Note::Gone { id: peer, cause },
+                None => Note::Apart { ids: [reporter, peer], cause },
+            };
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(note);
+        });
+    }
+
+    pub(super) fn apart(&mut self, turn: &mut Turn, ids: &[AgentId; 2], cause: &str) {
+        if !ids.iter().all(|id| self.state.is_alive(id)) {
+            return;
+        }
+        let runs: Vec<_> = self
+            .state
+            .jobs()
+            .filter(|job| job.is_active() && ids.iter().all(|id| job.uses(id)))
+            .map(|job| job.run)
+            .collect();
+        for run in runs {
+            let message = format!("agent {} cannot reach agent {}: {cause}", ids[0].name, ids[1].name);
+            let fault = WireFault::new(FaultCode::Agent, message);
+            self.apply(turn, Command::InstanceFailed { run, instance: 0, fault });
+        }
+    }
+
+    fn next_split(
+        &mut self,
+        turn: &mut Turn,
+        id: &AgentId,
+        run: u64,
+        stage: &str,
+        instance: u32,
+        have: u32,
+    ) -> Result<ClusterReply, WireFault> {
+        self.alive(id)?;
+        let unknown =
+            || WireFault::new(FaultCode::NotFound, format!("run {run} has no splits for `{stage}`"));
+        let job = self.state.run(run).ok_or_else(unknown)?;
+        match job.next_split(stage, instance, have) {
+            NextSplit::Again(split) => Ok(ClusterReply::Split(Some(split))),
+            NextSplit::Exhausted => Ok(ClusterReply::Split(None)),
+            NextSplit::Unknown => Err(unknown()),
+            NextSplit::Take(split, command) => {
+                self.apply(turn, command);
+                Ok(ClusterReply::Split(Some(split)))
+            }
+        }
+    }
+
+    pub(super) fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            agents: self.state.alive().cloned().collect(),
+            folder: self.config.folder.clone(),
+            registry: self.config.registry,
+        }
+    }
+
+    /// Reads files, so not here and now.
+    fn check(&mut self, turn: &mut Turn, job: String, force: bool, reply: Reply) {
+        if self.state.is_shutting_down() {
+            let fault = WireFault::new(FaultCode::Refused, "the cluster is shutting down");
+            return turn.answer(reply, Err(fault));
+        }
+        let (around, notes) = (self.surroundings(), self.notes.clone());
+        let mixing = if force { Mixing::Forced } else { Mixing::Refused };
+        tokio::task::spawn_blocking(move || {
+            let result = Box::new(check::check(&job, mixing, &around));
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Checked { result, mixing, reply });
+        });
+    }
+
+    pub(super) fn submit(
+        &mut self,
+        turn: &mut Turn,
+        new: NewJob,
+        mixing: Mixing,
+    ) -> Result<ClusterReply, WireFault> {
+        if mixing == Mixing::Refused {
+            // Only here are no two jobs looked at side by side.
+            let live = self.state.jobs().filter(|job| job.is_live());
+            let live = live.map(|job| (job.name.as_str(), job.job.as_str()));
+            check::taken_folders(&new.job, live, &self.config.folder)?;
+        }
+        self.apply(turn, Command::Submitted(Box::new(new)));
+        let Some(job) = self.state.jobs().next_back() else {
+            return Err(WireFault::new(FaultCode::Internal, "the job is not in the state"));
+        };
+        if let (JobPhase::Failed, Some(fault)) = (&job.phase, &job.fault) {
+            Err(fault.clone())
+        } else {
+            tracing::info!(run = job.run, name = job.name, "a job was accepted");
+            Ok(ClusterReply::Submitted { run: job.run, name: job.name.clone() })
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<&Job, WireFault> {
+        self.state.find(name).ok_or_else(|| {
+            let names: Vec<_> = self.state.jobs().map(|job| job.name.as_str()).collect();
+            let hint = match tuplane_core::fault::suggestion(name, names) {
+                Some(close) => format!("; did you mean `{close}`?"),
+                None => String::new(),
+            };
+            WireFault::new(FaultCode::NotFound, format!("there is no job `{name}`{hint}"))
+        })
+    }
+
+    fn running(&self, name: &str) -> Result<&Job, WireFault> {
+        let job = self.find(name)?;
+        if job.phase == JobPhase::Running {
+            return Ok(job);
+        }
+        let message = format!("job {} is not running: it is {}", job.name, phase_name(job.phase));
+        Err(WireFault {
+            retryable: job.phase == JobPhase::Starting,
+            ..WireFault::new(FaultCode::Refused, message)
+        })
+    }
+
+    fn status(&self, name: Option<&str>) -> Result<ClusterReply, WireFault> {
+        let job = match name {
+            Some(name) => self.find(name)?,
+            None => self
+                .state
+                .jobs()
+                .next_back()
+                .ok_or_else(|| WireFault::new(FaultCode::NotFound, "no job was submitted yet"))?,
+        };
+        Ok(ClusterReply::Status(Box::new(status::job(job, &self.live, &self.costs, wall_ms()))))
+    }
+
+    fn cancel(&mut self, turn: &mut Turn, name: &str) -> Result<ClusterReply, WireFault> {
+        let job = self.find(name)?;
+        let (run, phase) = (job.run, job.phase);
+        match phase {
+            JobPhase::Starting | JobPhase::Running | JobPhase::Stopping => {
+                self.apply(turn, Command::CancelRequested { run });
+                Ok(ClusterReply::Done)
+            }
+            JobPhase::Sealing | JobPhase::Finished | JobPhase::Cancelled | JobPhase::Failed => {
+                let message = format!("job {} cannot be cancelled: it is {}", job.name, phase_name(phase));
+                Err(WireFault::new(FaultCode::Refused, message))
+            }
+        }
+    }
+
+    fn routable(&self, job: &str, edge: &str, policy: &str) -> Result<(u64, u32, Vec<AgentId>), WireFault> {
+        let refused = |message: String| WireFault::new(FaultCode::Refused, message);
+        let job = self.running(job)?;
+        if !policy_names().contains(&policy) {
+            return Err(refused(format!(
+                "no policy is called `{policy}`; there are: {}",
+                policy_names().join(", ")
+            )));
+        }
+        let dag: Dag = serde_json::from_str(&job.dag)
+            .map_err(|e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}")))?;
+        let id =
+            dag.find_edge(edge).map_err(|fault| WireFault::new(FaultCode::NotFound, fault.to_string()))?;
+        let found = dag.edge(id);
+        if found.routing != Routing::Unicast {
+            return Err(refused(format!("edge {} takes no policy: {}", dag.edge_name(id), found.why)));
+        }
+        Ok((job.run, id.0, ids(job)))
+    }
+}
