@@ -48,10 +48,6 @@ pub trait Source: Send {
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError>;
     /// The answer to [`Polled::NeedSplit`]; `None`: no split is left.
     fn split(&mut self, split: Option<Split>) -> Result<(), SourceError>;
-    /// Polling may wait for a file: it is done where nobody else has to wait.
-    fn blocks(&self) -> bool {
-        false
-    }
     /// Rows left out so far.
     fn rejected(&self) -> &Rejected;
     /// Changes a live option (`rate`); `Err` says what may be set.

@@ -185,9 +185,7 @@ impl Instance {
                 self.emit(rows.into_batch())?;
             }
             Body::Sink(sink) => {
-                // Files block; other instances must not wait for a slow disk.
-                tokio::task::block_in_place(|| sink.write(rows.batch()))
-                    .map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                sink.write(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
             }
             Body::Source(_) => return Err(self.fault("rows came to a source")),
         }
@@ -226,8 +224,7 @@ impl Instance {
                 self.pull().await?;
                 Ok(Vec::new())
             }
-            Body::Sink(sink) => tokio::task::block_in_place(|| sink.finish())
-                .map_err(|e| instance_fault(&self.name, &e.to_string())),
+            Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),
             Body::Work(_) | Body::Source(_) => Ok(Vec::new()),
         }
     }
@@ -249,7 +246,7 @@ impl Instance {
                 }
                 self.counters.clock.set(Doing::Busy);
                 let Body::Source(source) = &mut self.body else { return Ok(()) };
-                let (polled_at, polled) = (Instant::now(), poll(source.as_mut(), stride.rows()));
+                let (polled_at, polled) = (Instant::now(), source.poll(stride.rows()));
                 let rejected = source.rejected();
                 if rejected.total() > 0 {
                     let totals = rejected.by_reason.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect();
@@ -315,15 +312,6 @@ impl Instance {
 
     fn fault(&self, message: &str) -> WireFault {
         instance_fault(&self.name, message)
-    }
-}
-
-/// Reads the next rows; a source that waits for files does so where nobody else has to wait.
-fn poll(source: &mut dyn Source, most_rows: usize) -> Result<Polled, SourceError> {
-    if source.blocks() {
-        tokio::task::block_in_place(|| source.poll(most_rows))
-    } else {
-        source.poll(most_rows)
     }
 }
 

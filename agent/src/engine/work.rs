@@ -98,11 +98,9 @@ impl Work {
                 self.timer.sleep_until(self.due).await;
             }
             WorkMode::Spin => {
-                tokio::task::block_in_place(|| {
-                    while now.elapsed() < time {
-                        std::hint::spin_loop();
-                    }
-                });
+                while now.elapsed() < time {
+                    std::hint::spin_loop();
+                }
             }
         }
     }
