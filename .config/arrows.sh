@@ -13,7 +13,7 @@ allow() { # package, then a pattern of what it may pull in directly
     fi
 }
 allow tuplane-core 'jsonc-parser|serde|serde_json|strsim|thiserror|toml|xxhash-rust'
-allow tuplane-expr 'datafusion-.*|hashbrown|thiserror|xxhash-rust|tuplane-core'
+allow tuplane-expr 'datafusion-.*|hashbrown|regex|thiserror|xxhash-rust|tuplane-core'
 allow tuplane-wire 'bincode|bytes|futures|rand|rcgen|rustix|serde|serde_json|tarpc|thiserror|tokio|tokio-rustls|tokio-serde|tokio-util|tracing|tuplane-core'
 # core decides and touches nothing.
 if grep -rnE 'std::(net|fs|thread)|SystemTime::now|Instant::now|tokio::' core/src; then
