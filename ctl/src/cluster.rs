@@ -19,6 +19,9 @@ use crate::output::Output;
 /// How long a cluster that was asked to end may take before its agents are ended by signals.
 const DOWN_PATIENCE: Duration = Duration::from_secs(5);
 
+/// A submit is waited for at least so long.
+const SUBMIT: Duration = Duration::from_mins(1);
+
 /// A cluster that can be asked.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -128,7 +131,10 @@ impl Cluster {
 
     /// Submits a job: its run and the name it got.
     pub(crate) async fn submit(&self, job: String, force: bool) -> Outcome<(u64, String)> {
-        match self.ask(ClusterRequest::Submit { job, force }).await? {
+        // Checking reads files and folds constants: giving up early would leave it open whether the job runs.
+        let patience = self.timeout.max(SUBMIT);
+        let reply = self.client.cluster(ClusterRequest::Submit { job, force }, patience).await;
+        match reply.map_err(|error| self.explain(error))? {
             ClusterReply::Submitted { run, name } => Ok((run, name)),
             other => Err(unexpected(&other)),
         }
