@@ -1,3 +1,5 @@
+//! The state machine, command by command and at random.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Golden bytes of the messages, and payloads that cannot be read.
+
 use super::*;
 use crate::message::{
     AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, EdgeLedger, Event, FaultCode,
