@@ -10,7 +10,10 @@ use super::cli::{ran, tuplane};
 fn agent_is_there() -> bool {
     let there = assert_cmd::cargo::cargo_bin("tuplane").with_file_name("tuplane-agent").is_file();
     if !there {
-        eprintln!("skipped: tuplane-agent is not built; build the whole workspace first");
+        tuplane_testbed::skip::skip(
+            "words_of_a_file_and_of_standard_input",
+            "tuplane-agent beside the command",
+        );
     }
     there
 }

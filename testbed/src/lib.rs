@@ -1,3 +1,4 @@
 //! Tuplane's testbed: where agents run and how experiments are done.
 
 pub mod launch;
+pub mod skip;

@@ -292,7 +292,7 @@ fn typed_rows_survive_csv() {
 fn naughty_strings_survive_csv() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/text-naughty-strings/blns.json");
     let Ok(text) = fs::read_to_string(path) else {
-        println!("skipped: ../shared/data/text-naughty-strings is not there");
+        tuplane_testbed::skip::skip("naughty_strings", "../shared/data/text-naughty-strings");
         return;
     };
     let strings: Vec<String> = serde_json::from_str(&text).unwrap();

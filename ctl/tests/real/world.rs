@@ -10,17 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
 
-/// Notes that a test is skipped for want of something; fails instead where all must run.
-pub(crate) fn skip(test: &str, missing: &str) {
-    let line = format!("SKIPPED {test}: {missing} is missing");
-    println!("{line}");
-    assert!(std::env::var_os("TUPLANE_REQUIRE").is_none(), "{line}, and TUPLANE_REQUIRE is set");
-    if let Some(path) = std::env::var_os("TUPLANE_SKIPS")
-        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
-    {
-        writeln!(file, "{line}").unwrap();
-    }
-}
+pub(crate) use tuplane_testbed::skip::skip;
 
 /// A real input beside the checkout, if it is there.
 pub(crate) fn shared(test: &str, path: &str) -> Option<PathBuf> {

@@ -141,7 +141,7 @@ fn data(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("skipped: ../shared/data/{name} is not there");
+    tuplane_testbed::skip::skip("source::file", &format!("../shared/data/{name}"));
     None
 }
 
