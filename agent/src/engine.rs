@@ -22,6 +22,7 @@ pub(crate) mod output;
 pub mod rows;
 pub(crate) mod run;
 pub(crate) mod splits;
+pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;
 
@@ -34,6 +35,7 @@ use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
 use instance::Instance;
 use rows::Budget;
 use run::Run;
+use task::Task;
 use timer::Timer;
 
 /// Every peer of a run must have answered within this time.
@@ -193,12 +195,17 @@ impl Engine {
         let mut tasks = lock(&run.tasks);
         for edge in run.edges.values() {
             let pump = watch_edge(Arc::clone(&run), Arc::clone(edge), self.shared.events.clone());
-            tasks.push(self.shared.data.spawn(pump));
+            tasks.push(Task::shared(&self.shared.data, pump));
         }
-        tasks.push(self.shared.data.spawn(compact(Arc::clone(&run))));
+        tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
         for (number, instance) in ready.into_iter().enumerate() {
+            let own = instance.blocks().then(|| instance.name.clone());
             let watched = watch_instance(Arc::clone(&run), number, instance, self.shared.events.clone());
-            tasks.push(self.shared.data.spawn(watched));
+            tasks.push(match own {
+                Some(name) => Task::own(&name, &self.shared.data, watched)
+                    .map_err(|e| internal(&format!("no thread for {name}: {e}")))?,
+                None => Task::shared(&self.shared.data, watched),
+            });
         }
         drop(tasks);
         run.start.send_replace(true);

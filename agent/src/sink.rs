@@ -24,6 +24,10 @@ pub use part::seal;
 pub trait Sink: Send {
     /// Takes rows.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), SinkError>;
+    /// It may wait for a disk, and so needs a thread of its own.
+    fn blocks(&self) -> bool {
+        true
+    }
     /// End of input: flushes and syncs; the part files stay hidden.
     fn finish(&mut self) -> Result<Vec<SinkFile>, SinkError>;
 }
@@ -146,6 +150,10 @@ fn extension(format: SinkFormat) -> &'static str {
 struct Count;
 
 impl Sink for Count {
+    fn blocks(&self) -> bool {
+        false
+    }
+
     fn write(&mut self, _batch: &RecordBatch) -> Result<(), SinkError> {
         Ok(())
     }

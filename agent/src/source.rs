@@ -44,10 +44,14 @@ pub enum Polled {
 
 /// A running source instance.
 pub trait Source: Send {
-    /// At most about `max_rows` rows and 1 MiB; never blocks for longer than a few ms of file reading.
+    /// At most about `max_rows` rows and 1 MiB.
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError>;
     /// The answer to [`Polled::NeedSplit`]; `None`: no split is left.
     fn split(&mut self, split: Option<Split>) -> Result<(), SourceError>;
+    /// It may wait for a disk or a pipe, and so needs a thread of its own.
+    fn blocks(&self) -> bool {
+        false
+    }
     /// Rows left out so far.
     fn rejected(&self) -> &Rejected;
     /// Changes a live option (`rate`); `Err` says what may be set.

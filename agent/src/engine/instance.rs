@@ -24,6 +24,8 @@ use crate::source::{Polled, Source, SourceError};
 
 /// A step lasts about so long; then others have their turn.
 const STEP: Duration = Duration::from_millis(2);
+/// Rows of a first step, when their cost is not known: a row of a millisecond makes it a quarter second.
+const UNMEASURED: usize = 256;
 /// Windows are divided anew this often.
 const ADAPT: Duration = Duration::from_millis(100);
 /// An instance that is over its bound looks at least this often whether an option has changed.
@@ -67,9 +69,14 @@ struct Stride {
 }
 
 impl Stride {
+    /// `expected`: the cost of a row, as far as it is known beforehand.
+    fn new(expected: Duration) -> Self {
+        Self { ns_per_row: expected.as_nanos() as f64, adapted: Instant::now() }
+    }
+
     fn rows(&self) -> usize {
         if self.ns_per_row <= 0.0 {
-            return MOST_ROWS;
+            return UNMEASURED;
         }
         ((STEP.as_nanos() as f64 / self.ns_per_row) as usize).clamp(1, MOST_ROWS)
     }
@@ -81,6 +88,24 @@ impl Stride {
 }
 
 impl Instance {
+    /// It holds up the thread that it runs on: in a call to the system, or in a busy loop.
+    pub(crate) fn blocks(&self) -> bool {
+        match &self.body {
+            Body::Source(source) => source.blocks(),
+            Body::Operator(operator) => !operator.is_cooperative(),
+            Body::Work(work) => work.spins(),
+            Body::Sink(sink) => sink.blocks(),
+        }
+    }
+
+    /// The cost of a row, where it is known before any was worked on.
+    fn expected(&self) -> Duration {
+        match &self.body {
+            Body::Work(work) => work.mean(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Runs to the end of input; gives the files that a sink wrote.
     pub(crate) async fn run(mut self) -> Result<Vec<SinkFile>, WireFault> {
         // Nobody drops the sender before the instance has ended; if it does, the run is over.
@@ -114,9 +139,11 @@ impl Instance {
     }
 
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
-        let mut stride = Stride { ns_per_row: 0.0, adapted: Instant::now() };
+        let mut stride = Stride::new(self.expected());
         loop {
-            self.set_options();
+            if self.set_options() {
+                stride = Stride::new(self.expected());
+            }
             let began = Instant::now();
             let mut worked = false;
             while began.elapsed() < STEP {
@@ -230,7 +257,7 @@ impl Instance {
     }
 
     async fn produce(&mut self) -> Result<(), WireFault> {
-        let mut stride = Stride { ns_per_row: 0.0, adapted: Instant::now() };
+        let mut stride = Stride::new(Duration::ZERO);
         loop {
             self.set_options();
             let began = Instant::now();
@@ -296,7 +323,9 @@ impl Instance {
         self.output.mark(mark).map_err(|e| self.fault(&e))
     }
 
-    fn set_options(&mut self) {
+    /// True if an option was changed.
+    fn set_options(&mut self) -> bool {
+        let mut changed = false;
         while let Ok(SetOption { option, value }) = self.options.try_recv() {
             let result = match &mut self.body {
                 Body::Source(source) => source.set(&option, &value),
@@ -304,10 +333,14 @@ impl Instance {
                 Body::Work(work) => work.set(&option, &value),
                 Body::Sink(_) => Err(format!("`{option}` of a sink cannot be changed while it runs")),
             };
-            if let Err(error) = result {
-                tracing::warn!(instance = %self.name, %error, "an option was not changed");
+            match result {
+                Ok(()) => changed = true,
+                Err(error) => {
+                    tracing::warn!(instance = %self.name, %error, "an option was not changed");
+                }
             }
         }
+        changed
     }
 
     fn fault(&self, message: &str) -> WireFault {

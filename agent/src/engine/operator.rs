@@ -53,6 +53,11 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// It never holds up its thread for longer than its rows take; one that does gets a thread of its own.
+    fn is_cooperative(&self) -> bool {
+        true
+    }
+
     /// Rows left out since the last call.
     fn take_dropped(&mut self) -> DroppedRows {
         DroppedRows::new()

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::fault::suggestion;
 use tuplane_core::job::Job;
@@ -16,6 +15,7 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, Si
 
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::task::Task;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::outbound::{Flight, Outbound};
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
     pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
     pub(crate) start: watch::Sender<bool>,
-    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) files: Mutex<Vec<SinkFile>>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
 }
@@ -164,9 +164,14 @@ impl Run {
         for task in &tasks {
             task.abort();
         }
-        for task in tasks {
-            // An aborted task answers with an error; it has ended either way.
-            let _ = task.await;
+        let ended = futures::future::join_all(tasks.into_iter().map(Task::ended)).await;
+        let stuck = ended.iter().filter(|ended| !**ended).count();
+        if stuck > 0 {
+            tracing::warn!(
+                run = self.run,
+                stuck,
+                "instances stand in calls to the system; they end when those return"
+            );
         }
         for edge in self.edges.values() {
             edge.close(DROPPED_BY_STOP);

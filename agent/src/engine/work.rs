@@ -55,6 +55,11 @@ impl Work {
         Duration::from_secs_f64(ms.clamp(0.0, MAX_WORK_MS) / 1e3)
     }
 
+    /// It passes its time in a busy loop.
+    pub(crate) fn spins(&self) -> bool {
+        self.mode == WorkMode::Spin
+    }
+
     /// Changes a live option that `Op::check_live` has let through.
     pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         let list = match value {

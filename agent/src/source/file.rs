@@ -197,6 +197,10 @@ impl Files {
 }
 
 impl Source for Files {
+    fn blocks(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
         match self.state {
             State::Idle => return Ok(Polled::NeedSplit),

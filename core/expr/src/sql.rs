@@ -1,5 +1,6 @@
 //! One SQL expression: parsed, checked against a schema, coerced, simplified and compiled.
 
+mod bounds;
 mod check;
 mod fault;
 pub(crate) mod functions;
@@ -148,7 +149,9 @@ impl Language {
         expr: Expr,
         schema: &DFSchemaRef,
     ) -> Result<(Arc<dyn PhysicalExpr>, DataType), DataFusionError> {
-        let expr = self.simplifier(schema).simplify(expr)?;
+        let simplifier = self.simplifier(schema);
+        bounds::constants(&expr, |argument| simplifier.simplify(argument))?;
+        let expr = simplifier.simplify(expr)?;
         let context = PhysicalPlanningContext::default();
         let expr = create_physical_expr(&expr, schema, &ExecutionProps::new(), &context)?;
         let data_type = expr.data_type(schema.as_arrow())?;

@@ -250,3 +250,28 @@ fn long_chains_are_compiled_and_endless_ones_refused() {
     }
     assert!(resolve(&casts(3000)).is_err());
 }
+
+#[test]
+fn a_constant_that_would_fill_the_memory_is_refused_before_it_is_computed() {
+    for (expr, size) in [
+        ("range(0, 150000000)", "150000001"),
+        ("generate_series(0, 1000 * 1000 * 1000, 2)", "500000001"),
+        (
+            "generate_series(timestamp '2020-01-01', timestamp '2021-01-01', interval '1 millisecond')",
+            "31622400001",
+        ),
+        ("repeat(repeat('ab', 1000), 1000000)", "2000000000"),
+        ("length(lpad('a', 2000000000))", "2000000000"),
+        ("array_repeat(1, 99000000)", "99000000"),
+    ] {
+        let said = said(expr);
+        assert!(said.contains(&format!("would have {size} values or characters")), "{expr}: {said}");
+    }
+    let fine = [
+        "range(0, 1000) as a",
+        "repeat('ab', 10) as b",
+        "repeat(client, 2000000000) as c",
+        "range(1, bytes) as d",
+    ];
+    Projection::compile(language(), &texts(&fine), &columns()).unwrap();
+}

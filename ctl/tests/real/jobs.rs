@@ -149,3 +149,31 @@ fn equal_shares_are_dealt_row_by_row_when_rows_are_few() {
     };
     assert_eq!((rows(true), rows(false)), (4, 4), "half of them crossed to the other agent: {spread}");
 }
+
+#[test]
+fn sources_that_wait_for_pipes_hold_up_no_other_job_and_can_be_cancelled() {
+    let world = World::new();
+    world.up(&["--local", "1", "--slots", "4"]);
+    for name in ["pipe-1", "pipe-2", "pipe-3", "pipe-4"] {
+        assert!(std::process::Command::new("mkfifo").arg(world.path(name)).status().unwrap().success());
+    }
+    let pipes = format!(
+        "name = \"pipes\"\n[[stage]]\nid = \"lines\"\nop = \"source\"\nconnector = \"file\"\n\
+         path = \"{}\"\nformat = \"lines\"\n[[stage]]\nid = \"out\"\nop = \"sink\"\nin = \"lines\"\n\
+         connector = \"count\"\n",
+        world.path("pipe-*").display()
+    );
+    world.json(&["submit", &world.file("pipes.toml", pipes)]);
+    world.wait_for("pipes", "running", Duration::from_secs(10));
+    world.json(&["submit", &world.file("steady.toml", STEADY)]);
+    world.wait_for("steady", "running", Duration::from_secs(10));
+    let before = world.status("steady");
+    std::thread::sleep(Duration::from_secs(3));
+    let after = world.status("steady");
+    let span = after["running_ms"].as_u64().unwrap() - before["running_ms"].as_u64().unwrap();
+    let rate = (taken(&after, "double..out") - taken(&before, "double..out")) as f64 * 1e3 / span as f64;
+    assert!(rate > 19_000.0, "{rate} rows/s of 20,000 beside four sources that wait for pipes");
+    world.json(&["cancel", "pipes", "--yes"]);
+    world.wait_for("pipes", "cancelled", Duration::from_secs(5));
+    world.json(&["cancel", "steady", "--yes"]);
+}
