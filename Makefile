@@ -30,13 +30,13 @@ endif
 test-long: ## the long campaigns: more cases of every property, longer failure tests
 	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test
 
-lint: ## formatting, clippy, and what each package may depend on
+lint: doc ## formatting, clippy, documentation, and what each package may depend on
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(CHECKS) -- -D warnings
 	sh .config/arrows.sh
 
 doc: ## documentation of our packages, private items included
-	cargo doc --workspace --no-deps --release --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(CHECKS) --document-private-items
 
 bench: build ## print one JSON line per workload
 	@$(TARGET)/release/tuplane-testbed bench

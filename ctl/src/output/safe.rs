@@ -5,7 +5,7 @@ pub(crate) fn line(text: &str) -> String {
     escape(text, |_| false)
 }
 
-/// Several lines: as [`line`], but line ends stay.
+/// Several lines: as [`line()`], but line ends stay.
 pub(crate) fn lines(text: &str) -> String {
     escape(text, |c| c == '\n')
 }
