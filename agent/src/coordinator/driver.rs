@@ -3,7 +3,7 @@
 mod act;
 mod ask;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -78,6 +78,8 @@ pub(super) struct Driver {
     costs: Costs,
     links: Links,
     counts: Counts,
+    /// Runs whose failed row is being looked up.
+    locating: HashSet<u64>,
     notes: mpsc::UnboundedSender<Note>,
     /// Runs that are being prepared: a stop ends that first.
     beginning: HashMap<u64, AbortHandle>,
@@ -109,6 +111,7 @@ impl Driver {
             live: Live::default(),
             links,
             counts: Counts::default(),
+            locating: HashSet::new(),
             notes,
             beginning: HashMap::new(),
             settling: HashMap::new(),
@@ -231,6 +234,9 @@ impl Driver {
             Note::Happened(command) => {
                 if let Command::Prepared { run } | Command::PrepareFailed { run, .. } = &command {
                     self.beginning.remove(run);
+                }
+                if let Command::InstanceFailed { run, .. } = &command {
+                    self.locating.remove(run);
                 }
                 self.apply(turn, command);
             }

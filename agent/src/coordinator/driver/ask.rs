@@ -142,9 +142,13 @@ impl Driver {
         Ok(ClusterReply::Done)
     }
 
-    /// An instance failed on a row that has a place: what is logged and shown names it.
-    fn locate(&self, run: u64, instance: u32, mut fault: WireFault, place: RowPlace) {
-        let Some(job) = self.state.run(run) else { return };
+    /// An instance failed on a row that has a place: what is logged and shown names it. A job fails once,
+    /// however many rows are bad: the others' places need not be looked up.
+    fn locate(&mut self, run: u64, instance: u32, mut fault: WireFault, place: RowPlace) {
+        let Some(job) = self.state.run(run).filter(|job| job.is_active()) else { return };
+        if !self.locating.insert(run) {
+            return;
+        }
         let lookup = Lookup::new(job, place);
         let (links, counts, notes) = (self.links.clone(), self.counts.clone(), self.notes.clone());
         tokio::spawn(async move {

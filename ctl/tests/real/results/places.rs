@@ -14,7 +14,7 @@ fn job(options: &str, source: &str) -> String {
     let parsed = one("map", "parsed", "spread", "select = [\"cast(n as int) as n\"]");
     let sink = one("sink", "out", "parsed", "connector = \"count\"");
     format!(
-        "name = \"places\"\n{options}\n[[stage]]\nid = \"rows\"\nop = \"source\"\n{source}\n{spread}{parsed}{sink}"
+        "name = \"places\"\n{options}\n[[stage]]\nid = \"rows\"\nop = \"source\"\nconnector = \"file\"\n{source}\n{spread}{parsed}{sink}"
     )
 }
 
@@ -171,7 +171,7 @@ fn rows_that_are_dropped_or_made_null_are_noted_with_their_place() {
     let expected = format!("cannot cast 'abc' to int ({path}, line {line})");
     for (on_error, left) in [("drop", 5999), ("null", 6000)] {
         let status = success(&world, &job(&format!("on_error = \"{on_error}\""), &source));
-        assert_eq!(notes(&status, "parsed"), [expected.clone()], "{on_error}");
+        assert_eq!(notes(&status, "parsed"), std::slice::from_ref(&expected), "{on_error}");
         assert_eq!(edge(&status, "rows..parsed")["taken"], 6000, "{status}");
         assert_eq!(edge(&status, "parsed..out")["taken"], left, "{status}");
         let dropped = vertex(&status, "parsed")["dropped"]["expression"].as_u64().unwrap_or(0);
@@ -188,8 +188,9 @@ fn a_key_and_an_argument_of_an_aggregate_name_their_row() {
     let source = format!("path = \"{path}\"\nformat = \"csv\"\nheader = true");
     let at = format!("cannot cast 'abc' to int ({path}, line {line})");
     let counted = |options: &str, via: &str, key: &str, compute: &str| {
-        let head =
-            format!("name = \"places\"\n{options}\n[[stage]]\nid = \"rows\"\nop = \"source\"\n{source}\n");
+        let head = format!(
+            "name = \"places\"\n{options}\n[[stage]]\nid = \"rows\"\nop = \"source\"\nconnector = \"file\"\n{source}\n"
+        );
         head + via
             + &one(
                 "group_by",
@@ -221,4 +222,43 @@ fn a_key_and_an_argument_of_an_aggregate_name_their_row() {
         failure(&world, &counted("", "", "cast(n as int)", "count(*) as rows")),
         format!("stage counts: {at}")
     );
+}
+
+#[test]
+fn sinks_write_no_places_and_a_merge_keeps_those_that_there_are() {
+    let world = three_agents();
+    let path = world.file("in.txt", "1\n2\nthree\n4\n");
+    let folder = world.path("out");
+    // The raw rows go to a sink from a stage whose other reader needs their places.
+    let job = [
+        "name = \"places\"\non_error = \"drop\"\n[[stage]]\nid = \"rows\"\nop = \"source\"\n".to_owned(),
+        format!("connector = \"file\"\npath = \"{path}\"\n"),
+        "[[stage]]\nid = \"made\"\nop = \"source\"\nconnector = \"generator\"\nkind = \"words\"\nn = 3\n"
+            .to_owned(),
+        "[[stage]]\nid = \"both\"\nop = \"merge\"\nin = [\"rows\", \"made\"]\n".to_owned(),
+        one("work", "worked", "both", "ms = 0"),
+        one(
+            "sink",
+            "out",
+            "worked",
+            &format!("connector = \"file\"\npath = \"{}\"\nformat = \"csv\"", folder.display()),
+        ),
+        one("filter", "digits", "worked", "where = \"length(line) < 10\""),
+        one("map", "parsed", "digits", "select = [\"cast(line as int) as n\"]"),
+        one("sink", "numbers", "parsed", "connector = \"count\""),
+    ];
+    let status = success(&world, &job.concat());
+    assert_eq!(edge(&status, "worked..out")["taken"], 7, "{status}");
+    assert_eq!(
+        notes(&status, "digits+parsed"),
+        [format!("stage parsed: cannot cast 'three' to int ({path}, line 3)")]
+    );
+    assert_eq!(edge(&status, "digits+parsed..numbers")["taken"], 3, "{status}");
+    let mut lines = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let content = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert_eq!(content.lines().next(), Some("line"), "{content}");
+        lines += content.lines().count() - 1;
+    }
+    assert_eq!(lines, 7);
 }
