@@ -6,6 +6,7 @@ mod effects;
 mod links;
 mod live;
 mod log;
+mod places;
 mod status;
 
 use std::future::Future;

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::job::Op;
+use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::frame::DATA_VERSION;
 use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
 use tuplane_wire::net::{Incoming, Security};
@@ -312,6 +313,22 @@ impl Engine {
         let held = self.find(run)?;
         let known = lock(&held.run.files).iter().any(|file| file.path == path);
         known.then(|| PathBuf::from(path))
+    }
+
+    /// Where a row entered that was read from a file of this agent's own.
+    pub async fn locate(&self, run: u64, place: RowPlace) -> Result<String, WireFault> {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        let agents = held.plan.agents.len() as u16;
+        let Some(split) = held.run.own_split(place, agents) else {
+            let message = format!("run {run} read no such row from a file of this agent");
+            return Err(WireFault::new(FaultCode::NotFound, message));
+        };
+        let (split, folder) = (split.clone(), self.shared.folder.clone());
+        // Lines before it may have to be counted.
+        let found = tokio::task::spawn_blocking(move || {
+            place::words(&split, place.line(), |split| crate::source::lines_before(split, &folder))
+        });
+        found.await.map_err(|e| internal(&format!("looking for a row failed: {e}")))
     }
 
     /// Bytes that queued rows keep alive, and their bound.

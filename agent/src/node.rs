@@ -340,6 +340,7 @@ impl Node {
                 let bytes = read.map_err(|e| fault(e.to_string()))?.map_err(|e| fault(e.to_string()))?;
                 Ok(AgentReply::Bytes(bytes))
             }
+            AgentRequest::Locate { run, place } => engine.locate(run, place).await.map(AgentReply::Located),
             AgentRequest::Ping => Ok(AgentReply::Clock(wall_ns())),
             AgentRequest::Shutdown => {
                 // Without its receiver the agent is ending already.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use tuplane_core::job::{self, SourceConnector};
+use tuplane_core::place::SourcePlaces;
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::error::ArrowError;
@@ -22,6 +23,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use file::lines_before;
 pub use splits::{csv_header, local_splits, shared_splits};
 
 /// Most rows of one batch, whatever is asked for.
@@ -130,8 +132,10 @@ pub struct SourceContext {
     pub instances: u32,
     /// The agent's working folder: relative paths start here.
     pub folder: PathBuf,
-    /// Columns of its rows.
+    /// The job's own columns of its rows.
     pub schema: SchemaRef,
+    /// How its rows' places are numbered, where the job needs them: then the column `_at` follows.
+    pub places: Option<SourcePlaces>,
 }
 
 /// Makes an instance of a source.

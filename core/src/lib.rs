@@ -6,5 +6,6 @@
 pub mod cluster;
 pub mod fault;
 pub mod job;
+pub mod place;
 pub mod plan;
 pub mod route;

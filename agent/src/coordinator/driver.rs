@@ -3,7 +3,7 @@
 mod act;
 mod ask;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,6 +18,7 @@ use super::check::Mixing;
 use super::links::Links;
 use super::live::{Live, LiveRun};
 use super::log::Log;
+use super::places::Counts;
 use super::status::Costs;
 use super::{CoordinatorConfig, Ended, OwnAgent};
 
@@ -48,6 +49,8 @@ pub(super) enum Note {
     Gone { id: AgentId, cause: String },
     /// Two agents that are both there cannot reach each other.
     Apart { ids: [AgentId; 2], cause: String },
+    /// An answer that took its time.
+    Answered { reply: Reply, result: Box<Result<ClusterReply, WireFault>> },
     /// Agents have taken a change, or not.
     Changed { command: Command, result: Result<(), WireFault>, reply: Reply },
 }
@@ -74,6 +77,9 @@ pub(super) struct Driver {
     live: Live,
     costs: Costs,
     links: Links,
+    counts: Counts,
+    /// Runs whose failed row is being looked up.
+    locating: HashSet<u64>,
     notes: mpsc::UnboundedSender<Note>,
     /// Runs that are being prepared: a stop ends that first.
     beginning: HashMap<u64, AbortHandle>,
@@ -104,6 +110,8 @@ impl Driver {
             log,
             live: Live::default(),
             links,
+            counts: Counts::default(),
+            locating: HashSet::new(),
             notes,
             beginning: HashMap::new(),
             settling: HashMap::new(),
@@ -227,6 +235,9 @@ impl Driver {
                 if let Command::Prepared { run } | Command::PrepareFailed { run, .. } = &command {
                     self.beginning.remove(run);
                 }
+                if let Command::InstanceFailed { run, .. } = &command {
+                    self.locating.remove(run);
+                }
                 self.apply(turn, command);
             }
             Note::Stopped { run, last } => {
@@ -243,6 +254,7 @@ impl Driver {
             }
             Note::Gone { id, cause } => self.lose(turn, id, cause),
             Note::Apart { ids, cause } => self.apart(turn, &ids, &cause),
+            Note::Answered { reply, result } => turn.answer(reply, *result),
             Note::Changed { command, result, reply } => {
                 if result.is_ok() {
                     self.apply(turn, command);

@@ -7,18 +7,20 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage};
+use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
 use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
 use tuplane_core::route::{DEAL, Targets, make_policy};
 use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
 use tuplane_expr::{KeyExprs, Program, Types, VertexProgram, edge_key, resolve_with, vertex_program};
-use tuplane_wire::message::{FaultCode, RunPlan, WireFault};
+use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{Aggregate, ChainOperator, Operator, Pass};
-use super::output::{Exit, Output};
+use super::output::{Exit, ExitKey, Output};
 use super::run::{Local, Run};
 use super::splits::Splits;
 use super::work::Work;
@@ -56,6 +58,13 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, others: u64) -> Result<
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
     Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, others }.build()
+}
+
+/// The splits of this agent's own files.
+struct OwnSplits {
+    all: Vec<Split>,
+    /// Those that no instance has yet, the next one last.
+    left: Arc<Mutex<Vec<Split>>>,
 }
 
 struct Builder<'a> {
@@ -127,7 +136,7 @@ impl Builder<'_> {
             edges.insert(index, Edge::new(spec, Outlets::new(outlets), Arc::clone(&wakes[&index])));
         }
         let (start, started) = watch::channel(false);
-        let mut own_splits = HashMap::new();
+        let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
         let (mut locals, mut instances) = (Vec::new(), Vec::new());
         for placed in local {
             let program = &programs[&placed.vertex];
@@ -137,10 +146,10 @@ impl Builder<'_> {
                 let sending = &edges[&edge.0];
                 let queue = self.out_queue(edge, &placed)?;
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
-                let key = keys[&edge.0].clone().map(|key| (key, self.job.options.partitions()));
+                let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
-            let counters = Arc::new(Counters::new());
+            let counters = Arc::new(Counters::new(self.dag.vertex(placed.vertex).label()));
             let (options, changes) = mpsc::unbounded_channel();
             let inbox = Arc::clone(&inboxes[&placed.id]);
             locals.push(Local {
@@ -155,7 +164,13 @@ impl Builder<'_> {
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body: self.body(&placed, program)?,
                 inbox,
-                output: Output::new(exits, room, Arc::clone(&self.shared.budget), Arc::clone(&counters)),
+                output: Output::new(
+                    exits,
+                    room,
+                    Arc::clone(&self.shared.budget),
+                    Arc::clone(&counters),
+                    Arc::clone(&program.output),
+                ),
                 counters,
                 options: changes,
                 start: started.clone(),
@@ -176,6 +191,7 @@ impl Builder<'_> {
             start,
             tasks: Mutex::default(),
             files: Mutex::default(),
+            own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
         };
         Ok(Built { run, instances })
@@ -371,6 +387,36 @@ impl Builder<'_> {
         Ok(OutQueue::pool(policy, Targets::new(groups.into_values()), outlets))
     }
 
+    fn exit_key(&self, edge: EdgeId, key: KeyExprs) -> ExitKey {
+        // The key stands at a view, or at the stage that the rows go to.
+        let edge = self.dag.edge(edge);
+        let keyed = |id: &&String| match self.job.stages.iter().find(|stage| stage.id == **id).map(|s| &s.op)
+        {
+            Some(Op::GroupBy { .. }) => true,
+            Some(Op::Rebalance(rebalance)) => !rebalance.key.is_empty(),
+            _ => false,
+        };
+        let view = edge.via.iter().find(keyed).cloned();
+        ExitKey {
+            key,
+            partitions: self.job.options.partitions(),
+            on_error: self.job.options.on_error,
+            stage: view.unwrap_or_else(|| self.dag.vertex(edge.to).label()),
+        }
+    }
+
+    /// How the places of a source's rows are numbered, if the job needs them.
+    fn source_places(&self, stage: &Stage, files: Files, output: &SchemaRef) -> Option<SourcePlaces> {
+        if !SystemColumns::of(output).has(SystemColumn::At) {
+            return None;
+        }
+        let numbering = match files {
+            Files::Shared => Numbering::Cluster,
+            Files::Each => Numbering::Agent { agent: self.me, agents: self.plan.agents.len() as u16 },
+        };
+        Some(SourcePlaces { source: source_number(&self.job, &stage.id)?, numbering })
+    }
+
     fn stage(&self, vertex: VertexId) -> Result<&Stage, WireFault> {
         let id = self.dag.vertex(vertex).stages.last();
         let found = id.and_then(|id| self.job.stages.iter().find(|s| s.id == *id));
@@ -382,12 +428,17 @@ impl Builder<'_> {
         let peers = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex).count() as u32;
         let operator: Box<dyn Operator> = match (&stage.op, &program.program) {
             (Op::Source(source), _) => {
+                let files = match &source.connector {
+                    Some(SourceConnector::File(file)) => file.files,
+                    _ => Files::Shared,
+                };
                 let context = SourceContext {
                     stage: stage.id.clone(),
                     instance_number: placed.number,
                     instances: peers,
                     folder: self.shared.folder.clone(),
-                    schema: Arc::clone(&program.output),
+                    schema: own_columns(&program.output),
+                    places: self.source_places(stage, files, &program.output),
                 };
                 let made = crate::source::make(source, context);
                 return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
@@ -404,7 +455,7 @@ impl Builder<'_> {
             (_, Program::Chain(chain)) => Box::new(ChainOperator::new(chain.clone())),
             (_, Program::Aggregate(aggregate)) => {
                 let partitions = self.job.options.partitions();
-                let made = Aggregate::new(aggregate.clone(), program.role, partitions, peers == 1);
+                let made = Aggregate::new(&stage.id, aggregate.clone(), program.role, partitions, peers == 1);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
             (_, Program::Pass) => Box::new(Pass::default()),
@@ -419,19 +470,15 @@ impl Builder<'_> {
         program: &VertexProgram,
     ) -> Result<SinkContext, WireFault> {
         let schema = program.input.first().ok_or_else(|| internal("a sink without input"))?;
-        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, Arc::clone(schema)))
+        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, own_columns(schema)))
     }
 
     fn sink_schema(&self, placed: &Placed, program: &VertexProgram) -> Option<SchemaRef> {
         let stage = self.stage(placed.vertex).ok()?;
-        matches!(stage.op, Op::Sink(_)).then(|| program.input.first().cloned()).flatten()
+        matches!(stage.op, Op::Sink(_)).then(|| program.input.first().map(own_columns)).flatten()
     }
 
-    fn splits(
-        &self,
-        placed: &Placed,
-        own: &mut HashMap<String, Arc<Mutex<Vec<tuplane_wire::message::Split>>>>,
-    ) -> Result<Splits, WireFault> {
+    fn splits(&self, placed: &Placed, own: &mut HashMap<String, OwnSplits>) -> Result<Splits, WireFault> {
         let stage = self.stage(placed.vertex)?;
         let Op::Source(source) = &stage.op else { return Ok(Splits::None) };
         let Some(SourceConnector::File(file)) = &source.connector else { return Ok(Splits::None) };
@@ -445,16 +492,15 @@ impl Builder<'_> {
             });
         }
         if let Some(splits) = own.get(&stage.id) {
-            return Ok(Splits::Own(Arc::clone(splits)));
+            return Ok(Splits::Own(Arc::clone(&splits.left)));
         }
         let here =
             self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me).count();
-        let mut splits = crate::source::local_splits(file, &self.shared.folder, here as u32)
+        let all = crate::source::local_splits(file, &self.shared.folder, here as u32)
             .map_err(|e| stage_refused(stage, &e.to_string()))?;
-        splits.reverse();
-        let splits = Arc::new(Mutex::new(splits));
-        own.insert(stage.id.clone(), Arc::clone(&splits));
-        Ok(Splits::Own(splits))
+        let left = Arc::new(Mutex::new(all.iter().rev().cloned().collect()));
+        own.insert(stage.id.clone(), OwnSplits { all, left: Arc::clone(&left) });
+        Ok(Splits::Own(left))
     }
 }
 

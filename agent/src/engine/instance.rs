@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_expr::system::own_part;
 use tuplane_wire::message::{FaultCode, SinkFile, WireFault};
 
 use super::clock::Doing;
@@ -128,7 +129,7 @@ impl Instance {
 
     /// The end: passes it on and waits until everything has left.
     async fn leave(&mut self) -> Result<(), WireFault> {
-        self.output.mark(Mark::End).map_err(|e| self.fault(&e))?;
+        self.output.mark(Mark::End).map_err(|e| fault(&self.name, &e))?;
         self.counters.clock.set(Doing::Blocked);
         while !self.output.is_drained() {
             self.output.wait().await;
@@ -168,7 +169,7 @@ impl Instance {
                     Taken::Nothing => break,
                 }
             }
-            self.output.settle().map_err(|e| self.fault(&e))?;
+            self.output.settle().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
                 self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
@@ -212,7 +213,8 @@ impl Instance {
                 self.emit(rows.into_batch())?;
             }
             Body::Sink(sink) => {
-                sink.write(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
             }
             Body::Source(_) => return Err(self.fault("rows came to a source")),
         }
@@ -226,6 +228,9 @@ impl Instance {
             let Body::Operator(operator) = &mut self.body else { return Ok(()) };
             let piece = operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
             self.counters.drop_rows(operator.take_dropped());
+            if let Some(remark) = operator.take_remark() {
+                self.counters.remark(&remark);
+            }
             let Some(piece) = piece else { return Ok(()) };
             self.emit(piece)?;
             while self.output.is_full() {
@@ -263,7 +268,7 @@ impl Instance {
             let began = Instant::now();
             while began.elapsed() < STEP {
                 if self.output.is_full() {
-                    self.output.settle().map_err(|e| self.fault(&e))?;
+                    self.output.settle().map_err(|e| fault(&self.name, &e))?;
                     self.counters.clock.set(Doing::Blocked);
                     tokio::select! {
                         () = self.output.wait() => {}
@@ -286,7 +291,7 @@ impl Instance {
                         self.emit(batch)?;
                     }
                     Polled::Wait(until) => {
-                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
                         tokio::select! {
@@ -296,7 +301,7 @@ impl Instance {
                         break;
                     }
                     Polled::NeedSplit => {
-                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
                         let split = self.splits.next().await?;
@@ -305,22 +310,22 @@ impl Instance {
                         }
                     }
                     Polled::End => {
-                        self.output.settle().map_err(|e| self.fault(&e))?;
+                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
                         return Ok(());
                     }
                 }
             }
-            self.output.settle().map_err(|e| self.fault(&e))?;
+            self.output.settle().map_err(|e| fault(&self.name, &e))?;
             tokio::task::yield_now().await;
         }
     }
 
     fn emit(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
-        self.output.emit(batch).map_err(|e| instance_fault(&self.name, &e))
+        self.output.emit(batch).map_err(|e| fault(&self.name, &e))
     }
 
     fn pass(&mut self, mark: Mark) -> Result<(), WireFault> {
-        self.output.mark(mark).map_err(|e| self.fault(&e))
+        self.output.mark(mark).map_err(|e| fault(&self.name, &e))
     }
 
     /// True if an option was changed.
@@ -353,11 +358,14 @@ fn instance_fault(name: &str, message: &str) -> WireFault {
 }
 
 fn fault(name: &str, error: &OperatorError) -> WireFault {
-    let code = match error {
-        OperatorError::Row { .. } => FaultCode::Row,
-        OperatorError::Other(_) => FaultCode::Instance,
-    };
-    WireFault::new(code, format!("{name}: {error}"))
+    match error {
+        // The coordinator adds the place in words; it says more than an instance and a number would.
+        OperatorError::Row { remark, .. } if remark.place.is_some() => {
+            WireFault::new(FaultCode::Row, remark.text()).at(remark.place)
+        }
+        OperatorError::Row { .. } => WireFault::new(FaultCode::Row, format!("{name}: {error}")),
+        OperatorError::Other(_) => instance_fault(name, &error.to_string()),
+    }
 }
 
 fn source_fault(name: &str, error: &SourceError) -> WireFault {

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use tuplane_core::place::RowPlace;
+
 use super::clock::Clock;
+use super::operator::Remark;
 
 /// What one instance has done so far.
 #[derive(Debug)]
 pub(crate) struct Counters {
+    vertex: String,
     pub(crate) clock: Clock,
     pub(crate) rows_in: AtomicU64,
     pub(crate) rows_out: AtomicU64,
@@ -22,12 +26,17 @@ pub(crate) struct Counters {
 #[derive(Debug, Default)]
 struct Rare {
     dropped: BTreeMap<String, u64>,
-    note: Option<String>,
+    note: Option<Note>,
 }
 
+/// A sentence, and the place of the row that it is about, unless its words name that.
+pub(crate) type Note = (String, Option<RowPlace>);
+
 impl Counters {
-    pub(crate) fn new() -> Self {
+    /// For an instance of the vertex of this name.
+    pub(crate) fn new(vertex: String) -> Self {
         Self {
+            vertex,
             clock: Clock::new(Instant::now()),
             rows_in: AtomicU64::new(0),
             rows_out: AtomicU64::new(0),
@@ -60,11 +69,18 @@ impl Counters {
     pub(crate) fn set_rejected(&self, totals: BTreeMap<String, u64>, last: Option<String>) {
         let mut rare = self.rare();
         rare.dropped.extend(totals);
-        rare.note = last;
+        rare.note = last.map(|text| (text, None));
+    }
+
+    /// The last remark from now on.
+    pub(crate) fn remark(&self, remark: &Remark) {
+        // It is shown with the vertex, which often is the stage.
+        let text = if remark.stage == self.vertex { remark.message.clone() } else { remark.text() };
+        self.rare().note = Some((text, remark.place));
     }
 
     /// Rows left out by reason, and the last remark.
-    pub(crate) fn rare_facts(&self) -> (BTreeMap<String, u64>, Option<String>) {
+    pub(crate) fn rare_facts(&self) -> (BTreeMap<String, u64>, Option<Note>) {
         let rare = self.rare();
         (rare.dropped.clone(), rare.note.clone())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tuplane_core::place::RowPlace;
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
@@ -14,17 +15,43 @@ pub(crate) use chain::{ChainOperator, Pass};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
     /// A row that it cannot take.
-    #[error("row {row} of a batch: {message}")]
+    #[error("row {row} of a batch: {}", remark.message)]
     Row {
         /// Index in the batch.
         row: usize,
-        /// What is wrong with it.
-        message: String,
+        /// What is wrong with it, and where it entered.
+        remark: Remark,
     },
     /// Anything else.
     #[error("{0}")]
     Other(String),
 }
+
+/// A sentence about a row that an expression could not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The stage whose expression it is.
+    pub stage: String,
+    /// What is wrong.
+    pub message: String,
+    /// Where the row entered, if that is known.
+    pub place: Option<RowPlace>,
+}
+
+impl Remark {
+    /// Of a stage's expression.
+    pub fn of(stage: &str, message: &str, place: Option<RowPlace>) -> Self {
+        Self { stage: stage.to_owned(), message: message.to_owned(), place }
+    }
+
+    /// The sentence without the place.
+    pub fn text(&self) -> String {
+        format!("stage {}: {}", self.stage, self.message)
+    }
+}
+
+/// The reason under which rows are counted that an expression could not take.
+pub const DROPPED_BY_EXPRESSION: &str = "expression";
 
 /// Rows that an operator left out, by reason.
 pub type DroppedRows = BTreeMap<String, u64>;
@@ -61,6 +88,11 @@ pub trait Operator: Send {
     /// Rows left out since the last call.
     fn take_dropped(&mut self) -> DroppedRows {
         DroppedRows::new()
+    }
+
+    /// About the last row since the last call that was left out, or in which a value became null.
+    fn take_remark(&mut self) -> Option<Remark> {
+        None
     }
 
     /// Changes a live option.

@@ -8,10 +8,11 @@ use tokio::sync::{mpsc, watch};
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::fault::suggestion;
 use tuplane_core::job::Job;
+use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, SinkFile, WireFault};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, SinkFile, Split, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -39,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) start: watch::Sender<bool>,
     pub(crate) tasks: Mutex<Vec<Task>>,
     pub(crate) files: Mutex<Vec<SinkFile>>,
+    /// Splits of sources that read this agent's own files, by stage.
+    pub(crate) own_splits: HashMap<String, Vec<Split>>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
 }
 
@@ -83,7 +86,8 @@ impl Run {
             idle_ns: times.idle,
             queue_in: waiting + counters.working.load(Relaxed),
             queue_out,
-            note,
+            note_place: note.as_ref().and_then(|(_, place)| *place),
+            note: note.map(|(text, _)| text),
             ended: counters.ended.load(Relaxed),
         }
     }
@@ -215,6 +219,13 @@ impl Run {
             Some(sending) => sending.set_policy(policy),
             None => Ok(()),
         }
+    }
+
+    /// The split of this agent's own files that a row was read from.
+    pub(crate) fn own_split(&self, row: RowPlace, agents: u16) -> Option<&Split> {
+        let stage = place::source_stage(&self.job, row.source())?;
+        let (agent, number) = place::owner(row.split(), agents);
+        self.own_splits.get(&stage.id).filter(|_| agent == self.me)?.get(number as usize)
     }
 
     /// The name of one of its edges.

@@ -125,6 +125,7 @@ mod tests {
     use super::*;
     use tuplane_expr::arrow::array::{Array, Int64Array, ListArray, StringArray};
     use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type};
+    use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
     use tuplane_wire::frame::FrameKind;
 
     fn rows(n: usize, budget: &Arc<Budget>) -> Rows {
@@ -144,6 +145,13 @@ mod tests {
         .unwrap();
         let ids = UInt16Array::from_iter_values((0..n).map(|i| (i % 271) as u16));
         Rows::new(batch, Some(ids), budget).unwrap()
+    }
+
+    #[test]
+    fn system_columns_count_in_the_fingerprint() {
+        let own = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, true)]));
+        let with = with_system(&own, SystemColumns::only(SystemColumn::At));
+        assert_ne!(fingerprint(&own), fingerprint(&with));
     }
 
     #[test]

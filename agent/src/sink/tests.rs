@@ -261,6 +261,7 @@ fn read_back(path: &str, columns: &RecordBatch) -> RecordBatch {
         instances: 1,
         folder: PathBuf::new(),
         schema: columns.schema(),
+        places: None,
     };
     let mut source = source::make(&source, context).unwrap();
     let mut split = Some(Split { number: 0, path: path.to_owned(), start: 0, end: u64::MAX });

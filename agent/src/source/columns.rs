@@ -4,11 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tuplane_core::job::FileSource;
+use tuplane_core::place::{RowPlace, SourcePlaces};
 use tuplane_expr::arrow::array::{
     Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, RecordBatch, StringBuilder,
+    UInt64Array,
 };
 use tuplane_expr::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter_record_batch};
 use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
+use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
 
 use super::SourceError;
 
@@ -50,6 +53,15 @@ enum Builder {
     Cast(StringBuilder),
 }
 
+/// Rows carry the place where they entered, in a column of its own behind the others.
+struct Marks {
+    places: SourcePlaces,
+    /// The split whose lines the rows are; `None` where its number is too large for a place.
+    split: Option<RowPlace>,
+    /// All columns.
+    schema: SchemaRef,
+}
+
 /// Columns of a batch in the making.
 pub(super) struct Columns {
     schema: SchemaRef,
@@ -57,8 +69,9 @@ pub(super) struct Columns {
     takes: Vec<Takes>,
     /// Types as the job file names them, for messages.
     types: Vec<String>,
-    /// Line of each row, kept only where a cast can still fail.
+    /// Line of each row, kept only where a cast can still fail or rows are marked with it.
     lines: Vec<u64>,
+    marks: Option<Marks>,
     rows: usize,
     bytes: usize,
 }
@@ -115,9 +128,23 @@ impl Columns {
             takes: all_takes,
             types,
             lines: Vec::new(),
+            marks: None,
             rows: 0,
             bytes: 0,
         })
+    }
+
+    /// Marks rows with their places from now on.
+    pub(super) fn mark(&mut self, places: SourcePlaces) {
+        let schema = with_system(&self.schema, SystemColumns::only(SystemColumn::At));
+        self.marks = Some(Marks { places, split: None, schema });
+    }
+
+    /// The rows that follow are those of this split.
+    pub(super) fn begin_split(&mut self, number: u32) {
+        if let Some(marks) = &mut self.marks {
+            marks.split = marks.places.of_split(number);
+        }
     }
 
     /// Rows so far.
@@ -185,7 +212,7 @@ impl Columns {
 
     fn end_row(&mut self, line: u64) {
         self.rows += 1;
-        if self.takes.contains(&Takes::Cast) {
+        if self.marks.is_some() || self.takes.contains(&Takes::Cast) {
             self.lines.push(line);
         }
     }
@@ -237,7 +264,16 @@ impl Columns {
         let lines = std::mem::take(&mut self.lines);
         self.rows = 0;
         self.bytes = 0;
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        let schema = match &self.marks {
+            Some(Marks { split, schema, .. }) => {
+                let place = |line: &u64| split.and_then(|split| split.at_line(*line));
+                let at: UInt64Array = lines.iter().map(|line| place(line).map(RowPlace::number)).collect();
+                columns.push(Arc::new(at));
+                schema
+            }
+            None => &self.schema,
+        };
+        let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
         if why.is_empty() {
             return Ok((batch, Vec::new()));
         }

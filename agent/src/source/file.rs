@@ -24,6 +24,8 @@ mod lines;
 mod pattern;
 mod text;
 
+pub(crate) use lines::lines_before;
+
 #[cfg(test)]
 mod tests;
 
@@ -79,7 +81,7 @@ impl Files {
     ) -> Result<Self, SourceError> {
         let max_row = usize::try_from(max_row.unwrap_or(MAX_ROW)).unwrap_or(usize::MAX / 2);
         let schema = &context.schema;
-        let columns = match source.format {
+        let mut columns = match source.format {
             Format::Lines | Format::Csv | Format::Regex { .. } => Columns::from_texts(schema, source)?,
             Format::Jsonl | Format::Json => Columns::from_json(schema, source)?,
         };
@@ -99,6 +101,9 @@ impl Files {
             Format::Json => Reading::Document(Objects::new(&columns)),
             Format::Regex { pattern } => Reading::Pattern(Pattern::new(&pattern.value, &columns)?),
         };
+        if let Some(places) = context.places {
+            columns.mark(places);
+        }
         Ok(Self {
             reading,
             state: State::Idle,
@@ -237,6 +242,7 @@ impl Source for Files {
             self.state = State::Done;
             return Ok(());
         };
+        self.columns.begin_split(split.number);
         if matches!(self.reading, Reading::Document(_)) {
             return self.open_document(&split);
         }

@@ -45,6 +45,7 @@ fn instance(
         instances: of,
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
+        places: None,
     };
     make(source, context)
 }

@@ -140,6 +140,11 @@ impl AggregateProgram {
         Compiler::new(language, keys, input, on_error).map_err(|fault| vec![fault])?.compile(compute)
     }
 
+    /// Whether some row of `input` can be one that a key or an argument cannot take.
+    pub(crate) fn can_fail(&self, input: &SchemaRef) -> bool {
+        self.inner.input.can_fail(input)
+    }
+
     /// How many key columns lead a row, partial or final.
     pub fn keys(&self) -> usize {
         self.inner.keys

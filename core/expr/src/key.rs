@@ -20,7 +20,7 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 use tuplane_core::route::key::{KeyBuf, hash_i64, partition};
 
-use crate::program::{Dropped, EvalError, Projection, twice};
+use crate::program::{Dropped, EvalError, Failed, Projection, twice};
 use crate::sql::{Compiled, Language, sql_name};
 
 /// The key of a row: one or more expressions.
@@ -81,6 +81,25 @@ impl KeyExprs {
     /// The key partition of every row.
     pub fn partitions(&self, batch: &RecordBatch, partitions: u16) -> Result<UInt16Array, EvalError> {
         crate::key::partitions(&self.eval(batch)?, partitions)
+    }
+
+    /// As [`KeyExprs::partitions`] of the rows that can be taken; of a row that `on_error = "null"` lets pass
+    /// the key is null. The second and third are the rows left out, and the last one left out or made null.
+    pub fn partitions_of(
+        &self,
+        batch: &RecordBatch,
+        partitions: u16,
+        on_error: OnError,
+    ) -> Result<(UInt16Array, Vec<Dropped>, Option<Dropped>), EvalError> {
+        let mut failed = Failed::new(on_error);
+        let rows = self.projection.eval_into(batch, &mut failed)?;
+        let last = failed.last().cloned();
+        Ok((crate::key::partitions(rows.columns(), partitions)?, failed.into_dropped(), last))
+    }
+
+    /// Whether some row of `schema` can be one that it cannot take.
+    pub(crate) fn can_fail(&self, schema: &SchemaRef) -> bool {
+        self.projection.can_fail(schema)
     }
 
     pub(crate) fn into_columns(self) -> Vec<Compiled> {

@@ -9,13 +9,14 @@ mod deep;
 pub mod key;
 pub mod program;
 pub mod sql;
+pub mod system;
 pub mod types;
 
 pub use aggregate::{AggregateProgram, GroupTable, WhenEmpty};
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Chain, ChainRun, Dropped, EvalError, Filter, Program, Projection, Step, Unnest, UnnestState,
+    Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Program, Projection, Step, Unnest, UnnestState,
     VertexProgram, rows_within,
 };
 pub use sql::{Determinism, Language};

@@ -5,9 +5,9 @@ mod rows;
 mod unnest;
 mod vertex;
 
-pub use chain::{Chain, ChainRun, Step, rows_within};
+pub use chain::{Chain, ChainRun, LeftOut, Step, rows_within};
 pub use rows::{Dropped, EvalError, Filter, Projection};
 pub use unnest::{Unnest, UnnestState};
 pub use vertex::{Program, VertexProgram, edge_key, vertex_program};
 
-pub(crate) use rows::{column, keep_mask, twice};
+pub(crate) use rows::{Failed, column, keep_mask, twice};

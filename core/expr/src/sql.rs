@@ -2,6 +2,7 @@
 
 mod bounds;
 mod check;
+mod fallible;
 mod fault;
 pub(crate) mod functions;
 
@@ -31,8 +32,11 @@ use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{Job, Text};
 
 pub(crate) use check::Allowed;
+pub(crate) use fallible::can_fail;
 pub(crate) use fault::{of as fault_of, plain_message, sql_name};
 use functions::FUNCTIONS;
+
+use crate::system;
 
 /// A longer expression is refused: planning recurses over it.
 pub(crate) const MOST_TOKENS: usize = 4000;
@@ -99,6 +103,9 @@ impl Language {
             (None, ast::Expr::Identifier(column)) => column.value.clone(),
             (None, _) => text.value.trim().to_owned(),
         };
+        if let Some(message) = system::refusal(&name) {
+            return Err(Fault::new(text.at, message).help("name it otherwise with `as`"));
+        }
         let provider = Provider::default();
         let planner = SqlToRel::new_with_options(&provider, parser_options());
         let expr = planner

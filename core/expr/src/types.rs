@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 
 use datafusion_common::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Job, Op, SinkConnector, Stage, Text};
+use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, Text};
+use tuplane_core::place::{RowPlace, source_number};
 
 use crate::aggregate::AggregateProgram;
 use crate::key::KeyExprs;
 use crate::program::Step;
 use crate::sql::{Language, sql_name};
+use crate::system::{SystemColumn, SystemColumns, with_system};
 
 /// The names in a file's header line, by the id of the source stage; `None` where it is not known.
 pub type Headers<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
@@ -26,8 +28,12 @@ pub struct Types {
 /// The type of a stage.
 #[derive(Debug, Clone)]
 pub struct StageType {
-    /// The columns of its output.
+    /// The columns of its output, as expressions see them.
     pub output: SchemaRef,
+    /// System columns that go with them.
+    pub system: SystemColumns,
+    /// Its own expressions can meet a row that they cannot take.
+    can_fail: bool,
 }
 
 impl Types {
@@ -39,6 +45,16 @@ impl Types {
     /// The columns of a stage's output.
     pub fn output(&self, id: &str) -> Option<SchemaRef> {
         self.stage(id).map(|stage| SchemaRef::clone(&stage.output))
+    }
+
+    /// System columns that leave a stage.
+    pub fn system(&self, id: &str) -> SystemColumns {
+        self.stage(id).map_or(SystemColumns::NONE, |stage| stage.system)
+    }
+
+    /// All columns that leave a stage: the output's, then system columns.
+    pub fn edge(&self, id: &str) -> Option<SchemaRef> {
+        self.stage(id).map(|stage| with_system(&stage.output, stage.system))
     }
 
     /// Stages of registered operators: types are unknown from there on.
@@ -63,21 +79,79 @@ pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
         match output(job, language, stage, &inputs, headers) {
-            Ok(Some(output)) => {
-                types.stages.insert(stage.id.clone(), StageType { output });
-            }
+            Ok(Some((output, can_fail))) => types.add(stage, output, can_fail),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
                 faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
                 // Stages behind it are looked at all the same where its output is known without its functions.
                 if let Some(input) = inputs.first().filter(|_| hands_on_columns(&stage.op)) {
-                    let output = SchemaRef::clone(input);
-                    types.stages.insert(stage.id.clone(), StageType { output });
+                    types.add(stage, SchemaRef::clone(input), false);
                 }
             }
         }
     }
+    types.carry(job);
     if faults.is_empty() { Ok(types) } else { Err(faults) }
+}
+
+impl Types {
+    fn add(&mut self, stage: &Stage, output: SchemaRef, can_fail: bool) {
+        let system = SystemColumns::NONE;
+        self.stages.insert(stage.id.clone(), StageType { output, system, can_fail });
+    }
+
+    /// Gives system columns to the stages from those sources that can make them on to the last stage that
+    /// needs them.
+    fn carry(&mut self, job: &Job) {
+        let ids = |stage: &Stage| stage.inputs.iter().map(|input| input.value.clone()).collect::<Vec<_>>();
+        // What each stage could hand on, from what its inputs could.
+        let mut made: BTreeMap<&str, SystemColumns> = BTreeMap::new();
+        for stage in &job.stages {
+            let system = match &stage.op {
+                Op::Source(_) => makes(job, stage),
+                op if copies(op) => ids(stage)
+                    .iter()
+                    .filter_map(|input| made.get(input.as_str()))
+                    .fold(SystemColumns::NONE, |all, one| all.and(*one)),
+                _ => SystemColumns::NONE,
+            };
+            made.insert(&stage.id, system);
+        }
+        // Whoever reads a stage stands behind it.
+        let mut needed: BTreeMap<String, SystemColumns> = BTreeMap::new();
+        for stage in job.stages.iter().rev() {
+            let own = match self.stages.get(&stage.id) {
+                Some(known) if known.can_fail => SystemColumns::only(SystemColumn::At),
+                _ => SystemColumns::NONE,
+            };
+            let behind = needed.get(&stage.id).copied().unwrap_or_default();
+            let all = if copies(&stage.op) { own.and(behind) } else { own };
+            for input in ids(stage) {
+                let known = needed.entry(input).or_default();
+                *known = known.and(all);
+            }
+        }
+        for (id, stage) in &mut self.stages {
+            let made = made.get(id.as_str()).copied().unwrap_or_default();
+            stage.system = made.in_both(needed.get(id).copied().unwrap_or_default());
+        }
+    }
+}
+
+/// The system columns that a source could make: only rows of files have a place that a person can look up.
+fn makes(job: &Job, stage: &Stage) -> SystemColumns {
+    let Op::Source(source) = &stage.op else { return SystemColumns::NONE };
+    let file = matches!(source.connector, Some(SourceConnector::File(_)));
+    let number = source_number(job, &stage.id).and_then(|number| RowPlace::new(number, 0));
+    match number {
+        Some(_) if file => SystemColumns::only(SystemColumn::At),
+        _ => SystemColumns::NONE,
+    }
+}
+
+/// A row that comes out is one that went in, or part of one.
+fn copies(op: &Op) -> bool {
+    hands_on_columns(op) || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
 }
 
 /// What goes in comes out, in columns at least.
@@ -85,34 +159,36 @@ fn hands_on_columns(op: &Op) -> bool {
     matches!(op, Op::Filter { .. } | Op::Rebalance(_) | Op::GroupBy { .. } | Op::Work(_) | Op::Peek { .. })
 }
 
+/// The columns of a stage's output, and whether its expressions can meet a row that they cannot take.
 fn output(
     job: &Job,
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
     headers: Headers<'_>,
-) -> Result<Option<SchemaRef>, Vec<Fault>> {
+) -> Result<Option<(SchemaRef, bool)>, Vec<Fault>> {
     if let Op::Source(source) = &stage.op {
-        return source::output(stage, source, headers);
+        return Ok(source::output(stage, source, headers)?.map(|output| (output, false)));
     }
     let Some(input) = inputs.first() else {
         return Err(vec![Fault::new(stage.at, format!("`{}` needs an input", stage.op.name()))]);
     };
     if let Some(step) = Step::compile(language, stage, input) {
-        return step.map(|step| Some(SchemaRef::clone(step.output())));
+        return step.map(|step| Some((SchemaRef::clone(step.output()), step.can_fail(input))));
     }
     let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
+    let mut can_fail = false;
     match &stage.op {
         Op::GroupBy { key } if key.is_empty() => return Err(missing("key")),
         Op::Aggregate { compute, .. } if compute.is_empty() => return Err(missing("compute")),
         Op::GroupBy { key } => {
-            KeyExprs::compile(language, key, input)?;
+            can_fail = KeyExprs::compile(language, key, input)?.can_fail(input);
         }
         Op::Rebalance(rebalance) => {
-            KeyExprs::compile(language, &rebalance.key, input)?;
+            can_fail = KeyExprs::compile(language, &rebalance.key, input)?.can_fail(input);
         }
         Op::Sink(sink) => {
-            KeyExprs::compile(language, &sink.key, input)?;
+            can_fail = KeyExprs::compile(language, &sink.key, input)?.can_fail(input);
             if let Some(SinkConnector::Ledger { id, .. }) = &sink.connector {
                 KeyExprs::compile(language, std::slice::from_ref(id), input)?;
             }
@@ -121,13 +197,13 @@ fn output(
         Op::Aggregate { compute, .. } => {
             let keys = group_key(job, stage);
             let program = AggregateProgram::compile(language, keys, compute, input, job.options.on_error)?;
-            return Ok(Some(program.final_schema()));
+            return Ok(Some((program.final_schema(), program.can_fail(input))));
         }
         Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }
-    Ok(Some(SchemaRef::clone(input)))
+    Ok(Some((SchemaRef::clone(input), can_fail)))
 }
 
 /// An op that plans but does not run in this version.

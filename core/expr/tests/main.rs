@@ -6,4 +6,5 @@ mod chains;
 mod faults;
 mod keys;
 mod prelude;
+mod system;
 mod vertices;

@@ -189,6 +189,11 @@ impl Job {
         }
     }
 
+    /// A split of one of its shared sources.
+    pub fn split(&self, stage: &str, number: u32) -> Option<&Split> {
+        self.splits.get(stage)?.all.get(number as usize)
+    }
+
     pub(super) fn split_taken(&mut self, stage: &str, instance: u32, split: u32) {
         if self.is_active()
             && let Some(splits) = self.splits.get_mut(stage)

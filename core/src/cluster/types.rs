@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::place::RowPlace;
+
 /// An error as it crosses the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -14,12 +16,21 @@ pub struct WireFault {
     pub message: String,
     /// Trying again later may help.
     pub retryable: bool,
+    /// Where the row entered that it is about, until the coordinator has put that into words.
+    pub place: Option<RowPlace>,
 }
 
 impl WireFault {
     /// A fault that trying again does not mend.
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: false }
+        Self { code, message: message.into(), retryable: false, place: None }
+    }
+
+    /// Names the place of the row that it is about.
+    #[must_use]
+    pub fn at(mut self, place: Option<RowPlace>) -> Self {
+        self.place = place;
+        self
     }
 }
 
@@ -129,10 +140,13 @@ pub struct InstanceReport {
     pub queue_in: u64,
     /// Rows waiting at its outputs (`Q_out`).
     pub queue_out: u64,
-    /// Its last fault that did not end it (bad lines), with the place.
+    /// Its last fault that did not end it: a bad line with its place, or a row that an expression could
+    /// not take.
     pub note: Option<String>,
     /// It has ended.
     pub ended: bool,
+    /// Where the row of the note entered, until the coordinator has put that into words.
+    pub note_place: Option<RowPlace>,
 }
 
 /// One edge as one agent sees it. Sums over agents make the edge's ledger.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::types::{
     AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, SinkFile, Split, WireFault,
 };
+use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 
 /// Everything an agent needs to run its share of a job.
@@ -208,6 +209,13 @@ pub enum AgentRequest {
     Ping,
     /// The agent ends.
     Shutdown,
+    /// Asks where a row entered that this agent read from a file of its own (`files = "each"`).
+    Locate {
+        /// The run.
+        run: u64,
+        /// The row's place.
+        place: RowPlace,
+    },
 }
 
 /// Replies of an agent.
@@ -223,6 +231,8 @@ pub enum AgentReply {
     Bytes(Vec<u8>),
     /// To `Ping`: wall clock, ns since 1970.
     Clock(u64),
+    /// To `Locate`: the file and the line, in words.
+    Located(String),
 }
 
 /// Something that happened on an agent.

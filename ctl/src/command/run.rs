@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tuplane_core::job::{Job, Op, SinkConnector, SinkFormat};
+use tuplane_core::place::STANDARD_INPUT;
 use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
 use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
@@ -99,7 +100,7 @@ async fn on_agents(
 ) -> Outcome {
     let cluster = Cluster::local((owned.folder.clone(), owned.file.clone()), global.timeout)?;
     if !reads_stdin(&job).is_empty() {
-        let input = owned.folder.path().join("standard-input");
+        let input = owned.folder.path().join(STANDARD_INPUT);
         interrupt.or(spool(&input)).await?;
         replace_stdin(&mut job, &input);
     }

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+mod places;
+
 use super::world::{World, assert_exact_ledger, csv_rows, shared, skip, text, workspace};
 
 fn job(name: &str) -> String {

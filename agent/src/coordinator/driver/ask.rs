@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
+use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::{Dag, Routing};
 use tuplane_core::route::policy_names;
 use tuplane_wire::message::{
@@ -12,6 +13,7 @@ use tuplane_wire::message::{
 
 use super::{Driver, Note, Reply, Turn, ids, phase_name, wall_ms, wall_ns};
 use crate::coordinator::check::{self, Mixing, Surroundings};
+use crate::coordinator::places::{self, Lookup};
 use crate::coordinator::status;
 
 impl Driver {
@@ -26,7 +28,7 @@ impl Driver {
             }
             ClusterRequest::Submit { job, force } => return self.check(turn, job, force, reply),
             ClusterRequest::Jobs => Ok(ClusterReply::Jobs(self.state.jobs().map(status::summary).collect())),
-            ClusterRequest::Status { job } => self.status(job.as_deref()),
+            ClusterRequest::Status { job } => return self.status(turn, job.as_deref(), reply),
             ClusterRequest::Cancel { job } => self.cancel(turn, &job),
             ClusterRequest::Agents => {
                 Ok(ClusterReply::Agents(status::agents(&self.state, &self.live, &self.config.me)))
@@ -129,12 +131,33 @@ impl Driver {
                 }
                 Event::InstanceFailed { run, instance, fault } => {
                     tracing::warn!(run, instance, agent = %id.name, %fault, "an instance failed");
-                    self.apply(turn, Command::InstanceFailed { run, instance, fault });
+                    match fault.place {
+                        Some(place) => self.locate(run, instance, fault, place),
+                        None => self.apply(turn, Command::InstanceFailed { run, instance, fault }),
+                    }
                 }
                 Event::PeerGone { peer, cause } => self.peer_gone(id.clone(), peer, cause),
             }
         }
         Ok(ClusterReply::Done)
+    }
+
+    /// An instance failed on a row that has a place: what is logged and shown names it. A job fails once,
+    /// however many rows are bad: the others' places need not be looked up.
+    fn locate(&mut self, run: u64, instance: u32, mut fault: WireFault, place: RowPlace) {
+        let Some(job) = self.state.run(run).filter(|job| job.is_active()) else { return };
+        if !self.locating.insert(run) {
+            return;
+        }
+        let lookup = Lookup::new(job, place);
+        let (links, counts, notes) = (self.links.clone(), self.counts.clone(), self.notes.clone());
+        tokio::spawn(async move {
+            let words = lookup.words(&links, &counts, places::FOR_A_FAULT).await;
+            fault.message = place::sentence(&fault.message, &words);
+            fault.place = None;
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Happened(Command::InstanceFailed { run, instance, fault }));
+        });
     }
 
     /// One agent's word is not enough: the coordinator looks for itself.
@@ -265,16 +288,28 @@ impl Driver {
         })
     }
 
-    fn status(&self, name: Option<&str>) -> Result<ClusterReply, WireFault> {
-        let job = match name {
-            Some(name) => self.find(name)?,
-            None => self
-                .state
-                .jobs()
-                .next_back()
-                .ok_or_else(|| WireFault::new(FaultCode::NotFound, "no job was submitted yet"))?,
+    fn status(&self, turn: &mut Turn, name: Option<&str>, reply: Reply) {
+        let none = || WireFault::new(FaultCode::NotFound, "no job was submitted yet");
+        let found = match name {
+            Some(name) => self.find(name),
+            None => self.state.jobs().next_back().ok_or_else(none),
         };
-        Ok(ClusterReply::Status(Box::new(status::job(job, &self.live, &self.costs, wall_ms()))))
+        let job = match found {
+            Ok(job) => job,
+            Err(fault) => return turn.answer(reply, Err(fault)),
+        };
+        let mut status = Box::new(status::job(job, &self.live, &self.costs, wall_ms()));
+        let lookups = places::unlocated(job, &status.counters);
+        if lookups.is_empty() {
+            return turn.answer(reply, Ok(ClusterReply::Status(status)));
+        }
+        let (links, counts, notes) = (self.links.clone(), self.counts.clone(), self.notes.clone());
+        tokio::spawn(async move {
+            places::locate_notes(&mut status.counters, lookups, &links, &counts).await;
+            let result = Box::new(Ok(ClusterReply::Status(status)));
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Answered { reply, result });
+        });
     }
 
     fn cancel(&mut self, turn: &mut Turn, name: &str) -> Result<ClusterReply, WireFault> {

@@ -4,28 +4,33 @@ use std::collections::BTreeMap;
 
 use tuplane_core::plan::Role;
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
+use tuplane_expr::system::Places;
 use tuplane_expr::{AggregateProgram, GroupTable, WhenEmpty};
 
-use super::{DroppedRows, Operator, OperatorError};
+use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
 
 /// One instance of an aggregate.
 pub(crate) struct Aggregate {
+    stage: String,
     table: GroupTable,
     role: Role,
     ended: bool,
+    remark: Option<Remark>,
 }
 
 impl Aggregate {
     /// `alone`: no other instance of the vertex exists, so that an aggregate without a key gives
     /// its one row also when no row came.
     pub(crate) fn new(
+        stage: &str,
         program: AggregateProgram,
         role: Role,
         partitions: u16,
         alone: bool,
     ) -> Result<Self, OperatorError> {
         let empty = if alone && role != Role::Prepare { WhenEmpty::OneRow } else { WhenEmpty::Nothing };
-        Ok(Self { table: GroupTable::new(program, partitions, empty)?, role, ended: false })
+        let table = GroupTable::new(program, partitions, empty)?;
+        Ok(Self { stage: stage.to_owned(), table, role, ended: false, remark: None })
     }
 }
 
@@ -36,11 +41,15 @@ impl Operator for Aggregate {
         batch: RecordBatch,
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError> {
-        let _: () = match self.role {
-            Role::Combine => self.table.merge(&batch, partitions)?,
-            _ => self.table.update(&batch, partitions)?,
-        };
-        Ok(())
+        if self.role == Role::Combine {
+            return Ok(self.table.merge(&batch, partitions)?);
+        }
+        let places = Places::of(&batch);
+        let taken = self.table.update(&batch, partitions);
+        if let Some(last) = self.table.take_last() {
+            self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
+        }
+        taken.map_err(|error| OperatorError::of(&self.stage, error, &places))
     }
 
     fn pull(&mut self, most_rows: usize, _: usize) -> Result<Option<RecordBatch>, OperatorError> {
@@ -62,7 +71,11 @@ impl Operator for Aggregate {
     fn take_dropped(&mut self) -> DroppedRows {
         match self.table.take_dropped().len() {
             0 => BTreeMap::new(),
-            rows => BTreeMap::from([("expression".to_owned(), rows as u64)]),
+            rows => BTreeMap::from([(DROPPED_BY_EXPRESSION.to_owned(), rows as u64)]),
         }
+    }
+
+    fn take_remark(&mut self) -> Option<Remark> {
+        self.remark.take()
     }
 }

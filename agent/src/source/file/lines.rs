@@ -13,6 +13,8 @@ use super::super::SourceError;
 const BLOCK: usize = 256 << 10;
 /// Blocks per call without a line: a call stays short however long a line is.
 const BLOCKS: usize = 4;
+/// A file is read again up to here, and no further, to find out a line's number: some seconds.
+const MOST_COUNTED: u64 = 1 << 30;
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// What ended a line.
@@ -59,6 +61,18 @@ enum Passing {
     Foreign,
     /// They belong to a line that is too long.
     TooLong,
+}
+
+/// The lines of a file that stand before a split's own, counted as for a bad line of it. `None` where that
+/// would take too long or the file cannot be read any more.
+pub(crate) fn lines_before(split: &Split, folder: &Path) -> Option<u64> {
+    if split.start > MOST_COUNTED {
+        return None;
+    }
+    let mut lines = Lines::open(split, folder, usize::MAX / 2).ok()?;
+    // The first step finds where the split's own lines begin.
+    while lines.passing == Passing::Foreign && !matches!(lines.step().ok()?, Step::End) {}
+    lines.in_file(0).ok()
 }
 
 /// Reads the lines that begin in a split.
@@ -189,8 +203,15 @@ impl Lines {
         Ok(())
     }
 
-    /// `file:line` of a line of this split. The lines before a split are counted when first asked for.
+    /// `file:line` of a line of this split.
     pub(super) fn place(&mut self, number: u64) -> Result<String, SourceError> {
+        let line = self.in_file(number)?;
+        Ok(format!("{}:{line}", self.path.display()))
+    }
+
+    /// The number in its file of a line of this split. The lines before a split are counted when first
+    /// asked for.
+    fn in_file(&mut self, number: u64) -> Result<u64, SourceError> {
         let before = match self.before {
             Some(before) => before,
             None => {
@@ -198,7 +219,7 @@ impl Lines {
             }
         };
         self.before = Some(before);
-        Ok(format!("{}:{}", self.path.display(), before + number))
+        Ok(before + number)
     }
 
     /// The file.

@@ -18,6 +18,8 @@ use tuplane_wire::message::Split;
 use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, shared_splits};
 use super::csv::{Quote, scan};
 
+mod places;
+
 pub(super) fn options(format: Format) -> FileSource {
     FileSource {
         paths: Vec::new(),
@@ -96,6 +98,7 @@ fn run(
         instances: 1,
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
+        places: None,
     };
     let mut source = make(source, context)?;
     let mut splits = splits.into_iter();
@@ -687,6 +690,7 @@ fn lines_are_fast() {
         instances: 1,
         folder: PathBuf::new(),
         schema: texts(&["line"]),
+        places: None,
     };
     let mut made = make(&source(options(Format::Lines)), context).unwrap();
     let (mut rows, mut given) = (0, false);

@@ -14,7 +14,7 @@ use tuplane_core::route::key::partition;
 use super::keys::{KeyForm, KeyTable};
 use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
-use crate::program::{Dropped, EvalError, keep_mask};
+use crate::program::{Dropped, EvalError, Failed, keep_mask};
 
 /// What an aggregate without a key gives when no row came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub struct GroupTable {
     groups: usize,
     seen_rows: bool,
     dropped: Vec<Dropped>,
+    last: Option<Dropped>,
     scratch: Scratch,
 }
 
@@ -90,6 +91,7 @@ impl GroupTable {
             groups: 0,
             seen_rows: false,
             dropped: Vec::new(),
+            last: None,
             scratch: Scratch::default(),
         })
     }
@@ -97,16 +99,20 @@ impl GroupTable {
     /// Takes in rows; their key partitions are computed unless they are known.
     pub fn update(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
         let program = Arc::clone(&self.program.inner);
-        let (input, dropped) = program.input.eval_rows(batch, program.on_error)?;
+        let mut failed = Failed::new(program.on_error);
+        let input = program.input.eval_into(batch, &mut failed)?;
         let kept;
         let partitions = match partitions {
-            Some(all) if !dropped.is_empty() => {
-                kept = filter(all, &keep_mask(batch.num_rows(), &dropped))?;
+            Some(all) if !failed.dropped().is_empty() => {
+                kept = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
                 Some(kept.as_primitive::<UInt16Type>())
             }
             other => other,
         };
-        self.dropped.extend(dropped);
+        if let Some(last) = failed.last() {
+            self.last = Some(last.clone());
+        }
+        self.dropped.extend(failed.into_dropped());
         self.take_in(&input, partitions, Incoming::Rows)
     }
 
@@ -119,6 +125,12 @@ impl GroupTable {
     /// are those of each call's batch.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
+    }
+
+    /// The last row that [`update`](Self::update) left out, or in which a value became null, since the last
+    /// call; its number is that of its call's batch.
+    pub fn take_last(&mut self) -> Option<Dropped> {
+        self.last.take()
     }
 
     /// The next partial results, at most `max_rows`; `None` when all have left.

@@ -10,9 +10,10 @@ use datafusion_physical_expr::utils::collect_columns;
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Op, Stage};
 
-use super::rows::{Dropped, EvalError, Filter, Projection, keep_mask};
+use super::rows::{Dropped, EvalError, Failed, Filter, Projection, keep_mask};
 use super::unnest::{Unnest, UnnestState, slice_bytes};
-use crate::sql::Language;
+use crate::sql::{Language, can_fail};
+use crate::system::{SystemColumns, with_system};
 
 /// One step of a chain.
 #[derive(Debug, Clone)]
@@ -57,6 +58,24 @@ impl Step {
         }
     }
 
+    /// Whether some row of `input` can be one that it cannot take.
+    pub(crate) fn can_fail(&self, input: &SchemaRef) -> bool {
+        match self {
+            Self::Map(projection) => projection.can_fail(input),
+            Self::Filter(filter) => can_fail(filter.predicate(), input),
+            Self::FlatMap(unnest) => unnest.can_fail(input),
+        }
+    }
+
+    /// Copies system columns, which stand behind `width` columns of its input.
+    fn carrying(self, width: usize, system: SystemColumns) -> Self {
+        match self {
+            Self::Map(projection) => Self::Map(projection.carrying(width, system)),
+            Self::Filter(filter) => Self::Filter(filter.carrying(system)),
+            Self::FlatMap(unnest) => Self::FlatMap(unnest.carrying(width, system)),
+        }
+    }
+
     /// Indices of the input columns that the step itself reads.
     fn reads(&self) -> Vec<usize> {
         let of = |expr| collect_columns(expr).into_iter().map(|c| c.index());
@@ -72,20 +91,24 @@ impl Step {
 #[derive(Debug, Clone)]
 pub struct Chain {
     steps: Arc<[Step]>,
+    /// The stage of each step.
+    stages: Arc<[String]>,
     input: SchemaRef,
     on_error: OnError,
 }
 
 impl Chain {
-    /// Compiles the stages of a chain in order. A column that no step after an unnest reads is not copied
-    /// by it.
+    /// Compiles the stages of a chain in order, over the job's own columns of its input. A column that no
+    /// step after an unnest reads is not copied by it. `system` columns are copied by every step.
     pub(crate) fn compile(
         language: Language,
         stages: &[&Stage],
         input: &SchemaRef,
+        system: SystemColumns,
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
         let mut steps: Vec<Step> = Vec::new();
+        let mut ids = Vec::new();
         for (position, stage) in stages.iter().enumerate() {
             let schema = steps.last().map_or(input, Step::output);
             match Step::compile(language, stage, schema) {
@@ -98,10 +121,24 @@ impl Chain {
                     }));
                 }
                 Some(step) => steps.push(step?),
-                None => {}
+                None => continue,
+            }
+            ids.push(stage.id.clone());
+        }
+        if !system.is_empty() {
+            let mut width = input.fields().len();
+            for step in &mut steps {
+                let next = step.output().fields().len();
+                *step = step.clone().carrying(width, system);
+                width = next;
             }
         }
-        Ok(Self { steps: steps.into(), input: Arc::clone(input), on_error })
+        Ok(Self { steps: steps.into(), stages: ids.into(), input: with_system(input, system), on_error })
+    }
+
+    /// The columns that go in: what a batch has more must be dropped before.
+    pub fn input(&self) -> &SchemaRef {
+        &self.input
     }
 
     /// The columns that come out.
@@ -117,7 +154,7 @@ impl Chain {
     /// Begins with a batch; results come from [`ChainRun::next`].
     pub fn run(&self, batch: RecordBatch) -> ChainRun {
         let waiting = vec![Waiting { step: 0, what: What::Rows(Rows { batch, from: None }) }];
-        ChainRun { chain: self.clone(), waiting, dropped: Vec::new() }
+        ChainRun { chain: self.clone(), waiting, dropped: Vec::new(), last: None, failed: None }
     }
 }
 
@@ -149,6 +186,20 @@ pub struct ChainRun {
     /// The last one is next: what is furthest along leaves first, so that order is kept.
     waiting: Vec<Waiting>,
     dropped: Vec<Dropped>,
+    last: Option<LeftOut>,
+    /// The step that failed.
+    failed: Option<usize>,
+}
+
+/// A row that was dropped, or in which a value became null, and the stage that could not take it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The stage.
+    pub stage: String,
+    /// Index of the row in the batch that the caller gave.
+    pub row: usize,
+    /// What is wrong with it.
+    pub message: String,
 }
 
 #[derive(Debug)]
@@ -198,6 +249,16 @@ impl ChainRun {
         std::mem::take(&mut self.dropped)
     }
 
+    /// The last row that was dropped, or in which a value became null, since the last call.
+    pub fn take_last(&mut self) -> Option<LeftOut> {
+        self.last.take()
+    }
+
+    /// The stage whose expression failed.
+    pub fn failed_stage(&self) -> Option<&str> {
+        self.failed.and_then(|step| self.chain.stages.get(step)).map(String::as_str)
+    }
+
     fn advance(
         &mut self,
         step: usize,
@@ -227,30 +288,33 @@ impl ChainRun {
                 Ok(Some(rows.batch.slice(0, len)))
             }
             What::Rows(rows) => {
-                self.step(step, rows)?;
-                Ok(None)
+                let done = self.step(step, rows);
+                if done.is_err() {
+                    self.failed = Some(step);
+                }
+                done.map(|()| None)
             }
         }
     }
 
     fn step(&mut self, step: usize, rows: Rows) -> Result<(), EvalError> {
-        let on_error = self.chain.on_error;
+        let mut failed = Failed::new(self.chain.on_error);
         let steps = Arc::clone(&self.chain.steps);
         let of_input = |error: EvalError| EvalError { row: error.row.map(|r| rows.input_row(r)), ..error };
         match &steps[step] {
             Step::Map(projection) => {
-                let (batch, dropped) = projection.eval_rows(&rows.batch, on_error).map_err(of_input)?;
-                let from = if dropped.is_empty() {
+                let batch = projection.eval_into(&rows.batch, &mut failed).map_err(of_input)?;
+                let from = if failed.dropped().is_empty() {
                     rows.from.clone()
                 } else {
-                    Some(kept_rows(&rows, &keep_mask(rows.batch.num_rows(), &dropped))?)
+                    Some(kept_rows(&rows, &keep_mask(rows.batch.num_rows(), failed.dropped()))?)
                 };
-                self.drop_rows(&rows, dropped);
+                self.leave_out(step, &rows, failed);
                 self.push(step + 1, batch, from);
             }
             Step::Filter(filter) => {
-                let (mask, dropped) = filter.mask(&rows.batch, on_error).map_err(of_input)?;
-                self.drop_rows(&rows, dropped);
+                let mask = filter.mask(&rows.batch, &mut failed).map_err(of_input)?;
+                self.leave_out(step, &rows, failed);
                 if mask.true_count() == rows.batch.num_rows() {
                     self.push(step + 1, rows.batch, rows.from);
                 } else {
@@ -259,8 +323,8 @@ impl ChainRun {
                 }
             }
             Step::FlatMap(unnest) => {
-                let (state, dropped) = unnest.start_rows(&rows.batch, on_error).map_err(of_input)?;
-                self.drop_rows(&rows, dropped);
+                let state = unnest.start_into(&rows.batch, &mut failed).map_err(of_input)?;
+                self.leave_out(step, &rows, failed);
                 self.waiting.push(Waiting { step, what: What::Unnest(Box::new(state), rows.from) });
             }
         }
@@ -273,7 +337,12 @@ impl ChainRun {
         }
     }
 
-    fn drop_rows(&mut self, rows: &Rows, dropped: Vec<Dropped>) {
+    fn leave_out(&mut self, step: usize, rows: &Rows, failed: Failed) {
+        if let Some(last) = failed.last() {
+            let (row, message) = (rows.input_row(last.row), last.message.clone());
+            self.last = Some(LeftOut { stage: self.chain.stages[step].clone(), row, message });
+        }
+        let dropped = failed.into_dropped();
         let of_input = |d: Dropped| Dropped { row: rows.input_row(d.row), ..d };
         self.dropped.extend(dropped.into_iter().map(of_input));
     }

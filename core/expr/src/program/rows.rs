@@ -12,7 +12,8 @@ use datafusion_physical_expr::expressions::Column;
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 
-use crate::sql::{Compiled, Language, plain_message, sql_name};
+use crate::sql::{Compiled, Language, can_fail, plain_message, sql_name};
+use crate::system::{SystemColumns, with_system};
 
 /// A row (or, without a number, a batch) that an expression cannot take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +101,22 @@ impl Projection {
         &self.exprs
     }
 
+    /// Whether some row of `input` can be one that it cannot take.
+    pub(crate) fn can_fail(&self, input: &Schema) -> bool {
+        self.exprs.iter().any(|expr| can_fail(expr, input))
+    }
+
+    /// Copies system columns, which stand behind `width` columns of its input.
+    #[must_use]
+    pub(crate) fn carrying(mut self, width: usize, system: SystemColumns) -> Self {
+        let copies = system.fields().enumerate().map(|(position, field)| {
+            Arc::new(Column::new(field.name(), width + position)) as Arc<dyn PhysicalExpr>
+        });
+        self.exprs.extend(copies);
+        self.output = with_system(&self.output, system);
+        self
+    }
+
     /// All rows, or the first row that cannot be taken.
     pub fn eval(&self, batch: &RecordBatch) -> Result<RecordBatch, EvalError> {
         self.eval_rows(batch, OnError::Fail).map(|(rows, _)| rows)
@@ -112,20 +129,29 @@ impl Projection {
         on_error: OnError,
     ) -> Result<(RecordBatch, Vec<Dropped>), EvalError> {
         let mut failed = Failed::new(on_error);
+        let rows = self.eval_into(batch, &mut failed)?;
+        Ok((rows, failed.into_dropped()))
+    }
+
+    /// The rows that can be taken; the others go to `failed`.
+    pub(crate) fn eval_into(
+        &self,
+        batch: &RecordBatch,
+        failed: &mut Failed,
+    ) -> Result<RecordBatch, EvalError> {
         let columns = self
             .exprs
             .iter()
             .zip(self.output.fields())
-            .map(|(expr, field)| eval_column(expr, field, batch, &mut failed))
+            .map(|(expr, field)| eval_column(expr, field, batch, failed))
             .collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let rows = RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?;
         let dropped = failed.dropped();
         if dropped.is_empty() {
-            return Ok((rows, dropped));
+            return Ok(rows);
         }
-        let kept = keep_mask(batch.num_rows(), &dropped);
-        Ok((filter_record_batch(&rows, &kept)?, dropped))
+        Ok(filter_record_batch(&rows, &keep_mask(batch.num_rows(), dropped))?)
     }
 }
 
@@ -154,21 +180,22 @@ impl Filter {
         &self.predicate
     }
 
+    /// As [`Projection::carrying`]: a row is kept or left out with all its columns.
+    #[must_use]
+    pub(crate) fn carrying(mut self, system: SystemColumns) -> Self {
+        self.schema = with_system(&self.schema, system);
+        self
+    }
+
     /// The rows for which the predicate is true, or the first row that cannot be taken.
     pub fn eval(&self, batch: &RecordBatch) -> Result<RecordBatch, EvalError> {
-        let (mask, _) = self.mask(batch, OnError::Fail)?;
+        let mask = self.mask(batch, &mut Failed::new(OnError::Fail))?;
         Ok(filter_record_batch(batch, &mask)?)
     }
 
     /// Which rows are kept. A predicate that is null, also by `on_error = "null"`, keeps nothing.
-    pub(crate) fn mask(
-        &self,
-        batch: &RecordBatch,
-        on_error: OnError,
-    ) -> Result<(BooleanArray, Vec<Dropped>), EvalError> {
-        let mut failed = Failed::new(on_error);
-        let mask = eval_column(&self.predicate, &self.field, batch, &mut failed)?;
-        Ok((mask.as_boolean().clone(), failed.dropped()))
+    pub(crate) fn mask(&self, batch: &RecordBatch, failed: &mut Failed) -> Result<BooleanArray, EvalError> {
+        Ok(eval_column(&self.predicate, &self.field, batch, failed)?.as_boolean().clone())
     }
 }
 
@@ -197,28 +224,46 @@ pub(crate) fn keep_mask(rows: usize, dropped: &[Dropped]) -> BooleanArray {
 /// What became of the rows that an expression could not take.
 pub(crate) struct Failed {
     on_error: OnError,
+    /// In order, each once, with its first message.
     dropped: Vec<Dropped>,
+    /// The last one in which a value became null.
+    nulled: Option<Dropped>,
 }
 
 impl Failed {
     pub(crate) fn new(on_error: OnError) -> Self {
-        Self { on_error, dropped: Vec::new() }
+        Self { on_error, dropped: Vec::new(), nulled: None }
     }
 
     fn row(&mut self, row: usize, message: String) -> Result<(), EvalError> {
         match self.on_error {
             OnError::Fail => return Err(EvalError::at(row, message)),
-            OnError::Drop => self.dropped.push(Dropped { row, message }),
-            OnError::Null => {}
+            OnError::Drop => {
+                if let Err(place) = self.dropped.binary_search_by_key(&row, |known| known.row) {
+                    self.dropped.insert(place, Dropped { row, message });
+                }
+            }
+            OnError::Null => {
+                if self.nulled.as_ref().is_none_or(|last| last.row <= row) {
+                    self.nulled = Some(Dropped { row, message });
+                }
+            }
         }
         Ok(())
     }
 
     /// The dropped rows in order, each once, with its first message.
-    pub(crate) fn dropped(mut self) -> Vec<Dropped> {
-        self.dropped.sort_by_key(|d| d.row);
-        self.dropped.dedup_by_key(|d| d.row);
+    pub(crate) fn dropped(&self) -> &[Dropped] {
+        &self.dropped
+    }
+
+    pub(crate) fn into_dropped(self) -> Vec<Dropped> {
         self.dropped
+    }
+
+    /// The last row that was dropped, or in which a value became null.
+    pub(crate) fn last(&self) -> Option<&Dropped> {
+        self.dropped.last().or(self.nulled.as_ref())
     }
 }
 

@@ -12,7 +12,8 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 
 use super::rows::{Dropped, EvalError, Failed, eval_column};
-use crate::sql::{Compiled, Language, sql_name};
+use crate::sql::{Compiled, Language, can_fail, sql_name};
+use crate::system::{SystemColumns, with_system};
 
 /// A list becomes rows; the other columns are kept.
 #[derive(Debug, Clone)]
@@ -21,7 +22,9 @@ pub struct Unnest {
     field: FieldRef,
     /// The input columns that are kept.
     keep: Vec<usize>,
-    /// The kept columns, then the element.
+    /// System columns of the input, which are copied too.
+    carry: Vec<usize>,
+    /// The kept columns, then the element, then system columns.
     pub output: SchemaRef,
 }
 
@@ -42,7 +45,7 @@ impl Unnest {
         let keep: Vec<usize> =
             (0..input.fields().len()).filter(|i| input.field(*i).name() != element.name()).collect();
         let output = output(input, &keep, element);
-        Ok(Self { list: expr, field, keep, output })
+        Ok(Self { list: expr, field, keep, carry: Vec::new(), output })
     }
 
     /// Keeps only those columns that `used` (indices of the output) names: others need no copies.
@@ -52,6 +55,19 @@ impl Unnest {
         self.keep = self.keep.iter().enumerate().filter(|(i, _)| used.contains(i)).map(|(_, k)| *k).collect();
         self.output = output(input, &self.keep, element);
         self
+    }
+
+    /// Copies system columns, which stand behind `width` columns of its input.
+    #[must_use]
+    pub(crate) fn carrying(mut self, width: usize, system: SystemColumns) -> Self {
+        self.carry = (width..).zip(system.fields()).map(|(index, _)| index).collect();
+        self.output = with_system(&self.output, system);
+        self
+    }
+
+    /// Whether some row of `input` can be one that it cannot take.
+    pub(crate) fn can_fail(&self, input: &Schema) -> bool {
+        can_fail(&self.list, input)
     }
 
     /// Begins with a batch, or gives the first row that cannot be taken.
@@ -66,13 +82,26 @@ impl Unnest {
         on_error: OnError,
     ) -> Result<(UnnestState, Vec<Dropped>), EvalError> {
         let mut failed = Failed::new(on_error);
-        let list = eval_column(&self.list, &self.field, batch, &mut failed)?;
+        let state = self.start_into(batch, &mut failed)?;
+        Ok((state, failed.into_dropped()))
+    }
+
+    /// Begins with a batch; rows whose list cannot be made go to `failed`.
+    pub(crate) fn start_into(
+        &self,
+        batch: &RecordBatch,
+        failed: &mut Failed,
+    ) -> Result<UnnestState, EvalError> {
+        let list = eval_column(&self.list, &self.field, batch, failed)?;
         let list = list.as_list::<i32>().clone();
-        let kept: Vec<ArrayRef> = self.keep.iter().map(|i| Arc::clone(batch.column(*i))).collect();
-        let bytes = kept.iter().map(RowBytes::of).collect();
+        let columns = |indices: &[usize]| -> Vec<ArrayRef> {
+            indices.iter().map(|i| Arc::clone(batch.column(*i))).collect()
+        };
+        let (kept, carried) = (columns(&self.keep), columns(&self.carry));
+        let bytes = kept.iter().chain(&carried).map(RowBytes::of).collect();
         let element_bytes = RowBytes::of(list.values());
         let output = Arc::clone(&self.output);
-        Ok((UnnestState { kept, bytes, list, element_bytes, output, row: 0, element: 0 }, failed.dropped()))
+        Ok(UnnestState { kept, carried, bytes, list, element_bytes, output, row: 0, element: 0 })
     }
 }
 
@@ -85,6 +114,8 @@ fn output(input: &SchemaRef, keep: &[usize], element: FieldRef) -> SchemaRef {
 #[derive(Debug, Clone)]
 pub struct UnnestState {
     kept: Vec<ArrayRef>,
+    /// System columns, which follow the element.
+    carried: Vec<ArrayRef>,
     bytes: Vec<RowBytes>,
     list: ListArray,
     element_bytes: RowBytes,
@@ -112,11 +143,13 @@ impl UnnestState {
         }
         let elements = self.list.values().slice(first, from.len());
         let from = UInt32Array::from(from);
+        let copied = |column: &ArrayRef| take(column, &from, None);
         let rows = self
             .kept
             .iter()
-            .map(|column| take(column, &from, None))
+            .map(copied)
             .chain([Ok(elements)])
+            .chain(self.carried.iter().map(copied))
             .collect::<Result<Vec<_>, _>>()
             .and_then(|columns| RecordBatch::try_new(Arc::clone(&self.output), columns));
         Some(rows.map(|rows| (rows, from)).map_err(EvalError::from))

@@ -11,6 +11,7 @@ use super::Chain;
 use crate::aggregate::AggregateProgram;
 use crate::key::{KeyExprs, can_be_key};
 use crate::sql::{Language, sql_name};
+use crate::system::own_columns;
 use crate::types::{Types, find, group_key, not_yet};
 
 /// What the instances of a vertex run.
@@ -28,9 +29,9 @@ pub enum Program {
 /// A vertex, ready to run.
 #[derive(Debug, Clone)]
 pub struct VertexProgram {
-    /// The columns of each input, by ordinal.
+    /// The columns of each input, by ordinal, system columns included.
     pub input: Vec<SchemaRef>,
-    /// The columns of its output.
+    /// The columns of its output, system columns included.
     pub output: SchemaRef,
     /// What it runs.
     pub program: Program,
@@ -53,7 +54,8 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
             };
-            let chain = Chain::compile(Language::of(job), &stages, input, job.options.on_error);
+            let (own, system) = (own_columns(input), types.system(&last.id));
+            let chain = Chain::compile(Language::of(job), &stages, &own, system, job.options.on_error);
             Program::Chain(chain.map_err(|faults| one(faults, last))?)
         }
         Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) => Program::Pass,
@@ -70,7 +72,7 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
 pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option<KeyExprs>, Fault> {
     let edge = dag.edge(e);
     let Routing::Partitioned { key, .. } = &edge.routing else { return Ok(None) };
-    let schema = output(job, types, dag, edge.from)?;
+    let schema = own_columns(&output(job, types, dag, edge.from)?);
     let sender = last(&stages(job, dag, edge.from)?, dag, edge.from)?;
     Ok(Some(match key {
         Key::Exprs(exprs) => {
@@ -93,14 +95,14 @@ pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option
     }))
 }
 
-/// The columns that leave a vertex.
+/// The columns that leave a vertex, system columns included.
 fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef, Fault> {
     let stages = stages(job, dag, v)?;
     let last = last(&stages, dag, v)?;
     match (dag.vertex(v).role, &last.op) {
         (Role::Prepare, Op::Aggregate { .. }) => Ok(aggregate(job, types, last)?.partial_schema()),
         // A chain's own output may have fewer columns inside, never at its end.
-        _ => types.output(&last.id).ok_or_else(|| unknown(last)),
+        _ => types.edge(&last.id).ok_or_else(|| unknown(last)),
     }
 }
 

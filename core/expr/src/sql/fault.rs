@@ -7,6 +7,9 @@ use datafusion_sql::sqlparser::parser::ParserError;
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::Text;
 
+/// Characters of a row's value that a message repeats.
+const MOST_SHOWN: usize = 40;
+
 /// The fault of an expression that `DataFusion` refused.
 pub(crate) fn of(text: &Text, error: &DataFusionError) -> Fault {
     let message = plain_message(error);
@@ -39,12 +42,28 @@ pub(crate) fn plain_message(error: &DataFusionError) -> String {
     ] {
         message = message.strip_prefix(prefix).unwrap_or(message);
     }
+    if let Some(cast) = refused_cast(message) {
+        return cast;
+    }
     if let Some(call) = refused_call(message) {
         return call;
     }
     let message = message.split("\n\n").next().unwrap_or(message).replace('\n', " ");
     let message = message.split(" This issue was likely caused by").next().unwrap_or(&message);
     in_sql_words(message).trim_end_matches('.').to_owned()
+}
+
+/// "Cannot cast string 'x' to value of Int32 type": the value is somebody's own text, however long, and no
+/// word of it is a type.
+fn refused_cast(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("Cannot cast string '")?.strip_suffix(" type")?;
+    let (value, kind) = rest.rsplit_once("' to value of ")?;
+    let value = value.replace(['\n', '\r'], " ");
+    let shown = match value.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
+    };
+    Some(format!("cannot cast '{shown}' to {}", in_sql_words(kind)))
 }
 
 /// "Failed to coerce arguments ... No function matches ... 'upper(Int64)'": only the call matters. Of a
@@ -183,6 +202,15 @@ mod tests {
         assert_eq!(place(&long, 2, 2, 1), long.at);
         let nowhere = Text::nowhere("a + b".to_owned());
         assert_eq!(place(&nowhere, 1, 5, 1), At::default());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_cast_is_repeated_as_it_is_and_not_at_any_length() {
+        let said =
+            |value: &str| refused_cast(&format!("Cannot cast string '{value}' to value of Int32 type"));
+        assert_eq!(said("Utf8's\n").as_deref(), Some("cannot cast 'Utf8's ' to int"));
+        assert_eq!(said(&"é".repeat(5000)), Some(format!("cannot cast '{}…' to int", "é".repeat(40))));
+        assert_eq!(refused_cast("Cannot cast this"), None);
     }
 
     #[test]

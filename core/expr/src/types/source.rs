@@ -10,6 +10,7 @@ use tuplane_core::job::{
 
 use super::Headers;
 use crate::sql::sql_type;
+use crate::system;
 
 const TIME: DataType = DataType::Timestamp(TimeUnit::Millisecond, None);
 
@@ -114,6 +115,10 @@ fn header_columns(stage: &Stage, names: &[String]) -> Result<SchemaRef, Vec<Faul
             Fault::new(stage.at, format!("the file's header names `{name}` twice"))
                 .help("give the columns names of your own with `columns`, and header = false")
         })
+        .chain(names.iter().filter_map(|name| {
+            let fault = Fault::new(stage.at, system::refusal(name)?);
+            Some(fault.help("give the columns names of your own with `columns`, and header = false"))
+        }))
         .collect();
     if faults.is_empty() {
         Ok(schema(names.iter().map(|name| (name.as_str(), DataType::Utf8))))
@@ -129,6 +134,9 @@ fn typed(columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
     for (name, kind) in columns {
         if fields.iter().any(|field| *field.name() == name.value) {
             faults.push(Fault::new(name.at, format!("the column `{}` is named twice", name.value)));
+        }
+        if let Some(message) = system::refusal(&name.value) {
+            faults.push(Fault::new(name.at, message));
         }
         match sql_type(kind) {
             Ok(kind) => fields.push(Field::new(&name.value, kind, true)),
@@ -151,7 +159,8 @@ fn regex_columns(pattern: &Text, columns: &[(Text, Text)]) -> Result<SchemaRef, 
         let fault = Fault::new(pattern.at, "the pattern has no named group, so there would be no columns");
         return Err(vec![fault.help("name what is wanted: (?<client>\\S+)")]);
     }
-    let mut faults = Vec::new();
+    let kept = groups.iter().filter_map(|group| system::refusal(group));
+    let mut faults: Vec<Fault> = kept.map(|message| Fault::new(pattern.at, message)).collect();
     let mut kinds = vec![DataType::Utf8; groups.len()];
     for (name, kind) in columns {
         match (groups.iter().position(|group| **group == name.value), sql_type(kind)) {

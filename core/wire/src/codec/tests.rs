@@ -1,5 +1,7 @@
 //! Golden bytes of the messages, and payloads that cannot be read.
 
+use tuplane_core::place::RowPlace;
+
 use super::*;
 use crate::message::{
     AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, EdgeLedger, Event, FaultCode,
@@ -80,7 +82,7 @@ fn cluster_replies() {
         instances: 3,
         agents: vec!["a".to_owned()],
     };
-    golden(&ClusterReply::Jobs(vec![summary]), "050101016e050102000103016d0003010161");
+    golden(&ClusterReply::Jobs(vec![summary]), "050101016e050102000103016d000003010161");
 }
 
 #[test]
@@ -91,6 +93,8 @@ fn agent_messages() {
     golden(&AgentRequest::PeerLost(id()), "08016207");
     golden(&AgentRequest::Ping, "0a");
     golden(&AgentRequest::Shutdown, "0b");
+    let place = RowPlace::from_number(7);
+    golden(&AgentRequest::Locate { run: 5, place }, "0c0507");
     golden(&AgentReply::Done, "00");
     let mut edge = EdgeLedger { edge: 1, emitted: 2, taken: 3, ..EdgeLedger::default() };
     edge.dropped.insert("r".to_owned(), 4);
@@ -99,28 +103,31 @@ fn agent_messages() {
     let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge] };
     golden(
         &AgentReply::Stopped(Box::new(last)),
-        "01050102030000000000000000000001010200000003010172040105060708090000",
+        "0105010203000000000000000000000001010200000003010172040105060708090000",
     );
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
     golden(&AgentReply::Sealed(vec![file]), "02010161017301700102");
     golden(&AgentReply::Bytes(vec![1, 2, 3]), "0303010203");
     golden(&AgentReply::Clock(9), "0409");
+    golden(&AgentReply::Located("f".to_owned()), "050166");
 }
 
 #[test]
 fn events() {
     let last = Box::new(InstanceReport { instance: 2, rows_in: 3, ended: true, ..InstanceReport::default() });
     let event = Event::InstanceEnded { run: 1, instance: 2, last, edges: vec![], files: vec![] };
-    golden(&event, "0001020203000000000000000000010000");
+    golden(&event, "000102020300000000000000000001000000");
     let fault = WireFault::new(FaultCode::Row, "m");
-    golden(&Event::InstanceFailed { run: 1, instance: 2, fault }, "01010201016d00");
+    golden(&Event::InstanceFailed { run: 1, instance: 2, fault: fault.clone() }, "01010201016d0000");
+    let fault = fault.at(Some(RowPlace::from_number(7)));
+    golden(&Event::InstanceFailed { run: 1, instance: 2, fault }, "01010201016d000107");
 }
 
 #[test]
 fn replies_are_results() {
     let fault: Result<AgentReply, WireFault> = Err(WireFault::new(FaultCode::Internal, "m"));
-    golden(&fault, "0108016d00");
+    golden(&fault, "0108016d0000");
     // A fault reads the same whatever the reply would have been.
     let same: Result<ClusterReply, WireFault> = decode(&encode(&fault).unwrap()).unwrap();
     assert_eq!(same.err(), fault.err());
