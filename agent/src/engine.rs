@@ -28,6 +28,7 @@ pub(crate) mod timer;
 pub(crate) mod work;
 
 pub use splits::SplitClient;
+pub use task::STACK;
 
 use crate::exchange::edge::Edge;
 use crate::exchange::inbound::{Broken, Inbound};
@@ -136,9 +137,10 @@ impl Engine {
             };
         }
         let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
-        let others = lock(&self.runs).values().filter(|held| held.run.is_live()).count() as u64;
+        let live = |held: &&Held| held.run.is_live();
+        let reserved = lock(&self.runs).values().filter(live).map(|held| held.run.reserved).sum();
         // Compiling expressions takes a while.
-        let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, others)).await;
+        let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, reserved)).await;
         let built = match built {
             Ok(Ok(built)) => built,
             Ok(Err(fault)) => {

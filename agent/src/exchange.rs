@@ -14,3 +14,7 @@ pub(crate) mod session;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle;
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod tests;

@@ -48,8 +48,7 @@ fn start() -> anyhow::Result<ExitCode> {
     log_to(config.log.as_deref())?;
     let data = tokio::runtime::Builder::new_multi_thread()
         .thread_name("data")
-        // Expressions are evaluated by recursion, at most 400 deep; what is not used costs nothing.
-        .thread_stack_size(8 << 20)
+        .thread_stack_size(tuplane_agent::engine::STACK)
         .enable_all()
         .build()
         .context("cannot start the data runtime")?;

@@ -49,15 +49,15 @@ pub(crate) struct Built {
 
 /// Builds this agent's part of a run.
 ///
-/// `others` runs share the agent's memory with it.
-pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, others: u64) -> Result<Built, WireFault> {
+/// `reserved` bytes of the agent's memory are what the queues of its live runs may hold.
+pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Result<Built, WireFault> {
     let job: Job = parse(&plan.job, "job")?;
     let dag: Dag = parse(&plan.dag, "plan")?;
     let me = plan.agents.iter().position(|a| a.id == shared.me);
     let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, others }.build()
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved }.build()
 }
 
 /// The splits of this agent's own files.
@@ -74,12 +74,13 @@ struct Builder<'a> {
     types: Types,
     me: u16,
     plan: RunPlan,
-    others: u64,
+    reserved: u64,
 }
 
 impl Builder<'_> {
     fn build(self) -> Result<Built, WireFault> {
         let bound = self.queue_bound();
+        let reserved = bound * self.queues();
         let local: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let programs = self.programs(&local)?;
         let wakes: HashMap<u32, Arc<Notify>> =
@@ -184,6 +185,7 @@ impl Builder<'_> {
             job: self.job,
             dag: self.dag,
             me: self.me,
+            reserved,
             local: locals,
             edges,
             sessions,
@@ -197,19 +199,18 @@ impl Builder<'_> {
         Ok(Built { run, instances })
     }
 
-    /// Each queue's share of the agent's budget.
+    /// The run's queues on this agent.
+    fn queues(&self) -> u64 {
+        let mine = self.plan.instances.iter().filter(|i| i.agent == self.me);
+        mine.map(|i| (self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count()) as u64).sum()
+    }
+
+    /// Each queue's share of the agent's budget: of half of what earlier runs have left, so that a job
+    /// which stands still never holds what the next one needs.
     fn queue_bound(&self) -> u64 {
-        let queues: usize = self
-            .plan
-            .instances
-            .iter()
-            .filter(|i| i.agent == self.me)
-            .map(|i| self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count())
-            .sum();
-        // A job that stands still must not hold what the others need.
-        let mine = self.shared.budget.limit() / (self.others + 1);
+        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
         let memory = self.job.options.memory.unwrap_or(mine).min(mine);
-        (memory / queues.max(1) as u64).clamp(LEAST_BOUND, MOST_BOUND)
+        (memory / self.queues().max(1)).clamp(LEAST_BOUND, MOST_BOUND)
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {

@@ -31,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) dag: Arc<Dag>,
     /// This agent's index in the run.
     pub(crate) me: u16,
+    /// Bytes that its queues here may hold.
+    pub(crate) reserved: u64,
     pub(crate) local: Vec<Local>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
@@ -185,6 +187,7 @@ impl Run {
         }
         for local in &self.local {
             local.counters.clock.end();
+            local.counters.drop_in_hand();
         }
         let report = self.report();
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(report).clone()

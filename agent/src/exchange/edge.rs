@@ -29,6 +29,9 @@ pub(crate) struct Edge {
     barriers_in_order: bool,
     /// The setting's length of a run.
     deal: u32,
+    routes: Routes,
+    /// How many outlets there are.
+    width: usize,
     state: Mutex<State>,
     wake: Arc<Notify>,
 }
@@ -37,7 +40,6 @@ pub(crate) struct Edge {
 struct State {
     senders: Vec<Sender>,
     outlets: Outlets,
-    routes: Routes,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     watermark: Option<i64>,
@@ -113,11 +115,12 @@ impl Edge {
             index: spec.index,
             barriers_in_order: spec.barriers_in_order,
             deal: spec.deal,
+            routes: spec.routes,
+            width: outlets.list().len(),
             wake,
             state: Mutex::new(State {
                 senders: Vec::new(),
                 outlets,
-                routes: spec.routes,
                 turn: 0,
                 watermark: None,
                 repump: false,
@@ -152,16 +155,17 @@ impl Edge {
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), ArrowError> {
-        let mut state = lock(&self.state);
-        let State { senders, routes, emitted, dropped, closed, pace, .. } = &mut *state;
         let count = rows.len() as u64;
+        let pieces = self.routes.divide(rows, self.width)?;
+        let mut state = lock(&self.state);
+        let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
         if *closed {
             *emitted += count;
             *dropped.entry(DROPPED_BY_STOP).or_default() += count;
             return Ok(());
         }
         pace.add(count, Instant::now());
-        *emitted += senders[sender].queue.append(rows, routes)?;
+        *emitted += senders[sender].queue.append(pieces)?;
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
@@ -225,7 +229,6 @@ impl Edge {
         for step in 0..count {
             state.release((first + step) % count, self.deal);
         }
-        state.outlets.flush();
         self.settle(&mut state);
     }
 

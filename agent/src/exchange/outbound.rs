@@ -196,6 +196,10 @@ impl Outbound {
         let mut state = lock(&self.state);
         let Some(facts) = state.edges.get(&(key.run, key.edge)) else { return };
         facts.flight.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        if state.dead {
+            // They count as in flight for ever, which is what `lost` is made of.
+            return;
+        }
         let before = state.waiting_bytes;
         state.waiting_bytes += rows.bytes();
         let after = state.waiting_bytes;
@@ -216,9 +220,10 @@ impl Outbound {
         if !state.edges.contains_key(&(run, edge)) {
             return;
         }
-        let State { pending, turns, ready, .. } = &mut *state;
+        let State { pending, turns, ready, credits, .. } = &mut *state;
         for (key, queue) in pending.iter_mut().filter(|(key, _)| key.run == run && key.edge == edge) {
-            while let Some(rows) = next_pieces(queue, FLUSH_BYTES) {
+            let most = credits.get(key).map_or(FLUSH_BYTES, |credit| credit.frame());
+            while let Some(rows) = next_pieces(queue, most) {
                 ready.push_back(Outgoing::Rows(*key, rows));
             }
         }
@@ -241,7 +246,7 @@ impl Outbound {
 
     /// The peer is dead, or this agent ends.
     pub(crate) fn close(&self) {
-        lock(&self.state).dead = true;
+        lock(&self.state).die();
         self.wake.notify_one();
     }
 
@@ -258,7 +263,7 @@ impl Outbound {
     pub(crate) async fn run(self: Arc<Self>) -> Ended {
         let ended = self.keep_up().await;
         let mut state = lock(&self.state);
-        state.dead = true;
+        state.die();
         if let Ended::Gone(cause) | Ended::Broken(cause) = &ended {
             state.failure = Some(cause.clone());
         }
@@ -493,6 +498,16 @@ impl Outbound {
 }
 
 impl State {
+    /// Nothing is sent any more: what waits is let go, for a run may keep the session for its counters.
+    fn die(&mut self) {
+        self.dead = true;
+        self.ready.clear();
+        self.pending.clear();
+        self.turns.clear();
+        self.unacknowledged.clear();
+        self.waiting_bytes = 0;
+    }
+
     /// The next channel's rows, as one frame.
     fn next_turn(&mut self) -> Option<Outgoing> {
         let key = self.turns.pop_front()?;

@@ -105,6 +105,7 @@ connector = "count"
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("number") && message.contains("three"), "{message}");
+    assert!(message.contains(&format!("{input}, line 3")), "{message}");
     let dropping = format!("on_error = \"drop\"\n{job}");
     let file = world.file("drop.toml", dropping);
     let document = world.json(&["run", &file, "--agents", "1"]);
