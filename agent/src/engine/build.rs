@@ -171,6 +171,7 @@ impl Builder<'_> {
                     Arc::clone(&self.shared.budget),
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
+                    self.job.options.on_error,
                 ),
                 counters,
                 options: changes,

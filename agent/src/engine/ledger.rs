@@ -47,6 +47,11 @@ impl Counters {
         }
     }
 
+    /// The vertex.
+    pub(crate) fn vertex(&self) -> &str {
+        &self.vertex
+    }
+
     pub(crate) fn add_in(&self, rows: u64) {
         self.rows_in.fetch_add(rows, Ordering::Relaxed);
     }

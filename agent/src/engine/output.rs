@@ -53,6 +53,7 @@ pub(crate) struct Output {
     counters: Arc<Counters>,
     /// Columns of its rows.
     schema: SchemaRef,
+    on_error: OnError,
     /// Small pieces of this step.
     small: Vec<RecordBatch>,
     small_rows: usize,
@@ -69,6 +70,7 @@ impl Output {
         budget: Arc<Budget>,
         counters: Arc<Counters>,
         schema: SchemaRef,
+        on_error: OnError,
     ) -> Self {
         Self {
             exits,
@@ -76,6 +78,7 @@ impl Output {
             budget,
             counters,
             schema,
+            on_error,
             small: Vec::new(),
             small_rows: 0,
             input: None,
@@ -146,8 +149,7 @@ impl Output {
 
     fn append_piece(&self, rows: Rows) -> Result<(), OperatorError> {
         if rows.len() == 1 && rows.bytes() > MOST_ROW && !self.exits.is_empty() {
-            self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
-            return Ok(());
+            return self.too_long(&rows);
         }
         self.counters.add_out(rows.len() as u64);
         for exit in &self.exits {
@@ -159,6 +161,19 @@ impl Output {
                 exit.edge.append(exit.sender, rows).map_err(other)?;
             }
         }
+        Ok(())
+    }
+
+    /// A row that no frame would take: as if an expression could not take it.
+    fn too_long(&self, rows: &Rows) -> Result<(), OperatorError> {
+        let most = MOST_ROW >> 20;
+        let message = format!("a row of {} bytes was made; a row has {most} MiB at most", rows.bytes());
+        let remark = Remark::of(self.counters.vertex(), &message, Places::of(rows.batch()).of_row(0));
+        if self.on_error == OnError::Fail {
+            return Err(OperatorError::Row { row: 0, remark });
+        }
+        self.counters.remark(&remark);
+        self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
         Ok(())
     }
 

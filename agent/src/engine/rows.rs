@@ -79,6 +79,7 @@ impl Charge {
 #[derive(Debug, Clone)]
 pub(crate) struct Charged {
     charge: Weak<Charge>,
+    /// Where they begin, in order.
     buffers: Vec<usize>,
 }
 
@@ -138,7 +139,7 @@ impl Rows {
             known.filter_map(|known| Some((known.charge.upgrade()?, &known.buffers[..]))).collect();
         let (mut bytes, mut shared) = (0, SmallVec::<[Arc<Charge>; 1]>::new());
         for (start, size) in buffers(&batch) {
-            match known.iter().find(|(_, buffers)| buffers.contains(&start)) {
+            match known.iter().find(|(_, buffers)| buffers.binary_search(&start).is_ok()) {
                 None => bytes += size,
                 Some((charge, _)) if shared.iter().any(|had| Arc::ptr_eq(had, charge)) => {}
                 Some((charge, _)) => shared.push(Arc::clone(charge)),
@@ -283,15 +284,12 @@ fn alive_bytes(batch: &RecordBatch) -> u64 {
     buffers(batch).map(|(_, bytes)| bytes).sum()
 }
 
-/// The buffers that a batch keeps alive, each once: where it begins, and its bytes. The columns of a
-/// frame that was received all lie in one.
+/// The buffers that a batch keeps alive, each once and in order: where it begins, and its bytes. The
+/// columns of a frame that was received all lie in one.
 fn buffers(batch: &RecordBatch) -> impl Iterator<Item = (usize, u64)> {
     let mut seen: Vec<(usize, u64)> = Vec::with_capacity(batch.num_columns() * 2);
     let mut count = |buffer: &Buffer| {
-        let start = buffer.data_ptr().as_ptr() as usize;
-        if !seen.iter().any(|(known, _)| *known == start) {
-            seen.push((start, buffer.capacity() as u64));
-        }
+        seen.push((buffer.data_ptr().as_ptr() as usize, buffer.capacity() as u64));
     };
     let mut arrays: Vec<_> = batch.columns().iter().map(tuplane_expr::arrow::array::Array::to_data).collect();
     while let Some(array) = arrays.pop() {
@@ -301,6 +299,8 @@ fn buffers(batch: &RecordBatch) -> impl Iterator<Item = (usize, u64)> {
         }
         arrays.extend_from_slice(array.child_data());
     }
+    seen.sort_unstable();
+    seen.dedup_by_key(|(start, _)| *start);
     seen.into_iter()
 }
 

@@ -167,3 +167,35 @@ fn a_restarted_coordinator_remembers_and_serves() {
     assert_eq!(done["phase"], "finished", "{done}");
     drop(again);
 }
+
+#[test]
+fn a_row_that_grew_too_long_is_an_error_and_never_vanishes() {
+    let world = World::new();
+    let job = r#"
+name = "long"
+[[stage]]
+id = "numbers"
+op = "source"
+connector = "generator"
+kind = "sequence"
+n = 3
+[[stage]]
+id = "grown"
+op = "map"
+in = "numbers"
+select = ["repeat('x', cast(17000000 * (value % 2) as int)) as text"]
+[[stage]]
+id = "out"
+op = "sink"
+in = "grown"
+connector = "count"
+"#;
+    let output = world.tuplane(&["run", &world.file("job.toml", job), "--agents", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("grown") && said.contains("a row has 16 MiB at most"), "{said}");
+    let dropping = format!("on_error = \"drop\"\n{job}");
+    let document = world.json(&["run", &world.file("drop.toml", dropping), "--agents", "1"]);
+    assert_eq!(vertex(&document, "grown")["dropped"], serde_json::json!({ "too_long": 1 }), "{document}");
+    assert_eq!(vertex(&document, "out")["rows_in"], 2, "{document}");
+}
