@@ -112,17 +112,20 @@ impl Output {
                 self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
                 continue;
             }
-            self.counters.add_out(count as u64);
             let Some(rows) = Rows::new(piece, None, &self.budget) else { continue };
+            // A row counts once, on however many edges, unless its key leaves it out of all.
+            let mut given = if self.exits.is_empty() { rows.len() } else { 0 };
             for exit in &self.exits {
                 let rows = match &exit.key {
                     Some(key) => self.with_key(key, &rows)?,
                     None => Some(rows.clone()),
                 };
                 if let Some(rows) = rows {
+                    given = given.max(rows.len());
                     exit.edge.append(exit.sender, rows).map_err(other)?;
                 }
             }
+            self.counters.add_out(given as u64);
         }
         Ok(())
     }
