@@ -151,16 +151,19 @@ impl Output {
         if rows.len() == 1 && rows.bytes() > MOST_ROW && !self.exits.is_empty() {
             return self.too_long(&rows);
         }
-        self.counters.add_out(rows.len() as u64);
+        // A row counts once, on however many edges, unless its key leaves it out of all.
+        let mut given = if self.exits.is_empty() { rows.len() } else { 0 };
         for exit in &self.exits {
             let rows = match &exit.key {
                 Some(key) => self.with_key(key, &rows)?,
                 None => Some(rows.clone()),
             };
             if let Some(rows) = rows {
+                given = given.max(rows.len());
                 exit.edge.append(exit.sender, rows).map_err(other)?;
             }
         }
+        self.counters.add_out(given as u64);
         Ok(())
     }
 

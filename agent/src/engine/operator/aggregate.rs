@@ -40,6 +40,15 @@ impl Aggregate {
     }
 }
 
+impl Aggregate {
+    /// Remembers the last row, of rows that entered there, that was left out or made null.
+    fn note(&mut self, places: &Places) {
+        if let Some(last) = self.table.take_last() {
+            self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
+        }
+    }
+}
+
 impl Operator for Aggregate {
     fn push(
         &mut self,
@@ -52,9 +61,7 @@ impl Operator for Aggregate {
         }
         let places = Places::of(&batch);
         let taken = self.table.update(&batch, partitions);
-        if let Some(last) = self.table.take_last() {
-            self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
-        }
+        self.note(&places);
         taken.map_err(|error| OperatorError::of(&self.stage, error, &places))
     }
 
@@ -67,6 +74,7 @@ impl Operator for Aggregate {
             Role::Prepare => self.table.emit_partial(rows),
             _ => self.table.emit_final(rows),
         };
+        self.note(&Places::default());
         let piece = piece.transpose()?;
         if let Some(piece) = &piece {
             // As many as would have fitted, but no more than twice as many: results differ in size.
