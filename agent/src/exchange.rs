@@ -14,3 +14,6 @@ pub(crate) mod session;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle;
+
+#[cfg(test)]
+mod torn;
