@@ -659,6 +659,10 @@ proptest! {
                 if let Some(old) = before.get(&job.id) {
                     let (was, is) = ((old.attempt, rank(old.phase)), (job.attempt, rank(job.phase)));
                     prop_assert!(is >= was, "{:?} to {:?}", old.phase, job.phase);
+                    if old.phase == JobPhase::Sealing {
+                        let goes_on = matches!(job.phase, JobPhase::Sealing | JobPhase::Finished);
+                        prop_assert!(goes_on, "it had finished, and is {:?}", job.phase);
+                    }
                     if old.phase == JobPhase::Finished {
                         prop_assert_eq!(job.phase, JobPhase::Finished);
                         prop_assert!(job.pending.len() <= old.pending.len());
