@@ -232,7 +232,7 @@ async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
 /// Several sessions, each with its own lots.
 async fn campaign(lanes: bool) {
     let mut breaks = 0;
-    let seeds = if std::env::var_os("TUPLANE_LONG").is_some() { 300 } else { 12 };
+    let seeds = if std::env::var_os("TUPLANE_LONG").is_some() { 300 } else { 40 };
     for seed in 0..seeds {
         let one = tokio::time::timeout(Duration::from_mins(1), every_row_arrives_once(seed, lanes)).await;
         breaks += one.unwrap_or_else(|_| panic!("seed {seed}: rows are missing"));

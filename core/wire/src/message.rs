@@ -28,7 +28,7 @@ pub struct RunPlan {
     pub agents: Vec<AgentInfo>,
     /// All instances of the run.
     pub instances: Vec<Instance>,
-    /// Splits of shared file sources by stage id (bounded: at most 100,000 files).
+    /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
 }
 

@@ -181,6 +181,9 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     } else {
         let mut body = to_value(&view)?;
         body["files"] = to_value(&files)?;
+        if finished && let Err(failure) = &outcome {
+            body["fault"] = json!({"kind": failure.kind(), "message": failure.to_string()});
+        }
         body["lost"] =
             view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
         body["output"] = rows.iter().map(Rows::document).collect::<Value>();

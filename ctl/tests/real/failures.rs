@@ -277,8 +277,11 @@ fn a_start_that_is_cancelled_leaves_nothing() {
     world.json(&["submit", &world.file("job.toml", job)]);
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(line(&world, "lasting")["phase"], "starting");
-    world.json(&["cancel", "lasting", "--yes"]);
+    // The command waits for the end, and that for c.
+    let mut cancel = world.command(&["cancel", "lasting", "--yes"]).stdout(Stdio::null()).spawn().unwrap();
+    wait("it is being stopped", Duration::from_secs(5), || line(&world, "lasting")["phase"] == "stopping");
     signal(pids["c"], "CONT");
+    assert!(cancel.wait().unwrap().success());
     let status = world.wait_for("lasting", "cancelled", Duration::from_secs(20));
     assert_eq!(status["files"], serde_json::json!([]), "{status}");
     assert_eq!(names(&out), [""; 0]);
