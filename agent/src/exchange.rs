@@ -18,3 +18,7 @@ mod shuttle;
 #[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests;
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod torn;

@@ -310,10 +310,12 @@ impl Node {
             AgentRequest::Prepare(plan) => engine.prepare(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
-            AgentRequest::Stop { run, reason } => {
-                engine.stop(run, &reason).await.map(|report| AgentReply::Stopped(Box::new(report)))
+            AgentRequest::Stop { run, reason, discard } => {
+                engine.stop(run, &reason, discard).await.map(|report| AgentReply::Stopped(Box::new(report)))
             }
-            AgentRequest::Seal { run, empty } => engine.seal(run, &empty).await.map(AgentReply::Sealed),
+            AgentRequest::Seal { run, empty, parts } => {
+                engine.seal(run, parts, empty).await.map(AgentReply::Sealed)
+            }
             AgentRequest::Forget { run } => {
                 engine.forget(run).await;
                 Ok(AgentReply::Done)

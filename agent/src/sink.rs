@@ -18,7 +18,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
-pub use part::seal;
+pub use part::{Parts, seal};
 
 /// A running sink instance.
 pub trait Sink: Send {
@@ -79,6 +79,8 @@ pub struct SinkContext {
     pub folder: PathBuf,
     /// Columns of its rows.
     pub schema: SchemaRef,
+    /// Where its run's part files are noted.
+    pub parts: Parts,
 }
 
 /// Makes an instance of a sink.

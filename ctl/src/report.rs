@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
-use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
+use tuplane_wire::message::{
+    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
+};
 
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
@@ -16,9 +17,6 @@ use crate::output::table::counted;
 use crate::output::time::{now_ms, rfc3339};
 
 pub(crate) use text::{files_text, text};
-
-/// Reasons of a ledger for rows that an end by cancel or failure cost: found in queues, gone with an agent.
-const LOST: [&str; 2] = [DROPPED_BY_STOP, DROPPED_BY_LOSS];
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
 #[derive(Debug, Serialize)]
@@ -41,6 +39,10 @@ pub(crate) struct JobView {
     pub(crate) vertices: Vec<VertexView>,
     pub(crate) edges: Vec<EdgeView>,
     pub(crate) files: Vec<FileView>,
+    /// Parts that earlier attempts have left.
+    earlier_parts: Vec<FileView>,
+    /// Sink instances whose parts may be left on agents that could not be asked.
+    unasked: Vec<UnaskedView>,
 }
 
 /// A line of `tuplane jobs`.
@@ -58,6 +60,51 @@ pub(crate) struct SummaryView {
     instances: u32,
     pub(crate) agents: Vec<String>,
     pub(crate) fault: Option<JobFault>,
+    /// Files of a finished job that are not visible yet.
+    pub(crate) pending: Vec<PendingView>,
+}
+
+/// Files of one agent that are not visible yet.
+#[derive(Debug, Serialize)]
+pub(crate) struct PendingView {
+    agent: String,
+    cause: String,
+    parts: Vec<String>,
+    #[serde(skip)]
+    sentence: String,
+}
+
+impl PendingView {
+    /// With the hidden parts' paths.
+    pub(crate) fn sentence(&self) -> &str {
+        &self.sentence
+    }
+}
+
+impl From<&Pending> for PendingView {
+    fn from(pending: &Pending) -> Self {
+        Self {
+            agent: pending.agent.clone(),
+            cause: pending.cause.clone(),
+            parts: pending.parts.iter().map(|part| part.path.clone()).collect(),
+            sentence: pending.to_string(),
+        }
+    }
+}
+
+/// Sink instances of one agent that could not be asked for their parts.
+#[derive(Debug, Serialize)]
+struct UnaskedView {
+    agent: String,
+    attempt: u32,
+    instances: Vec<String>,
+}
+
+impl From<&Unasked> for UnaskedView {
+    fn from(unasked: &Unasked) -> Self {
+        let Unasked { agent, attempt, instances } = unasked.clone();
+        Self { agent, attempt, instances }
+    }
 }
 
 /// Why a job failed.
@@ -118,6 +165,8 @@ pub(crate) struct EdgeView {
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Rows that were emitted and neither taken nor dropped for a named reason.
     pub(crate) open: u64,
+    #[serde(skip)]
+    lost: u64,
     wire_bytes: u64,
     /// What went from agent to agent, an agent's own rows included.
     flows: Vec<FlowView>,
@@ -202,6 +251,7 @@ impl From<&JobSummary> for SummaryView {
                 .fault
                 .as_ref()
                 .map(|fault| JobFault { kind: fault_kind(fault.code), message: fault.message.clone() }),
+            pending: summary.pending.iter().map(PendingView::from).collect(),
         }
     }
 }
@@ -235,6 +285,8 @@ impl JobView {
             vertices,
             edges,
             files: status.files.iter().map(FileView::from).collect(),
+            earlier_parts: status.earlier_parts.iter().map(FileView::from).collect(),
+            unasked: status.unasked.iter().map(UnaskedView::from).collect(),
         })
     }
 
@@ -267,7 +319,7 @@ impl JobView {
     /// Rows lost per edge, for a job that did not finish, edges that lost none left out: those that
     /// went with an agent and those that the stop found in queues, as the coordinator counts them.
     pub(crate) fn lost(&self) -> Vec<(String, u64)> {
-        let edges = self.edges.iter().map(|edge| (edge.edge.clone(), edge.lost()));
+        let edges = self.edges.iter().map(|edge| (edge.edge.clone(), edge.lost));
         edges.filter(|(_, rows)| *rows > 0).collect()
     }
 }
@@ -287,13 +339,6 @@ impl VertexView {
         let last = self.notes.last().map_or_else(String::new, |note| format!("; last: {note}"));
         let (rows, reasons) = (counted(rows, "line"), reasons.join(", "));
         Some(format!("{rows} left out ({reasons}) by `{}`{last}", self.vertex))
-    }
-}
-
-impl EdgeView {
-    /// Rows that nobody took and that no operator dropped.
-    fn lost(&self) -> u64 {
-        self.open + LOST.iter().filter_map(|reason| self.dropped.get(*reason)).sum::<u64>()
     }
 }
 
@@ -399,7 +444,6 @@ fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> E
     let edge = dag.edge(id);
     let none = EdgeLedger::default();
     let ledger = status.edges.iter().find(|ledger| ledger.edge == id.0).unwrap_or(&none);
-    let dropped: u64 = ledger.dropped.values().sum();
     EdgeView {
         edge: dag.edge_name(id),
         routing: routing_word(&edge.routing),
@@ -411,7 +455,8 @@ fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> E
         in_flight: ledger.in_flight,
         queued_in: ledger.queued_in,
         dropped: ledger.dropped.clone(),
-        open: ledger.emitted.saturating_sub(ledger.taken).saturating_sub(dropped),
+        open: ledger.emitted.saturating_sub(ledger.accounted()),
+        lost: ledger.lost(),
         wire_bytes: ledger.flows.values().map(|flow| flow.wire_bytes).sum(),
         flows: ledger.flows.iter().map(|(pair, flow)| FlowView::new(status, *pair, flow)).collect(),
         into_sink: sinks.contains(&edge.to),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
-use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance};
+use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
 use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
@@ -78,7 +78,7 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
         job: json.to_owned(),
         edge_names: (0..dag.edges.len() as u32).map(|edge| dag.edge_name(EdgeId(edge))).collect(),
         dag: serde_json::to_string(&dag).map_err(encode)?,
-        file_sinks: file_sinks(&job),
+        file_sinks: file_sinks(&job, &dag),
         headers,
         restart: job.options.restart,
         placed,
@@ -174,14 +174,20 @@ fn place(file: &FileSource, stage: tuplane_core::fault::At) -> tuplane_core::fau
     file.paths.first().map_or(stage, |path| path.at)
 }
 
-fn file_sinks(job: &Job) -> Vec<String> {
+/// Stages that write files, with the vertex that each ends.
+fn file_sinks(job: &Job, dag: &Dag) -> BTreeMap<String, VertexId> {
     let writes = |op: &Op| match op {
         Op::Sink(sink) => {
             matches!(sink.connector, Some(SinkConnector::File { .. } | SinkConnector::Ledger { .. }))
         }
         _ => false,
     };
-    job.stages.iter().filter(|stage| writes(&stage.op)).map(|stage| stage.id.clone()).collect()
+    let vertex = |id: &String| {
+        let mut vertices = (0u32..).map(VertexId).take(dag.vertices.len());
+        vertices.find(|vertex| dag.vertex(*vertex).stages.last() == Some(id))
+    };
+    let stages = job.stages.iter().filter(|stage| writes(&stage.op));
+    stages.filter_map(|stage| Some((stage.id.clone(), vertex(&stage.id)?))).collect()
 }
 
 /// Stages that write files into a folder of the owner's choice, with that folder.

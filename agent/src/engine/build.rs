@@ -32,7 +32,7 @@ use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
-use crate::sink::SinkContext;
+use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
 
 /// No queue's bound is less.
@@ -57,7 +57,8 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved }.build()
+    let parts = Parts::default();
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts }.build()
 }
 
 /// The splits of this agent's own files.
@@ -75,6 +76,7 @@ struct Builder<'a> {
     me: u16,
     plan: RunPlan,
     reserved: u64,
+    parts: Parts,
 }
 
 impl Builder<'_> {
@@ -192,8 +194,8 @@ impl Builder<'_> {
             sessions,
             flights,
             start,
-            tasks: Mutex::default(),
-            files: Mutex::default(),
+            tasks: Mutex::new(Some(Vec::new())),
+            parts: self.parts,
             own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
         };
@@ -472,7 +474,8 @@ impl Builder<'_> {
         program: &VertexProgram,
     ) -> Result<SinkContext, WireFault> {
         let schema = program.input.first().ok_or_else(|| internal("a sink without input"))?;
-        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, own_columns(schema)))
+        let (schema, parts) = (own_columns(schema), self.parts.clone());
+        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, schema, parts))
     }
 
     fn sink_schema(&self, placed: &Placed, program: &VertexProgram) -> Option<SchemaRef> {
@@ -514,6 +517,7 @@ pub(crate) fn sink_context(
     stage: &Stage,
     instance_number: u32,
     schema: SchemaRef,
+    parts: Parts,
 ) -> SinkContext {
     SinkContext {
         job: job.name.clone(),
@@ -524,6 +528,7 @@ pub(crate) fn sink_context(
         agent: shared.me.name.clone(),
         folder: PathBuf::from(&shared.folder),
         schema,
+        parts,
     }
 }
 

@@ -12,7 +12,7 @@ use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, SinkFile, Split, WireFault};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, Split, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -20,6 +20,7 @@ use super::task::Task;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::outbound::{Flight, Outbound};
+use crate::sink::Parts;
 
 /// Pause between two looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(2);
@@ -40,8 +41,10 @@ pub(crate) struct Run {
     pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
     pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
     pub(crate) start: watch::Sender<bool>,
-    pub(crate) tasks: Mutex<Vec<Task>>,
-    pub(crate) files: Mutex<Vec<SinkFile>>,
+    /// None once it was stopped: nothing begins any more.
+    pub(crate) tasks: Mutex<Option<Vec<Task>>>,
+    /// Part files that its sinks have made.
+    pub(crate) parts: Parts,
     /// Splits of sources that read this agent's own files, by stage.
     pub(crate) own_splits: HashMap<String, Vec<Split>>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
@@ -150,7 +153,8 @@ impl Run {
 
     /// Counters and ledger.
     pub(crate) fn report(&self) -> RunReport {
-        RunReport { run: self.run, instances: self.instance_reports(), edges: self.ledger() }
+        let (instances, edges) = (self.instance_reports(), self.ledger());
+        RunReport { run: self.run, instances, edges, parts: Vec::new() }
     }
 
     /// It was stopped.
@@ -166,7 +170,7 @@ impl Run {
 
     /// Ends everything where it stands; rows that wait are dropped and counted.
     pub(crate) async fn stop(&self) -> RunReport {
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         for task in &tasks {
             task.abort();
         }

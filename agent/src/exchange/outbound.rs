@@ -171,6 +171,11 @@ impl Outbound {
         lock(&self.state).credits.insert(key, credit);
     }
 
+    /// Some run sends on it.
+    pub(crate) fn is_used(&self) -> bool {
+        !lock(&self.state).edges.is_empty()
+    }
+
     /// Nothing of a run is sent any more; what waits is dropped.
     pub(crate) fn forget(&self, run: u64) {
         let mut state = lock(&self.state);
@@ -278,13 +283,7 @@ impl Outbound {
             }
             match self.connect().await {
                 Ok(stream) => {
-                    let (reader, writer) = split(stream);
-                    // Either half's end ends the connection; the session goes on with the next.
-                    let why = tokio::select! {
-                        why = self.read_notes(reader) => why,
-                        why = self.write_frames(writer) => why,
-                    };
-                    if let Err(error) = why {
+                    if let Err(error) = self.talk(stream).await {
                         tracing::info!(peer = %self.peer.name, %error, "data connection lost; dialling anew");
                     }
                 }
@@ -299,7 +298,7 @@ impl Outbound {
     }
 
     async fn connect(&self) -> Result<Stream, Refusal> {
-        let mut stream = match dial(&self.address, Kind::Data, &self.security, DIAL).await {
+        let stream = match dial(&self.address, Kind::Data, &self.security, DIAL).await {
             Ok(stream) => stream,
             Err(e @ NetError::Refused { .. }) => return Err(Refusal::Gone(e.to_string())),
             Err(e @ (NetError::Auth { .. } | NetError::Version { .. } | NetError::Insecure { .. })) => {
@@ -307,6 +306,11 @@ impl Outbound {
             }
             Err(e) => return Err(Refusal::Later(e.to_string())),
         };
+        self.greet(stream).await
+    }
+
+    /// Says who calls on a new connection, and learns where the session stands.
+    pub(super) async fn greet(&self, mut stream: Stream) -> Result<Stream, Refusal> {
         let greeting = Greeting {
             version: DATA_VERSION,
             from: self.me.clone(),
@@ -328,6 +332,15 @@ impl Outbound {
             Welcome::Version(theirs) => {
                 Err(Refusal::Broken(format!("{} speaks data format {theirs}", self.peer.name)))
             }
+        }
+    }
+
+    /// Uses a connection. Either half's end ends it; the session goes on with the next.
+    pub(super) async fn talk(&self, stream: Stream) -> io::Result<()> {
+        let (reader, writer) = split(stream);
+        tokio::select! {
+            why = self.read_notes(reader) => why,
+            why = self.write_frames(writer) => why,
         }
     }
 
@@ -550,7 +563,9 @@ enum Next {
     Dead,
 }
 
-enum Refusal {
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum Refusal {
     Gone(String),
     Broken(String),
     Later(String),

@@ -285,7 +285,7 @@ async fn a_call_ends_at_its_deadline_and_the_connection_goes_on() {
     let client = client(&served, &security);
     client.agent(AgentRequest::Ping, SOON).await.unwrap();
     let begun = Instant::now();
-    let stop = AgentRequest::Stop { run: 1, reason: String::new() };
+    let stop = AgentRequest::Stop { run: 1, reason: String::new(), discard: false };
     let error = client.agent(stop, Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, CallError::Timeout { .. }), "{error}");
     assert!((150..1500).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());

@@ -74,10 +74,11 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
     let missed = interrupt.or(bring(&cluster, &status, &items)).await?;
     show(&args, &status, &items, &missed, output)?;
-    if missed.is_empty() {
+    let mut sentences: Vec<String> = missed.iter().map(Missed::sentence).collect();
+    sentences.extend(status.summary.pending.iter().map(|pending| format!("not fetched: {pending}")));
+    if sentences.is_empty() {
         return Ok(());
     }
-    let sentences: Vec<String> = missed.iter().map(Missed::sentence).collect();
     Err(Failure::Failed { kind: "agent", message: sentences.join("\n") })
 }
 

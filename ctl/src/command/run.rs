@@ -171,7 +171,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         let mut summary = if finished { result_text(&view, &files) } else { String::new() };
         if !output.is_quiet() {
             summary.push_str(if finished { "\n" } else { "" });
-            summary.push_str(&report::text(&view.without_files()));
+            // The parts that a job has left are all there is to be found of it.
+            summary.push_str(&report::text(&if finished { view.without_files() } else { view }));
         }
         if rows.is_empty() {
             output.text(&summary)?;
@@ -181,6 +182,9 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     } else {
         let mut body = to_value(&view)?;
         body["files"] = to_value(&files)?;
+        if finished && let Err(failure) = &outcome {
+            body["fault"] = json!({"kind": failure.kind(), "message": failure.to_string()});
+        }
         body["lost"] =
             view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
         body["output"] = rows.iter().map(Rows::document).collect::<Value>();
@@ -198,7 +202,15 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
         view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
     let lost = if lost.is_empty() { "no rows were under way".to_owned() } else { lost.join(", ") };
     match status.summary.phase {
-        JobPhase::Finished => Ok(()),
+        JobPhase::Finished if status.summary.pending.is_empty() => Ok(()),
+        JobPhase::Finished => {
+            let pending: Vec<_> = status.summary.pending.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "job {name} has finished, but not all of its files are visible: {}",
+                pending.join("; ")
+            );
+            Err(Failure::Failed { kind: "agent", message })
+        }
         JobPhase::Cancelled => {
             Err(Failure::Failed { kind: "cancelled", message: format!("job {name} was cancelled; {lost}") })
         }

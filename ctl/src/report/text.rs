@@ -18,6 +18,18 @@ pub(crate) fn text(view: &JobView) -> String {
         out.push('\n');
         out.push_str(&files_text(&view.files));
     }
+    if !view.earlier_parts.is_empty() {
+        out.push_str("\nparts that earlier attempts have left:\n");
+        out.push_str(&files_text(&view.earlier_parts));
+    }
+    for unasked in &view.unasked {
+        out.push_str(&format!(
+            "\nagent {} could not be asked (attempt {}): hidden parts of {} may be left there\n",
+            safe::line(&unasked.agent),
+            unasked.attempt,
+            safe::line(&unasked.instances.join(", "))
+        ));
+    }
     out
 }
 
@@ -37,6 +49,9 @@ fn head(view: &JobView) -> String {
     out.push('\n');
     if let Some(fault) = &summary.fault {
         out.push_str(&format!("cause: {}\n", safe::line(&fault.message)));
+    }
+    for pending in &summary.pending {
+        out.push_str(&format!("{}\n", safe::line(pending.sentence())));
     }
     if !view.guarantee.is_empty() {
         out.push_str(&format!("guarantee: {}\n", safe::line(&view.guarantee)));
