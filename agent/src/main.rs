@@ -9,7 +9,8 @@ use anyhow::Context;
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 use tuplane_agent::node::{self, Build, Farewell};
-use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
+use tuplane_agent::road;
+use tuplane_wire::launch::{AgentConfig, AgentReady, LaunchRequest, READY_MARKER};
 
 // glibc's arenas grow by fragmentation, and an agent's memory is promised to be flat.
 #[global_allocator]
@@ -44,8 +45,18 @@ fn main() -> ExitCode {
 
 fn start() -> anyhow::Result<ExitCode> {
     let (farewells, inbox) = mpsc::unbounded_channel();
-    let config = read_config(farewells.clone())?;
+    let (orders, asked) = mpsc::unbounded_channel();
+    let mut config = read_config(farewells.clone(), orders)?;
     log_to(config.log.as_deref())?;
+    if let Some(road) = &config.road {
+        if road.probe {
+            return probe(&config, asked);
+        }
+        road::leave_session();
+        road::write_pid(road)?;
+        let data = road::data_address(road, &road::interfaces()).map_err(anyhow::Error::msg)?;
+        config.listen = road::listen_on(data.address, &config.listen);
+    }
     let data = tokio::runtime::Builder::new_multi_thread()
         .thread_name("data")
         // Expressions are evaluated by recursion, at most 400 deep; what is not used costs nothing.
@@ -63,7 +74,17 @@ fn start() -> anyhow::Result<ExitCode> {
     tracing::info!(name = config.name, cluster = config.cluster, pid = std::process::id(), "agent starts");
     let farewell = control.block_on(async {
         watch_signals(farewells)?;
-        Ok::<_, anyhow::Error>(node::run(config, build, handle, inbox, announce).await?)
+        let ready = if let Some(road) = config.road.clone() {
+            tokio::spawn(road::serve(config.key.clone(), asked, announce));
+            Some(road)
+        } else {
+            None
+        };
+        let ready = move |answer: &AgentReady| match ready {
+            Some(road) => announce(&road::confirm(&road, answer)),
+            None => announce(answer),
+        };
+        Ok::<_, anyhow::Error>(node::run(config, build, handle, inbox, ready).await?)
     })?;
     // Instances stop where they are: what they hold is not promised to anybody.
     data.shutdown_background();
@@ -77,8 +98,25 @@ fn start() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Reads the first line, and then waits for the end of standard input: the owner's lifeline.
-fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<AgentConfig> {
+/// Says where this agent would listen, and what time it is, and starts nothing.
+fn probe(
+    config: &AgentConfig,
+    mut lines: mpsc::UnboundedReceiver<Option<LaunchRequest>>,
+) -> anyhow::Result<ExitCode> {
+    let road = config.road.as_ref().context("a probe is for agents on named hosts")?;
+    announce(&road::probe(road, &config.listen, env!("CARGO_PKG_VERSION")).map_err(anyhow::Error::msg)?);
+    while lines.blocking_recv().is_some() {
+        announce(&AgentReady::Clock(node::wall_ns()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the first line, and then waits for the end of standard input: the owner's lifeline. Further
+/// lines are orders of a launcher that came over ssh; one that cannot be read is handed on as `None`.
+fn read_config(
+    farewells: mpsc::UnboundedSender<Farewell>,
+    orders: mpsc::UnboundedSender<Option<LaunchRequest>>,
+) -> anyhow::Result<AgentConfig> {
     let (send, config) = std::sync::mpsc::channel();
     // A thread of its own: reading standard input cannot be cancelled.
     std::thread::Builder::new().name("lifeline".to_owned()).spawn(move || {
@@ -88,9 +126,25 @@ fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<Age
             serde_json::from_str::<AgentConfig>(&line)
                 .context("the first line of standard input is no agent configuration; use `tuplane up`")
         });
+        let over_ssh = read.as_ref().is_ok_and(|config| config.road.is_some());
         let detached = read.as_ref().map_or(true, |config| config.detached);
         // The receiver waits for exactly this.
         let _ = send.send(read);
+        if over_ssh {
+            for line in input.lines() {
+                let Ok(line) = line else { break };
+                let order = serde_json::from_str::<LaunchRequest>(&line).ok();
+                let detaches = matches!(order, Some(LaunchRequest::Detach));
+                // Without its receiver the agent is ending already.
+                let _ = orders.send(order);
+                if detaches && detached {
+                    return;
+                }
+            }
+            drop(orders);
+            let _ = farewells.send(Farewell::OwnerGone);
+            return;
+        }
         if detached {
             return;
         }
