@@ -124,7 +124,8 @@ impl<'t> Line<'t> {
                 Vec::new()
             }
             Ok((host, port)) => {
-                let names = if host.contains(':') { Ok(vec![host]) } else { range::expand(&host) };
+                let is_v6 = host.parse::<Ipv6Addr>().is_ok();
+                let names = if is_v6 { Ok(vec![host]) } else { range::expand(&host) };
                 match names {
                     Ok(names) => {
                         if let Some(bad) = names.iter().find(|name| !is_host(name)) {

@@ -117,6 +117,16 @@ impl ClusterFile {
         self.agents.iter().all(|agent| !agent.is_alive_here())
     }
 
+    /// Names of its run folders on other hosts.
+    pub fn runs(&self) -> Vec<String> {
+        let folders = self.agents.iter().filter_map(|agent| agent.host.as_ref());
+        let mut runs: Vec<String> = folders
+            .filter_map(|host| Path::new(&host.folder).parent()?.file_name()?.to_str().map(str::to_owned))
+            .collect();
+        runs.dedup();
+        runs
+    }
+
     fn launcher_starts(&self) -> bool {
         self.coordinator.is_empty() && self.launcher.is_alive()
     }
@@ -249,8 +259,14 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
     for name in names {
         let folder = ClusterFolder::at(root, &name);
         check_private(folder.path())?;
+        let mut on_hosts = "";
         let stale = match ClusterFile::read(&folder.file()) {
-            Ok(file) if file.is_stale() => true,
+            Ok(file) if file.is_stale() => {
+                if file.road.is_some() {
+                    on_hosts = "; `tuplane clean --hosts FILE` removes its folders on the hosts";
+                }
+                true
+            }
             Ok(file) => {
                 found.live.push((folder.clone(), file));
                 false
@@ -263,9 +279,9 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
         };
         if stale {
             folder.remove()?;
-            found
-                .notices
-                .push(format!("removed what was left of cluster {name}: none of its processes is there"));
+            found.notices.push(format!(
+                "removed what was left of cluster {name}: none of its processes is there{on_hosts}"
+            ));
         }
     }
     Ok(found)

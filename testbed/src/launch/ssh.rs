@@ -42,7 +42,7 @@ pub const CONNECT: Duration = Duration::from_secs(10);
 pub const REMOTE_DIR: &str = ".cache/tuplane";
 
 /// What is done about the keys by which hosts prove who they are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostKeys {
     /// Only known keys.
