@@ -1,6 +1,5 @@
 //! What an agent does for a launcher that came over ssh: its data address, its pid file, its peers.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
@@ -286,13 +285,8 @@ pub fn probe(road: &Road, listen: &str, version: &str) -> Result<AgentReady, Str
         .block_on(net::bindable(&listen))
         .map_err(|cause| format!("{cause} on host {}", road.host))?
         .to_string();
-    let mut candidates = Vec::new();
-    for interface in own.iter().filter(|i| i.is_candidate()) {
-        let mut line = String::new();
-        // Writing to a string cannot fail.
-        let _ = write!(line, "{} {}", interface.name, interface.address);
-        candidates.push(line);
-    }
+    let candidates =
+        own.iter().filter(|i| i.is_candidate()).map(|i| format!("{} {}", i.name, i.address)).collect();
     Ok(AgentReady::Probed { version: version.to_owned(), binary: own_fingerprint(), address, candidates })
 }
 

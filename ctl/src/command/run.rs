@@ -44,8 +44,6 @@ pub(crate) struct Args {
     hosts: Option<String>,
     #[command(flatten)]
     options: LocalArgs,
-    #[command(flatten)]
-    ssh: SshArgs,
     /// Waits at most so long for the job, then cancels it (exit 4)
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     wait: Option<Duration>,
@@ -55,6 +53,8 @@ pub(crate) struct Args {
     /// Leaves the agents running; `tuplane down` ends them
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {

@@ -36,14 +36,14 @@ pub(crate) struct Args {
     hosts: Option<String>,
     #[command(flatten)]
     options: LocalArgs,
-    #[command(flatten)]
-    ssh: SshArgs,
     /// Agents go on when this command has ended; `tuplane down` ends them
     #[arg(long)]
     detach: bool,
     /// Says what would be started, and starts nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 /// What will be started.
@@ -52,7 +52,7 @@ pub(super) enum Plan {
     /// Processes of this machine.
     Local(LocalPlan),
     /// Agents on named hosts.
-    Hosts(RemotePlan),
+    Hosts(Box<RemotePlan>),
 }
 
 impl Plan {
@@ -82,14 +82,14 @@ impl Plan {
         detached: bool,
         output: &mut Output,
     ) -> Outcome<Self> {
-        Ok(Self::Hosts(remote_plan(cluster, given, args, ssh, detached, output)?))
+        Ok(Self::Hosts(Box::new(remote_plan(cluster, given, args, ssh, detached, output)?)))
     }
 
     /// Starts it; a signal gives up, and what was started is ended.
     pub(super) async fn start(&self, root: &Path, interrupt: &Interrupt) -> Outcome<LocalCluster> {
         match self {
             Self::Local(plan) => interrupt.or(async { Ok(start(plan, root).await?) }).await,
-            Self::Hosts(plan) => Ok(ssh::start(plan, root, interrupt.wait()).await?),
+            Self::Hosts(plan) => Ok(Box::pin(ssh::start(plan, root, interrupt.wait())).await?),
         }
     }
 }

@@ -7,14 +7,12 @@ mod logins;
 mod shells;
 mod spaces;
 
-use kit::Road;
-
 use super::world::{alive, text};
 
 /// A road, or the test is skipped.
 macro_rules! road {
     ($test:literal, $addresses:expr) => {
-        match Road::new($test, $addresses) {
+        match $crate::real::road::kit::Road::new($test, $addresses) {
             Some(road) => road,
             None => return,
         }

@@ -171,7 +171,8 @@ fn proxy(jump: &str, options: &SshOptions) -> String {
     }
     let plain = host.replace(['[', ']'], "");
     let words: Vec<String> = words.iter().map(|word| quote::quote(&word.replace('%', "%%"))).collect();
-    format!("ssh {} -W [%h]:%p {}", words.join(" "), quote::quote(&plain))
+    // Quoted for zsh, which takes brackets for a pattern and insists on a match.
+    format!("ssh {} -W '[%h]:%p' {}", words.join(" "), quote::quote(&plain))
 }
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
         let target = Target { host: "n".into(), port: Some(2222), jump: Some("me@gate:2022".into()) };
         let all = target.arguments(&SshOptions::default());
         let proxy = all.iter().find(|a| a.starts_with("ProxyCommand=")).unwrap();
-        assert!(proxy.contains("'BatchMode=yes'") && proxy.ends_with("-W [%h]:%p 'me@gate'"), "{proxy}");
+        assert!(proxy.contains("'BatchMode=yes'") && proxy.ends_with("-W '[%h]:%p' 'me@gate'"), "{proxy}");
         assert!(proxy.contains("'-p' '2022'"), "{proxy}");
         assert_eq!(all[all.len() - 2..], ["-p", "2222"]);
     }

@@ -125,7 +125,7 @@ fn road_p01_a_closed_terminal_ends_and_a_stopped_owner_does_not() {
         .map(|word| format!("'{}'", word.to_str().unwrap()))
         .collect();
     let mut terminal = Command::new("script");
-    terminal.args(["-qec", &words.join(" "), "/dev/null"]).stdin(Stdio::piped());
+    terminal.args(["-qec", &format!("exec {}", words.join(" ")), "/dev/null"]).stdin(Stdio::piped());
     for (key, value) in inner.get_envs() {
         match value {
             Some(value) => terminal.env(key, value),

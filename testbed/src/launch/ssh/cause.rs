@@ -166,7 +166,7 @@ pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> H
 }
 
 /// Nobody answered in time.
-pub(super) fn timeout(target: &Target, options: &SshOptions) -> HostFault {
+fn timeout(target: &Target, options: &SshOptions) -> HostFault {
     let message = format!("no answer within {} s", options.connect_s.max(1));
     HostFault::new(target.host.clone(), Cause::Timeout, message)
         .remedy("is the host up, and is that an sshd? --connect-timeout changes the time")

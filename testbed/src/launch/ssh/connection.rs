@@ -178,7 +178,15 @@ impl Connection {
                 all.push_str(&errors());
                 Err(cause::on_host(&target.host, "its shell did not run our script", code, &all))
             }
-            Err(_) => Err(cause::timeout(target, options)),
+            // ssh itself would have given up before: what does not answer is the shell.
+            Err(_) => Err(fault(
+                Cause::Timeout,
+                format!(
+                    "the login came through, but its shell did not answer within {} s",
+                    patience.as_secs()
+                ),
+            )
+            .remedy("a start-up file there may wait for input: try it by hand")),
         }
     }
 

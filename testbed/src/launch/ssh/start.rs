@@ -24,6 +24,9 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to dial its peers, or to let go of its lifeline.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
+/// How long sessions that were cut may take to end on their hosts.
+const SETTLE: Duration = Duration::from_millis(300);
+
 /// How long a coordinator may take that is dialled from here, before it counts as out of reach.
 const DIRECT: Duration = Duration::from_millis(1500);
 
@@ -59,6 +62,10 @@ impl Starting {
     async fn undo(&mut self) {
         // Closing their input ends the agents: none has let go of it yet.
         self.running.clear();
+        if !self.folders.is_empty() {
+            // A shell that was just asked for an agent may still start it, only to find its input closed.
+            tokio::time::sleep(SETTLE).await;
+        }
         let work = self.connections.iter().enumerate().map(|(place, connection)| {
             let own = self.folders.iter().filter(move |(at, _)| *at == place);
             let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
@@ -84,9 +91,12 @@ pub async fn start(
     let binary = Binary::read(&plan.binary)?;
     let key = if plan.insecure { None } else { Some(generate_key()?) };
     let (folder, notices) = ClusterFolder::create(root, &plan.cluster)?;
+    let sockets = Sockets::make(&folder.sockets()).inspect_err(|_| {
+        // Best effort: what stays is found stale by the next command.
+        let _ = folder.remove();
+    })?;
     let mut starting = Starting::default();
     let started = async {
-        let sockets = Sockets::make(&folder.sockets())?;
         let mut file = ClusterFile {
             schema: SCHEMA.into(),
             name: plan.cluster.clone(),
@@ -103,7 +113,7 @@ pub async fn start(
         if plan.detached {
             detach(&mut starting.running).await?;
         }
-        Ok((file, sockets))
+        Ok(file)
     };
     let outcome = tokio::select! {
         biased;
@@ -111,7 +121,7 @@ pub async fn start(
         outcome = started => outcome,
     };
     match outcome {
-        Ok((file, sockets)) => {
+        Ok(file) => {
             let connections = std::mem::take(&mut starting.connections);
             if plan.detached {
                 // Their sessions end here; the agents stay.
@@ -124,7 +134,9 @@ pub async fn start(
             Ok(LocalCluster::new(folder, file, notices, agents.collect(), Some(held)))
         }
         Err(cause) => {
+            // Over the sockets, which go after it.
             starting.undo().await;
+            drop(sockets);
             // Best effort: what stays is found stale by the next command.
             let _ = folder.remove();
             Err(cause)
