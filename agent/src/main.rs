@@ -3,7 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::sync::mpsc;
@@ -126,18 +127,26 @@ fn read_config(
             serde_json::from_str::<AgentConfig>(&line)
                 .context("the first line of standard input is no agent configuration; use `tuplane up`")
         });
+        let road = read.as_ref().ok().and_then(|config| config.road.as_ref());
+        let lease = Duration::from_millis(road.map_or(0, |road| road.lease_ms));
         let over_ssh = read.as_ref().is_ok_and(|config| config.road.is_some());
         let detached = read.as_ref().map_or(true, |config| config.detached);
         // The receiver waits for exactly this.
         let _ = send.send(read);
         if over_ssh {
+            let heard = Heard::of(lease, farewells.clone());
             for line in input.lines() {
                 let Ok(line) = line else { break };
+                heard.now();
+                if line.is_empty() {
+                    continue;
+                }
                 let order = serde_json::from_str::<LaunchRequest>(&line).ok();
                 let detaches = matches!(order, Some(LaunchRequest::Detach));
                 // Without its receiver the agent is ending already.
                 let _ = orders.send(order);
                 if detaches && detached {
+                    heard.nothing_more();
                     return;
                 }
             }
@@ -154,6 +163,50 @@ fn read_config(
         let _ = farewells.send(Farewell::OwnerGone);
     })?;
     config.recv().context("standard input was not read")?
+}
+
+/// When the launcher was heard of last. Its connection may stand although its machine sleeps.
+#[derive(Debug, Clone)]
+struct Heard {
+    /// Absent once nothing more is expected.
+    last: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Heard {
+    /// Says farewell when nothing was heard for a lease; never where that is 0.
+    fn of(lease: Duration, farewells: mpsc::UnboundedSender<Farewell>) -> Self {
+        let heard = Self { last: Arc::new(Mutex::new(Some(Instant::now()))) };
+        let watched = heard.clone();
+        let look = (lease / 8).min(Duration::from_secs(1));
+        let watch = move || {
+            let mut late = 0;
+            // Twice in a row: after a freeze of this process the lines that came are read first.
+            while late < 2 {
+                std::thread::sleep(look);
+                let Some(last) = watched.last() else { return };
+                late = if last.elapsed() > lease { late + 1 } else { 0 };
+            }
+            tracing::warn!("the launcher was not heard of for {} s", lease.as_secs());
+            // Without its receiver the agent is ending already.
+            let _ = farewells.send(Farewell::OwnerGone);
+        };
+        if !lease.is_zero() && std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).is_err() {
+            tracing::warn!("no thread to watch the launcher with: only the end of its connection is seen");
+        }
+        heard
+    }
+
+    fn now(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn nothing_more(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn last(&self) -> Option<Instant> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<()> {

@@ -67,6 +67,10 @@ pub struct Road {
     /// Only answer [`AgentReady::Probed`], then one [`AgentReady::Clock`] for each further line, until
     /// the input ends.
     pub probe: bool,
+    /// The launcher writes a line, if only an empty one, several times in so many ms; after so long
+    /// without any it counts as gone. 0 for never.
+    #[serde(default)]
+    pub lease_ms: u64,
 }
 
 /// A line on an agent's standard input behind its configuration.

@@ -228,3 +228,50 @@ fn road_a_run_that_is_interrupted_while_it_starts_leaves_nothing() {
         assert!(!road.world.path("run/tuplane/t").exists(), "after {after} ms");
     }
 }
+
+#[test]
+fn road_p01_an_agent_ends_when_its_launcher_falls_silent() {
+    use std::io::{BufRead, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(path("state")).unwrap();
+    let config = tuplane_wire::launch::AgentConfig {
+        cluster: "t".to_owned(),
+        name: "a".to_owned(),
+        listen: "127.0.0.1:0".to_owned(),
+        announce: None,
+        coordinator: None,
+        key: None,
+        slots: 1,
+        cores: 0,
+        zone: "default".to_owned(),
+        costs: Vec::new(),
+        memory: 64 << 20,
+        lease_ms: 10_000,
+        state: path("state"),
+        folder: path(""),
+        log: Some(path("log")),
+        detached: false,
+        road: Some(tuplane_wire::launch::Road {
+            host: "h".to_owned(),
+            loopback: true,
+            lease_ms: 1500,
+            ..Default::default()
+        }),
+    };
+    let mut agent =
+        Command::new(kit::agent()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it is built");
+    let mut lifeline = agent.stdin.take().unwrap();
+    lifeline.write_all(format!("{}\n", serde_json::to_string(&config).unwrap()).as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::BufReader::new(agent.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    assert!(answer.contains("Ready"), "{answer}");
+    for _ in 0..8 {
+        lifeline.write_all(b"\n").unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(agent.try_wait().unwrap().is_none(), "it was heard of");
+    // The lifeline stays open, and nothing more comes.
+    wait("it ends", Duration::from_secs(6), || agent.try_wait().unwrap().is_some());
+    drop(lifeline);
+}

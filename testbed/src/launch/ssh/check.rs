@@ -186,6 +186,7 @@ fn probe_config(agent: &RemoteAgent, rule: &DataRule) -> AgentConfig {
             loopback: rule.loopback,
             pid_file: String::new(),
             probe: true,
+            lease_ms: 0,
         }),
     }
 }

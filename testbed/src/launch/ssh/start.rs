@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
 use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Peer, Road};
 use tuplane_wire::net::{self, Kind, Security};
 
@@ -24,6 +25,13 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long it may take to dial its peers, or to let go of its lifeline.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
+/// A launcher that is not heard of for so long is gone, although nothing closed its connections: its
+/// machine sleeps, or its network is down. Longer than any step of a start.
+const LAUNCHER_LEASE: Duration = Duration::from_mins(1);
+
+/// How often it is heard of.
+const BEAT: Duration = Duration::from_secs(5);
+
 /// How long sessions that were cut may take to end on their hosts.
 const SETTLE: Duration = Duration::from_millis(300);
 
@@ -33,8 +41,29 @@ const DIRECT: Duration = Duration::from_millis(1500);
 /// What the sessions of a running cluster lie on; dropped, they end.
 #[derive(Debug)]
 pub struct Held {
+    beating: JoinHandle<()>,
     _connections: Vec<Connection>,
     _sockets: Sockets,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // With its task the lifelines go.
+        self.beating.abort();
+    }
+}
+
+/// Holds the agents' lifelines, and lets them feel it.
+async fn beat(mut lifelines: Vec<ChildStdin>) {
+    let mut ticker = tokio::time::interval(BEAT);
+    ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticker.tick().await;
+        for lifeline in &mut lifelines {
+            // One that has ended is noticed by its session; one that does not read must not hold up others.
+            let _ = tokio::time::timeout(Duration::from_millis(100), lifeline.write_all(b"\n")).await;
+        }
+    }
 }
 
 /// An agent that answers.
@@ -129,9 +158,15 @@ pub async fn start(
                 drop(connections);
                 return Ok(LocalCluster::new(folder, file, notices, Vec::new(), None));
             }
-            let agents = starting.running.drain(..).map(|r| (r.entry.name, r.child, Some(r.stdin)));
-            let held = Held { _connections: connections, _sockets: sockets };
-            Ok(LocalCluster::new(folder, file, notices, agents.collect(), Some(held)))
+            let mut agents = Vec::new();
+            let mut lifelines = Vec::new();
+            for running in starting.running.drain(..) {
+                agents.push((running.entry.name, running.child, None));
+                lifelines.push(running.stdin);
+            }
+            let beating = tokio::spawn(beat(lifelines));
+            let held = Held { beating, _connections: connections, _sockets: sockets };
+            Ok(LocalCluster::new(folder, file, notices, agents, Some(held)))
         }
         Err(cause) => {
             // Over the sockets, which go after it.
@@ -315,6 +350,7 @@ impl Job<'_> {
                 loopback: self.rule.loopback,
                 pid_file: format!("{folder}/pid"),
                 probe: false,
+                lease_ms: LAUNCHER_LEASE.as_millis() as u64,
             }),
         }
     }
