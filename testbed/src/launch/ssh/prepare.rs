@@ -26,6 +26,9 @@ const FAN_OUT_JUMP: usize = 4;
 /// How long a copy may take.
 const COPY: Duration = Duration::from_mins(10);
 
+/// How long a name may take to be resolved.
+const RESOLVE: Duration = Duration::from_secs(2);
+
 /// The longest path of a socket: the kernel takes 108 bytes, and ssh adds 17 while it makes one.
 const LONGEST_SOCKET: usize = 88;
 
@@ -299,12 +302,18 @@ pub(super) struct DataRule {
 pub(super) async fn data_rules(data: &[Option<String>], places: &[usize], hosts: &[Place]) -> Vec<DataRule> {
     let all_here = hosts.iter().all(|host| host.loopback.is_some());
     let loopback = all_here || hosts.len() == 1;
+    let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut rules = Vec::new();
     for (data, place) in data.iter().zip(places) {
         let own = hosts.get(*place).and_then(|host| host.loopback).filter(|_| all_here);
         let data = data.clone().or_else(|| own.map(|address| address.to_string()));
         let resolved = match data.as_deref() {
-            Some(name) if name.parse::<IpAddr>().is_err() && !name.contains('/') => resolve(name).await,
+            Some(name) if name.parse::<IpAddr>().is_err() && !name.contains('/') => {
+                if !known.contains_key(name) {
+                    known.insert(name.to_owned(), resolve(name).await);
+                }
+                known.get(name).cloned().unwrap_or_default()
+            }
             _ => Vec::new(),
         };
         rules.push(DataRule { data, resolved, loopback });
@@ -315,8 +324,9 @@ pub(super) async fn data_rules(data: &[Option<String>], places: &[usize], hosts:
 /// Addresses of a name as this machine knows it. A loopback address is this machine's own answer about
 /// itself, and says nothing of another.
 async fn resolve(name: &str) -> Vec<String> {
-    let found = tokio::net::lookup_host((name, 0)).await;
-    let addresses = found.into_iter().flatten().map(|address| address.ip());
+    // What nobody knows is most likely an interface: not worth a long wait.
+    let found = tokio::time::timeout(RESOLVE, tokio::net::lookup_host((name, 0))).await;
+    let addresses = found.into_iter().flatten().flatten().map(|address| address.ip());
     let mut addresses: Vec<String> =
         addresses.filter(|address| !address.is_loopback()).map(|address| address.to_string()).collect();
     addresses.dedup();
