@@ -28,7 +28,7 @@ pub struct HostReport {
     pub host: String,
     /// `user@host port N`, as ssh resolves it.
     pub ssh: String,
-    /// `host:port` that the agent would listen on and announce; port 0 is chosen by the system.
+    /// `host:port` that the agent would listen on and announce; the system chooses where the port is 0.
     pub data: Option<String>,
     /// Addresses that could be announced, as `interface address`.
     pub candidates: Vec<String>,
@@ -134,7 +134,9 @@ async fn probe(
     let answer = tokio::time::timeout(PROBE, session.ask(&config)).await.map_err(|_| late())?;
     match answer.map_err(|cause| fault(Cause::Version, cause))? {
         Some(AgentReady::Probed { version, binary, address, candidates }) => {
-            report.data = Some(address);
+            // The port of the moment is not the one that an agent will have.
+            let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+            report.data = Some(if agent.port == 0 { format!("{host}:0") } else { address });
             report.candidates = candidates;
             report.version = Some(version);
             report.binary = Some(binary);
