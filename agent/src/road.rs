@@ -57,7 +57,8 @@ pub fn interfaces() -> Vec<Interface> {
     let mut found: Vec<Interface> = networks
         .iter()
         .flat_map(|(name, data)| {
-            let up = is_up(name);
+            let name = name.to_string_lossy().into_owned();
+            let up = is_up(&name);
             data.ip_networks().iter().map(move |network| Interface {
                 name: name.clone(),
                 address: network.addr,
