@@ -61,11 +61,14 @@ impl Spaces {
             run(&["ip", "-n", &space, "addr", "add", &format!("{}/24", Self::data(host)), "dev", "exp0"]);
             run(&["ip", "-n", &space, "link", "set", "exp0", "up"]);
             // What must never be taken: one of a container's, and one that is down.
-            run(&["ip", "-n", &space, "link", "add", "docker0", "type", "dummy"]);
-            run(&["ip", "-n", &space, "addr", "add", "172.17.0.1/16", "dev", "docker0"]);
-            run(&["ip", "-n", &space, "link", "set", "docker0", "up"]);
-            run(&["ip", "-n", &space, "link", "add", "off0", "type", "dummy"]);
-            run(&["ip", "-n", &space, "addr", "add", "10.99.0.1/24", "dev", "off0"]);
+            for (name, address) in [("docker0", "172.17.0.1/16"), ("off0", "10.99.0.1/24")] {
+                let peer = format!("{name}p");
+                run(&["ip", "-n", &space, "link", "add", name, "type", "veth", "peer", "name", &peer]);
+                run(&["ip", "-n", &space, "addr", "add", address, "dev", name]);
+            }
+            for up in ["docker0", "docker0p"] {
+                run(&["ip", "-n", &space, "link", "set", up, "up"]);
+            }
         }
         all
     }
