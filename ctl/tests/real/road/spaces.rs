@@ -126,10 +126,10 @@ impl Lab {
         kit::keygen(&world.path("host"), "");
         kit::keygen(&world.path("id"), "");
         let spaces = Spaces::make();
-        Some(Self { world, sshds: Vec::new(), spaces }.withsshds())
+        Some(Self { world, sshds: Vec::new(), spaces }.with_sshds())
     }
 
-    fn withsshds(mut self) -> Self {
+    fn with_sshds(mut self) -> Self {
         for host in 0..3 {
             let (space, address) = (self.spaces.name(&host.to_string()), self.spaces.control(host));
             let name = host.to_string();
