@@ -8,7 +8,7 @@ use anyhow::Context;
 use futures::future::join_all;
 use sysinfo::Networks;
 use tokio::sync::mpsc;
-use tuplane_core::fingerprint::fingerprint;
+use tuplane_core::fingerprint::Fingerprint;
 use tuplane_wire::launch::{AgentReady, KeyPem, LaunchRequest, Peer, PeerFault, Road, pid_line};
 use tuplane_wire::net::{self, Kind, Security};
 
@@ -269,8 +269,20 @@ pub fn confirm(road: &Road, answer: &AgentReady) -> AgentReady {
     answer
 }
 
+/// Of the running binary, read in pieces: an agent's memory is measured.
 fn own_fingerprint() -> String {
-    std::fs::read("/proc/self/exe").map(|bytes| fingerprint(&bytes)).unwrap_or_default()
+    let read = || {
+        let mut file = std::fs::File::open("/proc/self/exe")?;
+        let mut whole = Fingerprint::default();
+        let mut piece = [0; 16 << 10];
+        loop {
+            match std::io::Read::read(&mut file, &mut piece)? {
+                0 => return Ok::<_, std::io::Error>(whole.name()),
+                read => whole.update(&piece[..read]),
+            }
+        }
+    };
+    read().unwrap_or_default()
 }
 
 /// Where an agent would listen: the port is bound for a moment, so that one in use is found.
