@@ -124,6 +124,7 @@ pub async fn run(
         pid: std::process::id(),
         started: telemetry::process_start().unwrap_or(0),
         version: node.build.version.clone(),
+        binary: String::new(),
     });
     let reporting = tokio::spawn(report::report(node.clone()));
     let farewell = tokio::select! {
@@ -383,6 +384,6 @@ fn read_part(path: &std::path::Path, offset: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// Wall clock, for names and for display.
-pub(crate) fn wall_ns() -> u64 {
+pub fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod fault;
+pub mod fingerprint;
 pub mod job;
 pub mod place;
 pub mod plan;

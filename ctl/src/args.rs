@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up};
+use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
+
+use crate::command::{
+    agents, cancel, check, clean, down, fetch, hosts, jobs, plan, route, run, set, status, submit, up,
+};
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
 
@@ -55,10 +59,14 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Starts agents on this machine
+    /// Starts agents on this machine, or on named hosts over ssh
     Up(up::Args),
     /// Ends a cluster's jobs and agents
     Down(down::Args),
+    /// Ends what earlier commands left on hosts, by recorded pid and start time
+    Clean(clean::Args),
+    /// Looks at the hosts of a hosts file
+    Hosts(hosts::Args),
     /// Lists the agents
     Agents(agents::Args),
     /// Checks a job file: structure, functions and types
@@ -120,6 +128,57 @@ pub(crate) struct LocalArgs {
     /// No encryption; agents listen on this machine only
     #[arg(long)]
     pub(crate) insecure: bool,
+}
+
+/// How hosts are reached.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Hosts")]
+pub(crate) struct SshArgs {
+    /// What is done about hosts' keys: only known ones; new ones noted and changed ones refused; nothing
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
+    pub(crate) host_keys: HostKeys,
+    /// A file of known hosts in place of yours
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known_hosts: Option<PathBuf>,
+    /// A configuration of ssh in place of yours
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// An option for ssh, as its -o takes them; may be repeated
+    #[arg(long = "ssh-option", value_name = "KEY=VALUE", value_parser = parse_ssh_option)]
+    pub(crate) ssh_options: Vec<String>,
+    /// Goes through these hosts, unless a line says otherwise
+    #[arg(long, value_name = "[USER@]HOST[:PORT],..")]
+    pub(crate) jump: Option<String>,
+    /// How long connecting to a host may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) connect_timeout: Duration,
+    /// Logins under way at once; through one jump host at most 4
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) fan_out: u16,
+    /// Folder on the hosts for the agent's binary and what runs, below the home folder unless absolute
+    #[arg(long, value_name = "FOLDER", default_value = tuplane_testbed::launch::ssh::REMOTE_DIR)]
+    pub(crate) remote_dir: String,
+}
+
+impl SshArgs {
+    /// As the launcher takes them. Paths are made absolute: other commands need them later.
+    pub(crate) fn options(&self) -> SshOptions {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        SshOptions {
+            host_keys: self.host_keys,
+            known_hosts: self.known_hosts.as_ref().map(absolute),
+            config: self.ssh_config.as_ref().map(absolute),
+            options: self.ssh_options.clone(),
+            connect_s: self.connect_timeout.as_secs().max(1),
+        }
+    }
+}
+
+fn parse_ssh_option(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() && !text.contains('\n') => Ok(text.to_owned()),
+        _ => Err("write KEY=VALUE, such as IdentityFile=~/.ssh/lab".into()),
+    }
 }
 
 fn parse_set(text: &str) -> Result<(String, String), String> {

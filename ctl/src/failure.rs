@@ -151,7 +151,11 @@ impl From<LaunchError> for Failure {
     fn from(error: LaunchError) -> Self {
         let message = error.to_string();
         match error {
-            LaunchError::Agent { .. } => Self::Failed { kind: "agent", message },
+            LaunchError::Interrupted => Self::Interrupted,
+            LaunchError::Hosts { faults } if faults.iter().all(|fault| fault.cause.is_connection()) => {
+                Self::Unreachable(message)
+            }
+            LaunchError::Hosts { .. } | LaunchError::Agent { .. } => Self::Failed { kind: "agent", message },
             LaunchError::Refused(_) | LaunchError::File { .. } => Self::Usage(message),
         }
     }

@@ -6,6 +6,7 @@ mod command;
 mod failure;
 mod faults;
 mod headers;
+mod hostsfile;
 mod interrupt;
 mod jobfile;
 mod output;

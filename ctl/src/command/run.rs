@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tuplane_core::job::{Job, Op, SinkConnector, SinkFormat};
 use tuplane_core::place::STANDARD_INPUT;
-use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
+use tuplane_testbed::launch::{LocalCluster, runtime_root};
 use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
-use crate::args::{Global, LocalArgs, Overrides};
+use crate::args::{Global, LocalArgs, Overrides, SshArgs};
 use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Agents to start on this machine
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256))]
     agents: u32,
+    /// Starts an agent on each host of a file, of standard input (`-`), or of a list `h1,h2`, over ssh
+    #[arg(long, value_name = "FILE|-|H1,H2", conflicts_with = "agents")]
+    hosts: Option<String>,
     #[command(flatten)]
     options: LocalArgs,
     /// Waits at most so long for the job, then cancels it (exit 4)
@@ -51,6 +54,8 @@ pub(crate) struct Args {
     /// Leaves the agents running; `tuplane down` ends them
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
@@ -71,10 +76,24 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
     let name = format!("run-{}", std::process::id());
-    let plan = up::local_options(&name, args.agents, &args.options, args.keep).plan()?;
+    let plan = match &args.hosts {
+        None => up::Plan::local(&name, args.agents, &args.options, args.keep)?,
+        Some(_) if !reads_stdin(&job).is_empty() => {
+            return Err(Failure::Usage(format!(
+                "standard input (`-`), which `{}` reads, does not reach other hosts: put it into a file that they see",
+                reads_stdin(&job).join(" and ")
+            )));
+        }
+        Some(hosts) if hosts == "-" && is_stdin(&args.file) => {
+            return Err(Failure::Usage(
+                "standard input (`-`) cannot be both the job file and the hosts".into(),
+            ));
+        }
+        Some(hosts) => up::Plan::hosts(&name, hosts, &args.options, &args.ssh, args.keep, output)?,
+    };
     let interrupt = Interrupt::listen()?;
     let root = runtime_root();
-    let owned = interrupt.or(async { Ok(start(&plan, &root).await?) }).await?;
+    let owned = plan.start(&root, &interrupt).await?;
     interrupt.guard(&owned.folder, &owned.file.agents);
     for notice in &owned.notices {
         output.notice(notice);

@@ -120,6 +120,7 @@ impl World {
             folder: self.folder.path().to_str().unwrap().to_owned(),
             log: Some(self.path(&format!("{name}.log")).to_str().unwrap().to_owned()),
             detached: false,
+            road: None,
         };
         let binary = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
         let mut child = Command::new(binary)
