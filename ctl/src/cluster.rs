@@ -189,7 +189,12 @@ impl Cluster {
         // Without an answer: it may have ended before the answer left, or be past answering.
         let patience = if asked.is_ok() { DOWN_PATIENCE } else { Duration::from_millis(500) };
         let stopped = if file.road.is_some() {
-            ssh::end(file, &runtime_root(), patience).await?
+            let mut stopped = ssh::end(file, &runtime_root(), patience).await?;
+            // Who had gone when it was looked at had been asked to, a moment before.
+            for agent in stopped.iter_mut().filter(|agent| asked.is_ok() && agent.how == Ended::Gone) {
+                agent.how = Ended::Itself;
+            }
+            stopped
         } else {
             let mut stopped = end_processes(&file.agents, patience).await;
             for (agent, gone) in stopped.iter_mut().zip(gone) {

@@ -214,9 +214,10 @@ fn road_p04_rows_take_the_data_network_and_no_other() {
     let Some(lab) = Lab::new("road_p04") else { return };
     // Nothing is guessed where there are two networks.
     let (control, data) = (lab.spaces.control(0), Spaces::data(0));
+    let (other, last) = (lab.spaces.control(2), Spaces::data(2));
     lab.assert_refused(
         &["name=a", "name=b", "name=c"],
-        &[&format!("{control} (ctl0), {data} (exp0)"), "data="],
+        &[&format!("{control} (ctl0), {data} (exp0)"), &format!("{other} (ctl0), {last} (exp0)"), "data="],
     );
     lab.assert_refused(
         &["name=a data=127.0.0.1", "name=b data=exp0", "name=c data=exp0"],

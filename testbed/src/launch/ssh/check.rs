@@ -118,6 +118,16 @@ async fn report(
     report
 }
 
+/// What would keep an agent from its address, if anything would.
+pub(super) async fn would_fail(
+    agent: &RemoteAgent,
+    rule: &DataRule,
+    connection: &Connection,
+    binary: &Binary,
+) -> Option<HostFault> {
+    probe(agent, rule, connection, binary, &mut HostReport::default()).await.err()
+}
+
 async fn probe(
     agent: &RemoteAgent,
     rule: &DataRule,

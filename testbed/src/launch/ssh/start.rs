@@ -14,7 +14,7 @@ use tuplane_wire::net::{self, Kind, Security};
 use super::cause::{self, Cause, HostFault};
 use super::connection::Connection;
 use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
-use super::{RemoteAgent, RemotePlan, end, script};
+use super::{RemoteAgent, RemotePlan, check, end, script};
 use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA};
 use crate::launch::start::{ANSWER_LIMIT, LEASE, generate_key, next_answer};
 use crate::launch::{LaunchError, LocalCluster, ProcessId};
@@ -237,7 +237,17 @@ async fn bring_up(
     let Some((first, rest)) = jobs.split_first() else {
         return Err(LaunchError::Refused("a cluster needs at least one agent".into()));
     };
-    let coordinator = first.start(None, file.key.clone()).await.map_err(|fault| hosts(vec![fault]))?;
+    let coordinator = match first.start(None, file.key.clone()).await {
+        Ok(coordinator) => coordinator,
+        Err(fault) => {
+            // Without a coordinator nobody else can be started: they are asked what else would fail.
+            let others =
+                rest.iter().map(|job| check::would_fail(job.agent, job.rule, job.connection, binary));
+            let mut faults = vec![fault];
+            faults.extend(join_all(others).await.into_iter().flatten());
+            return Err(hosts(faults));
+        }
+    };
     let address = coordinator.entry.address.clone();
     starting.running.push(coordinator);
     let others = rest.iter().map(|job| job.start(Some(address.clone()), file.key.clone()));
