@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         assert!(options("n1 spare").plan().unwrap_err().to_string().contains("every host is spare"));
-        let many: String = (0..9).map(|n| format!("n1 name=a{n}\n")).collect();
+        let many = (0..9).map(|n| format!("n1 name=a{n}\n")).collect::<Vec<_>>().concat();
         assert!(options(&many).plan().unwrap_err().to_string().contains("9 agents on host n1"));
     }
 }
