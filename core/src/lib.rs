@@ -8,3 +8,4 @@ pub mod fault;
 pub mod job;
 pub mod plan;
 pub mod route;
+pub mod scale;
