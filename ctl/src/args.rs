@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up};
+use crate::command::{agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, tui, up};
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
 
@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Route(route::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
+    /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
+    Tui(tui::Args),
     /// Shows the version
     Version,
 }

@@ -102,6 +102,11 @@ impl Cluster {
         })
     }
 
+    /// The same, where one call may take at most so long.
+    pub(crate) fn with_patience(self, patience: Duration) -> Self {
+        Self { timeout: self.timeout.min(patience), ..self }
+    }
+
     /// Its agents were started here.
     pub(crate) fn is_on_this_machine(&self) -> bool {
         self.local.is_some()

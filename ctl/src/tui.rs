@@ -1,14 +1,16 @@
 //! The terminal UI: events into a pure `update`, views that only draw, effects that alone talk to agents.
 
+pub(crate) mod app;
 mod command;
-mod effect;
-mod event;
-mod glyph;
+pub(crate) mod effect;
+pub(crate) mod event;
+pub(crate) mod glyph;
 mod key;
 mod layout;
-mod model;
-mod record;
+pub(crate) mod model;
+pub(crate) mod record;
+mod term;
 mod text;
-mod theme;
+pub(crate) mod theme;
 mod update;
 mod view;

@@ -1,4 +1,5 @@
 //! Tuplane's testbed: where agents run and how experiments are done.
 
+pub mod jobs;
 pub mod launch;
 pub mod skip;
