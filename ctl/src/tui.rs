@@ -14,3 +14,6 @@ mod text;
 pub(crate) mod theme;
 mod update;
 mod view;
+
+#[cfg(test)]
+mod tests;

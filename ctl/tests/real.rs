@@ -5,4 +5,5 @@ mod failures;
 mod jobs;
 mod owners;
 mod results;
-mod world;
+mod seat;
+pub(crate) mod world;

@@ -10,9 +10,7 @@ use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::plan;
 use tuplane_testbed::jobs::HOT_ITEMS;
 use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
-use tuplane_wire::message::{
-    AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobStatus, JobSummary,
-};
+use tuplane_wire::message::{AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobStatus, JobSummary};
 
 use super::{submit, up};
 use crate::args::{Command, Global, LocalArgs, Overrides};
@@ -79,7 +77,8 @@ pub(crate) fn alone() -> Option<Command> {
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(Failure::Usage(
-            "`tuplane tui` needs a terminal on standard input and output; `tuplane status -w` does not".into(),
+            "`tuplane tui` needs a terminal on standard input and output; `tuplane status -w` does not"
+                .into(),
         ));
     }
     let launcher = Launcher { timeout: global.timeout, owned: Arc::default() };

@@ -98,7 +98,8 @@ pub(crate) struct Command {
     pub(crate) hint: &'static str,
 }
 
-const TABLES: On = On::Only(&[Screen::Edges, Screen::Targets, Screen::Instances, Screen::Agents, Screen::Jobs]);
+const TABLES: On =
+    On::Only(&[Screen::Edges, Screen::Targets, Screen::Instances, Screen::Agents, Screen::Jobs]);
 const GRAPH: On = On::Only(&[Screen::Graph]);
 const POLICY: On = On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets]);
 
@@ -201,7 +202,14 @@ pub(crate) const COMMANDS: &[Command] = &[
     )),
     destructive(command(Do::CancelJob, &["C"], "cancel", "ends the job", On::All, "cancel")),
     args(command(Do::Job, &[], "job", "looks at another job", On::All, ""), "NAME"),
-    command(Do::StartLocal, &["D"], "demo", "without a cluster: three agents here with the demo", On::All, ""),
+    command(
+        Do::StartLocal,
+        &["D"],
+        "demo",
+        "without a cluster: three agents here with the demo",
+        On::All,
+        "",
+    ),
     command(Do::ReadOnly, &[], "read-only", "no changes from this UI any more", On::All, ""),
     command(Do::CommandLine, &[":"], "command", "any command by its name", On::All, "command"),
     command(Do::Help, &["?"], "help", "what the keys do here; typing filters the list", On::All, "help"),

@@ -108,7 +108,11 @@ pub(crate) trait Asks: Send + Sync + 'static {
 }
 
 /// Asks the cluster again and again, and says what came of it. Ends when nobody listens.
-pub(crate) async fn poll<A: Asks>(asks: Arc<A>, watched: watch::Receiver<Option<u64>>, out: mpsc::Sender<What>) {
+pub(crate) async fn poll<A: Asks>(
+    asks: Arc<A>,
+    watched: watch::Receiver<Option<u64>>,
+    out: mpsc::Sender<What>,
+) {
     let mut attempt = 0u32;
     let mut connected = false;
     let mut last = None;
@@ -159,9 +163,8 @@ async fn look(asks: &impl Asks, wanted: Option<u64>, last: Option<u64>) -> Resul
 }
 
 fn choose(jobs: &[JobSummary], wanted: Option<u64>, last: Option<u64>) -> Option<u64> {
-    let known = |run: &u64, live: bool| {
-        jobs.iter().any(|job| job.run == *run && (!live || !job.phase.is_final()))
-    };
+    let known =
+        |run: &u64, live: bool| jobs.iter().any(|job| job.run == *run && (!live || !job.phase.is_final()));
     let newest = |live: bool| jobs.iter().map(|job| job.run).filter(|run| known(run, live)).max();
     wanted
         .filter(|run| known(run, false))

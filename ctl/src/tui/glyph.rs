@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn marks_of_both_tables_are_as_wide_as_what_they_replace() {
         for glyphs in [UTF8, ASCII] {
-            let drawn = [glyphs.corners.as_slice(), &glyphs.sides, &glyphs.across, &glyphs.down, &glyphs.bends];
+            let drawn =
+                [glyphs.corners.as_slice(), &glyphs.sides, &glyphs.across, &glyphs.down, &glyphs.bends];
             let others = [glyphs.cross, glyphs.arrow, glyphs.rebalance, glyphs.cut, glyphs.selected];
             for mark in drawn.concat().into_iter().chain(others).chain(glyphs.bars).chain(glyphs.sorted) {
                 assert_eq!(mark.width(), 1, "{mark}");

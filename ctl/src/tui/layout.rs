@@ -147,7 +147,10 @@ mod tests {
         }
         for (i, a) in laid.boxes.iter().enumerate() {
             for b in &laid.boxes[i + 1..] {
-                let apart = a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+                let apart = a.x + a.width <= b.x
+                    || b.x + b.width <= a.x
+                    || a.y + a.height <= b.y
+                    || b.y + b.height <= a.y;
                 assert!(apart, "{a:?} {b:?}");
             }
             assert!(a.x + a.width <= laid.width && a.y + a.height <= laid.height);

@@ -308,7 +308,8 @@ impl Model {
         match self.screen {
             Screen::Graph if self.graph.on_edges => Some(self.graph.edge),
             Screen::Graph => {
-                let into = |edge: &&(usize, &picture::EdgePicture)| edge.1.to == self.graph.vertex && edge.1.unicast;
+                let into =
+                    |edge: &&(usize, &picture::EdgePicture)| edge.1.to == self.graph.vertex && edge.1.unicast;
                 let edges: Vec<(usize, &picture::EdgePicture)> = job.edges.iter().enumerate().collect();
                 let mut found = edges.iter().filter(into);
                 match (found.next(), found.next()) {

@@ -43,7 +43,9 @@ pub(crate) fn read(from: impl BufRead) -> Result<Vec<Event>, String> {
         if line.len() > LONGEST {
             return Err(format!("line {number} is too long for an event"));
         }
-        events.push(serde_json::from_str(&line).map_err(|cause| format!("line {number} is no event: {cause}"))?);
+        events.push(
+            serde_json::from_str(&line).map_err(|cause| format!("line {number} is no event: {cause}"))?,
+        );
     }
     Ok(events)
 }

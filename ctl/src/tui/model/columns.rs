@@ -12,7 +12,10 @@ use crate::tui::theme::Tone;
 /// The list form of the graph.
 pub(crate) const VERTICES: &[Column] = &[
     column("vertex", "the stages that its instances run; `*` before it marks what limits the job"),
-    column("load", "the letter of the graph: `I` idle, `B` busy, `P` pressed back (blocked), `E` ended, `?` not known yet"),
+    column(
+        "load",
+        "the letter of the graph: `I` idle, `B` busy, `P` pressed back (blocked), `E` ended, `?` not known yet",
+    ),
     column("busy", "share of time that its busiest instance worked").right(),
     column("blocked", "share of time that its most blocked instance waited for room in an output queue")
         .right()
@@ -56,7 +59,8 @@ pub(crate) const INSTANCES: &[Column] = &[
     column("instance", "vertex#number"),
     column("agent", "where it runs").also("host"),
     column("load", "its letter, as on the graph"),
-    column("busy", "share of time that it worked; waiting for one of the agent's cores is part of it").right(),
+    column("busy", "share of time that it worked; waiting for one of the agent's cores is part of it")
+        .right(),
     column("blocked", "share of time that it waited for room in an output queue").right(),
     column("idle", "share of time that it waited for input").right().rank(3),
     column("time", "the three shares drawn: busy, blocked, idle").rank(7),
@@ -174,7 +178,8 @@ pub(crate) fn vertex_is_stale(seen: &Seen<'_>, vertex: u32) -> bool {
 fn edges(seen: &Seen<'_>) -> Vec<Row> {
     let Some(job) = &seen.picture.job else { return Vec::new() };
     let row = |(id, edge): (usize, &super::picture::EdgePicture)| {
-        let mark = if edge.rebalance.is_some() { format!("{} ", seen.glyphs.rebalance) } else { String::new() };
+        let mark =
+            if edge.rebalance.is_some() { format!("{} ", seen.glyphs.rebalance) } else { String::new() };
         let reach = if edge.distributed { "distributed" } else { "local" };
         let reasons: Vec<String> = edge
             .facts
@@ -248,8 +253,7 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
             tuplane_core::scale::Load::of([(rates.busy, rates.blocked, rates.idle)]).map(|load| load.state())
         });
         let (letter, tone) = letter(load, report.ended);
-        let stale =
-            if report.ended { None } else { seen.picture.stale_age(instance.agent, seen.now) };
+        let stale = if report.ended { None } else { seen.picture.stale_age(instance.agent, seen.now) };
         let mut row = Row::new(
             report.instance.to_string(),
             vec![
@@ -280,7 +284,11 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
 
 /// An age; of an agent that is gone there is none.
 fn age_cell(ms: u64) -> Cell {
-    if ms == u64::MAX { Cell::Text("gone".into()) } else { Cell::Ranked(format!("{} old", text::age(ms)), ms as f64) }
+    if ms == u64::MAX {
+        Cell::Text("gone".into())
+    } else {
+        Cell::Ranked(format!("{} old", text::age(ms)), ms as f64)
+    }
 }
 
 fn agents(seen: &Seen<'_>) -> Vec<Row> {
@@ -294,12 +302,19 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
             None => "up".into(),
         };
         let host = &agent.host;
-        let micros = |ns: u64| if ns < 1_000_000 { format!("{} us", ns / 1000) } else { format!("{:.1} ms", ns as f64 / 1e6) };
+        let micros = |ns: u64| {
+            if ns < 1_000_000 { format!("{} us", ns / 1000) } else { format!("{:.1} ms", ns as f64 / 1e6) }
+        };
         let offset = agent.clock_offset_ns.map_or_else(
             || Cell::Text("-".into()),
             |(offset, error)| {
                 let sign = if offset < 0 { "-" } else { "" };
-                let text = format!("{sign}{} {} {}", micros(offset.unsigned_abs()), seen.glyphs.plus_minus, micros(error));
+                let text = format!(
+                    "{sign}{} {} {}",
+                    micros(offset.unsigned_abs()),
+                    seen.glyphs.plus_minus,
+                    micros(error)
+                );
                 Cell::Ranked(text, offset as f64)
             },
         );
@@ -324,7 +339,11 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
                 Cell::Bytes(host.budget),
                 Cell::Count(agent.instances.into()),
                 Cell::Count(agent.info.slots.into()),
-                if agent.info.cores == 0 { Cell::Text("-".into()) } else { Cell::Count(agent.info.cores.into()) },
+                if agent.info.cores == 0 {
+                    Cell::Text("-".into())
+                } else {
+                    Cell::Count(agent.info.cores.into())
+                },
                 Cell::Text(agent.info.zone.clone()),
                 offset,
                 Cell::Text(if trips.is_empty() { "-".into() } else { trips.join(", ") }),

@@ -138,7 +138,9 @@ mod tests {
 
     #[test]
     fn terms_are_text_inverse_text_or_a_column_compared() {
-        for yes in ["", "WORK", "!sink", "busy>0.8", "busy>80%", "busy<=0.91", "host=a", "host=rack-1", "agent!=b"] {
+        for yes in
+            ["", "WORK", "!sink", "busy>0.8", "busy>80%", "busy<=0.91", "host=a", "host=rack-1", "agent!=b"]
+        {
             assert!(takes(yes), "{yes}");
         }
         for no in ["sink", "!work", "busy>0.95", "!busy>0.8", "host=b", "busy>0.8 host=b", "agent!=rack-1"] {

@@ -183,7 +183,8 @@ impl EdgePoint {
     fn since(&self, base: &Self) -> EdgeRates {
         let ns = self.time.saturating_sub(base.time).max(1) as f64;
         let sent = self.sent.saturating_sub(base.sent);
-        let new = |target: &u32, rows: u64| rows.saturating_sub(base.targets.get(target).copied().unwrap_or(0));
+        let new =
+            |target: &u32, rows: u64| rows.saturating_sub(base.targets.get(target).copied().unwrap_or(0));
         let dealt: BTreeMap<u32, u64> =
             self.targets.iter().map(|(target, rows)| (*target, new(target, *rows))).collect();
         let all: u64 = dealt.values().sum();

@@ -271,7 +271,10 @@ impl JobPicture {
         let writes = |id: u32| !plan.dag.edges.iter().any(|edge| edge.from.0 == id);
         let (rows_in, rows_out) = (sum(&reads, &|v| v.out_rate), sum(&writes, &|v| v.in_rate));
         let lost = |edge: &EdgePicture| -> u64 {
-            [DROPPED_BY_STOP, DROPPED_BY_LOSS].iter().filter_map(|reason| edge.facts.dropped.get(*reason)).sum()
+            [DROPPED_BY_STOP, DROPPED_BY_LOSS]
+                .iter()
+                .filter_map(|reason| edge.facts.dropped.get(*reason))
+                .sum()
         };
         Self {
             summary: facts.summary.clone(),
@@ -311,7 +314,11 @@ impl JobPicture {
                 percent(*blocked)
             ),
             Some(Limit::Source { vertex, busy }) => {
-                format!("limits the job: its source {} (busy {}, nobody blocked)", label(*vertex), percent(*busy))
+                format!(
+                    "limits the job: its source {} (busy {}, nobody blocked)",
+                    label(*vertex),
+                    percent(*busy)
+                )
             }
             Some(Limit::Transit { vertex, blocked }) => format!(
                 "limits the job: the way out of {} (blocked {}, no reader busy)",
@@ -345,7 +352,8 @@ fn vertex(dag: &Dag, id: u32, instances: &[InstancePicture]) -> VertexPicture {
     let own = || instances.iter().filter(move |instance| instance.vertex == id);
     let rates = || own().filter_map(|instance| instance.rates);
     let sum = |count: &dyn Fn(&InstanceReport) -> u64| own().map(|instance| count(&instance.report)).sum();
-    let rate = |of: &dyn Fn(Rates) -> f64| rates().map(of).fold(None, |sum, rate| Some(sum.unwrap_or(0.0) + rate));
+    let rate =
+        |of: &dyn Fn(Rates) -> f64| rates().map(of).fold(None, |sum, rate| Some(sum.unwrap_or(0.0) + rate));
     VertexPicture {
         label: dag.vertex(VertexId(id)).label(),
         instances: own().count(),

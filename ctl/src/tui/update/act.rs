@@ -37,7 +37,10 @@ pub(super) fn cancel_job(model: &mut Model) {
             counted(job.instances.len() as u64, "instance"),
             counted(job.agents.len() as u64, "agent")
         ),
-        format!("{} that wait on its edges are dropped; its result stays unfinished.", counted(waiting, "row")),
+        format!(
+            "{} that wait on its edges are dropped; its result stays unfinished.",
+            counted(waiting, "row")
+        ),
     ];
     let (run, title) = (job.summary.run, format!("Cancel job {name} (run {})?", job.summary.run));
     confirm(model, title, lines, ["Keep it running", "Cancel the job"], Ask::Cancel { run });

@@ -134,7 +134,8 @@ pub(super) fn job(model: &mut Model, wanted: &str) -> Vec<Effect> {
     let jobs = model.live.as_ref().map(|live| live.jobs.as_slice()).unwrap_or_default();
     let named = jobs.iter().rev().find(|job| job.run.to_string() == wanted || job.name == wanted);
     let Some(run) = named.map(|job| job.run) else {
-        let message = if wanted.is_empty() { "say which job".into() } else { format!("there is no job `{wanted}`") };
+        let message =
+            if wanted.is_empty() { "say which job".into() } else { format!("there is no job `{wanted}`") };
         complain(model, message);
         return Vec::new();
     };

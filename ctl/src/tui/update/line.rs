@@ -104,7 +104,10 @@ fn carry_out(model: &mut Model, text: &str) -> Vec<Effect> {
     let (name, argument) = text.split_once(' ').unwrap_or((text, ""));
     match command::of_name(name) {
         Ok(command) if !command.works_on(model.screen) => {
-            complain(model, format!("`{}` does not work on the screen {}", command.name, model.screen.name()));
+            complain(
+                model,
+                format!("`{}` does not work on the screen {}", command.name, model.screen.name()),
+            );
             Vec::new()
         }
         Ok(command) => keys::run(model, command, argument.trim()),
@@ -120,7 +123,8 @@ fn complete(typed: &str) -> Option<String> {
     let fits: Vec<&str> =
         COMMANDS.iter().map(|command| command.name).filter(|name| name.starts_with(typed)).collect();
     let first = fits.first()?;
-    let shared = (0..=first.len()).rev().find(|len| fits.iter().all(|name| name.get(..*len) == first.get(..*len)))?;
+    let shared =
+        (0..=first.len()).rev().find(|len| fits.iter().all(|name| name.get(..*len) == first.get(..*len)))?;
     let space = if fits.len() == 1 { " " } else { "" };
     Some(format!("{}{space}", first.get(..shared)?))
 }

@@ -170,10 +170,9 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
 /// All that is known of an instance.
 fn facts(model: &mut Model, id: &str) {
     let rows = model.rows(Screen::Instances);
-    let (Some(row), Some(job)) = (
-        rows.iter().find(|row| row.id == id),
-        model.picture().and_then(|picture| picture.job.as_ref()),
-    ) else {
+    let (Some(row), Some(job)) =
+        (rows.iter().find(|row| row.id == id), model.picture().and_then(|picture| picture.job.as_ref()))
+    else {
         complain(model, "that instance is not there any more".into());
         return;
     };

@@ -20,7 +20,11 @@ pub(crate) fn state(model: &Model) -> (String, Tone) {
         Link::Connecting { .. } => ("CONNECTING".into(), Tone::Faint),
         Link::Connected => {
             let age = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
-            if age > STALE_MS { (format!("OLD {}", text::age(age)), Tone::Bad) } else { ("LIVE".into(), Tone::Good) }
+            if age > STALE_MS {
+                (format!("OLD {}", text::age(age)), Tone::Bad)
+            } else {
+                ("LIVE".into(), Tone::Good)
+            }
         }
         Link::Lost { .. } => ("LOST".into(), Tone::Bad),
         Link::Nobody { .. } => ("NO CLUSTER".into(), Tone::Bad),
@@ -113,7 +117,11 @@ pub(crate) fn banner(pen: &mut Pen<'_>, model: &Model) {
     } else if let Link::Lost { attempt, next_at, cause, .. } = &model.link {
         let next = next_at.saturating_sub(model.now).div_ceil(1000);
         let next = if next == 0 { "trying now".to_owned() } else { format!("next try in {next} s") };
-        format!("no answer: what is shown is {} old; attempt {attempt}, {next}: {}", text::age(old), text::name(cause))
+        format!(
+            "no answer: what is shown is {} old; attempt {attempt}, {next}: {}",
+            text::age(old),
+            text::name(cause)
+        )
     } else {
         return;
     };
@@ -131,7 +139,11 @@ pub(crate) fn limit(pen: &mut Pen<'_>, model: &Model) {
         _ => {
             let words = job.limit_text();
             let tone = if job.limiting().is_some() { Tone::Limit } else { Tone::Faint };
-            if words.is_empty() { ("what limits the job is known after two reports".to_owned(), Tone::Faint) } else { (words, tone) }
+            if words.is_empty() {
+                ("what limits the job is known after two reports".to_owned(), Tone::Faint)
+            } else {
+                (words, tone)
+            }
         }
     };
     pen.line(0, 0, &text, pen.style(tone));

@@ -160,7 +160,9 @@ pub(crate) fn load_words(vertex: &VertexPicture) -> (String, Tone) {
         _ if ended => "ended".to_owned(),
         (Some(LoadState::Busy), Some(load)) => format!("busy {}", text::share(Some(load.busy))),
         (Some(LoadState::Blocked), Some(load)) => format!("blocked {}", text::share(Some(load.blocked))),
-        (Some(LoadState::Idle), Some(load)) => format!("idle {}", text::share(Some(1.0 - load.busy - load.blocked))),
+        (Some(LoadState::Idle), Some(load)) => {
+            format!("idle {}", text::share(Some(1.0 - load.busy - load.blocked)))
+        }
         _ => "no rates yet".to_owned(),
     };
     (format!("[{letter}] {words}"), tone)
@@ -190,11 +192,7 @@ fn draw_box(
     let count = if job.planned_only { String::new() } else { format!(" x{}", vertex.instances) };
     let room = inner.saturating_sub(text::width(&count) + 2);
     let name = text::fit(&text::name(&vertex.label), room, &pen.glyphs);
-    let (load, tone) = if job.planned_only {
-        (planned(job, id), Tone::Plain)
-    } else {
-        load_words(vertex)
-    };
+    let (load, tone) = if job.planned_only { (planned(job, id), Tone::Plain) } else { load_words(vertex) };
     let load_style = style(if stale || out { Tone::Stale } else { tone });
     let note = match (limits, stale) {
         (true, _) => "limits the job".to_owned(),
@@ -210,13 +208,20 @@ fn draw_box(
     };
     let (x, y) = (spot.x, spot.y);
     pen.put(x, y, &border(glyphs.corners[0], &format!("{name}{count}"), glyphs.corners[1]), frame_style);
-    for (line, (text, style)) in [(load, load_style), (flow_words(job, id, vertex), text_style)].into_iter().enumerate() {
+    for (line, (text, style)) in
+        [(load, load_style), (flow_words(job, id, vertex), text_style)].into_iter().enumerate()
+    {
         let line = y + 1 + line as i32;
         let after = pen.put(x, line, glyphs.sides[1], frame_style);
         let after = pen.put(after, line, &text::pad(&text, inner, false, &glyphs), style);
         pen.put(after, line, glyphs.sides[1], frame_style);
     }
-    pen.put(x, y + 3, &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), &glyphs), glyphs.corners[3]), frame_style);
+    pen.put(
+        x,
+        y + 3,
+        &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), &glyphs), glyphs.corners[3]),
+        frame_style,
+    );
 }
 
 fn seen_style(pen: &Pen<'_>, tone: Tone) -> ratatui::style::Style {
@@ -237,7 +242,12 @@ fn oldest(seen: &Seen<'_>, vertex: u32) -> String {
 /// Rows in and out per second; a source takes none, a sink gives none.
 fn flow_words(job: &JobPicture, id: u32, vertex: &VertexPicture) -> String {
     if job.planned_only {
-        return job.plan.dag.vertices.get(id as usize).map_or_else(String::new, |planned| text::name(&planned.name));
+        return job
+            .plan
+            .dag
+            .vertices
+            .get(id as usize)
+            .map_or_else(String::new, |planned| text::name(&planned.name));
     }
     let short = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), text::short);
     let reads = job.edges.iter().any(|edge| edge.to == id);
@@ -266,11 +276,13 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
     if pen.area.height == 0 {
         return;
     }
-    let head = if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
+    let head =
+        if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
     pen.line(0, 0, head, pen.style(Tone::Head));
     let lines = usize::from(pen.area.height) - 1;
     let selected = (model.graph.edge as usize).min(job.edges.len().saturating_sub(1));
-    let first = super::area::first_row(if model.graph.on_edges { selected } else { 0 }, job.edges.len(), lines);
+    let first =
+        super::area::first_row(if model.graph.on_edges { selected } else { 0 }, job.edges.len(), lines);
     let names = job.edges.iter().map(|edge| text::width(&text::name(&edge.name))).max().unwrap_or(0).min(30);
     for (line, (index, edge)) in job.edges.iter().enumerate().skip(first).take(lines).enumerate() {
         let y = line as i32 + 1;
@@ -394,7 +406,10 @@ fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPic
     let stages = text::name(&planned_vertex.stages.join(", "));
     if job.planned_only {
         return vec![
-            (format!("vertex {label}: {}, {}", text::name(&planned_vertex.name), planned(job, id)), Tone::Plain),
+            (
+                format!("vertex {label}: {}, {}", text::name(&planned_vertex.name), planned(job, id)),
+                Tone::Plain,
+            ),
             (format!("stages: {stages}"), Tone::Faint),
         ];
     }
@@ -402,10 +417,13 @@ fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPic
         let own = job.instances.iter().filter(|instance| instance.vertex == id);
         own.filter_map(|instance| Some((instance, share(&instance.rates?))))
             .max_by(|a, b| a.1.total_cmp(&b.1))
-            .map_or_else(|| "-".to_owned(), |(instance, share)| {
-                let agent = text::name(job.agent_name(instance.agent));
-                format!("{} on {agent} {}", text::name(&instance.name), text::share(Some(share)))
-            })
+            .map_or_else(
+                || "-".to_owned(),
+                |(instance, share)| {
+                    let agent = text::name(job.agent_name(instance.agent));
+                    format!("{} on {agent} {}", text::name(&instance.name), text::share(Some(share)))
+                },
+            )
     };
     let (load, _) = load_words(vertex);
     let stale = job
@@ -414,7 +432,8 @@ fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPic
         .enumerate()
         .filter(|(agent, _)| picture.stale_age(*agent as u16, picture.at).is_some())
         .count();
-    let old = if stale > 0 { format!("  ({stale} of {} agents are old)", job.agents.len()) } else { String::new() };
+    let old =
+        if stale > 0 { format!("  ({stale} of {} agents are old)", job.agents.len()) } else { String::new() };
     vec![
         (format!("vertex {label}: {load}, {} instances{old}", vertex.instances), Tone::Plain),
         (

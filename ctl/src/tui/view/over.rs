@@ -25,12 +25,8 @@ fn frame<'p>(pen: &'p mut Pen<'_>, title: &str, width: usize, height: usize) -> 
     let all = pen.area;
     let width = (width as u16 + 4).min(all.width);
     let height = (height as u16 + 2).min(all.height);
-    let area = Rect {
-        x: all.x + (all.width - width) / 2,
-        y: all.y + (all.height - height) / 2,
-        width,
-        height,
-    };
+    let area =
+        Rect { x: all.x + (all.width - width) / 2, y: all.y + (all.height - height) / 2, width, height };
     let mut boxed = pen.on(area);
     boxed.clear();
     let glyphs = boxed.glyphs;
@@ -66,7 +62,10 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
         .map(|command| {
             let asks = if command.destructive { " (asks first)" } else { "" };
             let name = format!(":{} {}", command.name, command.args);
-            (format!("{:<12} {:<16}", command.shown_keys(), name.trim_end()), format!("{}{asks}", command.doc))
+            (
+                format!("{:<12} {:<16}", command.shown_keys(), name.trim_end()),
+                format!("{}{asks}", command.doc),
+            )
         })
         .collect();
     if model.screen == Screen::Graph {
@@ -102,7 +101,8 @@ pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
     let room = usize::from(pen.area.width.saturating_sub(4));
     match dialog {
         Dialog::Choice { title, items, at, .. } => {
-            let width = items.iter().map(|item| text::width(item)).max().unwrap_or(0).max(text::width(title)) + 2;
+            let width =
+                items.iter().map(|item| text::width(item)).max().unwrap_or(0).max(text::width(title)) + 2;
             let mut pen = frame(pen, title, width, items.len());
             let lines = usize::from(pen.area.height);
             let first = super::area::first_row(*at, items.len(), lines);
@@ -160,7 +160,10 @@ pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
                 ("There is no cluster here.".to_owned(), Tone::Head),
                 (text::name(why), Tone::Faint),
                 (String::new(), Tone::Plain),
-                ("tuplane up --local 3 --detach    starts three agents on this machine".to_owned(), Tone::Plain),
+                (
+                    "tuplane up --local 3 --detach    starts three agents on this machine".to_owned(),
+                    Tone::Plain,
+                ),
                 ("tuplane submit FILE              runs a job on them".to_owned(), Tone::Plain),
                 (String::new(), Tone::Plain),
             ];
@@ -172,7 +175,9 @@ pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
             }
             lines
         }
-        Link::Starting { .. } => vec![("Three agents are being started here, with the demo job.".to_owned(), Tone::Plain)],
+        Link::Starting { .. } => {
+            vec![("Three agents are being started here, with the demo job.".to_owned(), Tone::Plain)]
+        }
         Link::Connecting { .. } => vec![("Waiting for the cluster's first answer.".to_owned(), Tone::Plain)],
         Link::Lost { attempt, cause, .. } if model.live.is_none() => vec![
             ("The cluster does not answer.".to_owned(), Tone::Bad),
@@ -182,7 +187,10 @@ pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
             ("There is no job on this cluster.".to_owned(), Tone::Head),
             ("tuplane submit FILE    runs one".to_owned(), Tone::Plain),
         ],
-        _ => vec![("This job's plan cannot be drawn by this build; `tuplane status` may help.".to_owned(), Tone::Bad)],
+        _ => vec![(
+            "This job's plan cannot be drawn by this build; `tuplane status` may help.".to_owned(),
+            Tone::Bad,
+        )],
     };
     let mut y = 1;
     for (sentence, tone) in lines {

@@ -43,7 +43,8 @@ fn choose(pen: &Pen<'_>, columns: &[Column], rows: &[Row], list: &List) -> Vec<(
         let sorted = usize::from(list.order.column == Some(at)) * 2;
         let head = text::width(columns[at].name) + sorted;
         let cells = rows.iter().filter_map(|row| row.cells.get(at));
-        let widest = cells.map(|cell| if matches!(cell, Cell::Bar(_)) { BAR } else { text::width(&cell.text()) });
+        let widest =
+            cells.map(|cell| if matches!(cell, Cell::Bar(_)) { BAR } else { text::width(&cell.text()) });
         widest.max().unwrap_or(0).max(head)
     };
     // The mark of the selection stands before the first column.
@@ -84,7 +85,14 @@ fn header(pen: &mut Pen<'_>, columns: &[Column], chosen: &[(usize, usize)], list
     }
 }
 
-fn draw_row(pen: &mut Pen<'_>, y: i32, row: &Row, columns: &[Column], chosen: &[(usize, usize)], selected: bool) {
+fn draw_row(
+    pen: &mut Pen<'_>,
+    y: i32,
+    row: &Row,
+    columns: &[Column],
+    chosen: &[(usize, usize)],
+    selected: bool,
+) {
     let tone = if row.stale { Tone::Stale } else { Tone::Plain };
     let plain = pen.style(tone);
     let mut x = 1;
@@ -94,7 +102,8 @@ fn draw_row(pen: &mut Pen<'_>, y: i32, row: &Row, columns: &[Column], chosen: &[
     for (at, wide) in chosen {
         let Some(cell) = row.cells.get(*at) else { continue };
         // A letter of load or a state has the row's colour; all of a rebalanced edge has it.
-        let meant = matches!(columns[*at].name, "load" | "state" | "phase") || row.tone == Tone::Rebalance && *at == 0;
+        let meant = matches!(columns[*at].name, "load" | "state" | "phase")
+            || row.tone == Tone::Rebalance && *at == 0;
         let style = if meant && !row.stale { pen.style(row.tone) } else { plain };
         match cell {
             Cell::Bar(shares) => bar(pen, x, y, *shares, row.stale),
