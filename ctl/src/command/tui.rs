@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::jobfile::JobFile;
 use crate::output::time::now_ms;
 use crate::output::{Color, Output, terminal_can_move};
-use crate::tui::app::{End, Feed, Setup, Starts, run as run_app};
+use crate::tui::app::{End, Feed, Setup, Starting, Starts, run as run_app};
 use crate::tui::effect::Asks;
 use crate::tui::event::{JobFacts, Telemetry};
 use crate::tui::glyph::{Glyphs, locale_is_utf8};
@@ -235,9 +235,9 @@ struct Launcher {
 }
 
 impl Starts<Cluster> for Launcher {
-    fn start(&self) -> impl Future<Output = Result<Arc<Cluster>, String>> + Send + 'static {
+    fn start(&self) -> Starting<Cluster> {
         let (timeout, owned) = (self.timeout, Arc::clone(&self.owned));
-        async move { demo(timeout, &owned).await.map_err(|failure| failure.to_string()) }
+        Box::pin(async move { demo(timeout, &owned).await.map_err(|failure| failure.to_string()) })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -59,10 +60,13 @@ pub(crate) enum Feed<A, S> {
     Recording(Vec<Event>),
 }
 
+/// The cluster that is being started.
+pub(crate) type Starting<A> = Pin<Box<dyn Future<Output = Result<Arc<A>, String>> + Send>>;
+
 /// What starts local agents with the demo job; the cluster then is asked.
 pub(crate) trait Starts<A> {
     /// Starts them.
-    fn start(&self) -> impl Future<Output = Result<Arc<A>, String>> + Send + 'static;
+    fn start(&self) -> Starting<A>;
 }
 
 /// What the UI runs with.

@@ -11,7 +11,6 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::model::link::Link;
 use super::model::{Mode, Model, Screen};
 use super::text;
 use super::theme::Tone;
@@ -93,9 +92,4 @@ fn body(pen: &mut Pen<'_>, model: &Model) {
         }
         screen => table::table(pen, model, screen),
     }
-}
-
-/// Nothing is there to look at, and why.
-pub(crate) fn is_without_cluster(model: &Model) -> bool {
-    matches!(model.link, Link::Nobody { .. } | Link::Starting { .. })
 }

@@ -119,18 +119,14 @@ fn graph_step(model: &mut Model, step: Step) {
     }
 }
 
-/// The nearest vertex above or below in the same column of boxes; where there is none, the one before
-/// or behind in the plan, so that every vertex is reached.
+/// The next vertex in the order of the drawing: down each column of boxes, then the next column.
 fn beside(job: &JobPicture, vertex: u32, by: i32) -> Option<u32> {
     let boxes = &job.plan.laid.boxes;
-    let own = boxes.get(vertex as usize)?;
-    let above = |spot: &crate::tui::layout::Spot| (spot.y - own.y) * by;
-    let same = (0u32..).zip(boxes).filter(|(_, spot)| spot.level == own.level && above(spot) > 0);
-    let nearest = same.min_by_key(|(_, spot)| above(spot)).map(|(id, _)| id);
-    nearest.or_else(|| {
-        let next = vertex.checked_add_signed(by)?;
-        (next < job.vertices.len() as u32).then_some(next)
-    })
+    let mut order: Vec<(usize, i32, u32)> =
+        (0u32..).zip(boxes).map(|(id, spot)| (spot.level, spot.y, id)).collect();
+    order.sort_unstable();
+    let at = order.iter().position(|(.., id)| *id == vertex)?;
+    order.get(at.checked_add_signed(by as isize)?).map(|(.., id)| *id)
 }
 
 /// Goes into what is selected.
