@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
-use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, Vertex, VertexId};
 use tuplane_core::scale::{Limit, Load, limit};
 use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
@@ -344,7 +344,7 @@ impl JobPicture {
 }
 
 fn instance_name(dag: &Dag, instance: Instance) -> String {
-    let label = dag.vertices.get(instance.vertex.0 as usize).map_or_else(|| "?".to_owned(), |v| v.label());
+    let label = dag.vertices.get(instance.vertex.0 as usize).map_or_else(|| "?".to_owned(), Vertex::label);
     format!("{label}#{}", instance.number)
 }
 

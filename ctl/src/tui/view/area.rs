@@ -65,8 +65,8 @@ const DETAIL: u16 = 4;
 pub(crate) fn graph_areas(body: Rect, job: &JobPicture) -> GraphAreas {
     let detail = DETAIL.min(body.height / 3);
     let rest = body.height - detail;
-    let wanted_edges = job.edges.len() as u16 + 1;
-    // At least one edge is listed with its headline, where the drawing would take all.
+    let wanted_edges = edge_lines(job).len() as u16 + 1;
+    // At least one edge is listed with its headline and its rebalance, where the drawing would take all.
     let edges_least = wanted_edges.min(3).min(rest / 3);
     let canvas = (job.plan.laid.height as u16).min(rest - edges_least);
     let edges = (rest - canvas).min(wanted_edges);
@@ -76,6 +76,14 @@ pub(crate) fn graph_areas(body: Rect, job: &JobPicture) -> GraphAreas {
         edges: part(canvas, edges),
         detail: part(canvas + edges, body.height - canvas - edges),
     }
+}
+
+/// The lines of the list of edges: an edge's own, and below it what a rebalance changed (true).
+pub(crate) fn edge_lines(job: &JobPicture) -> Vec<(usize, bool)> {
+    let lines = job.edges.iter().enumerate().flat_map(|(index, edge)| {
+        std::iter::once((index, false)).chain(edge.rebalance.is_some().then_some((index, true)))
+    });
+    lines.collect()
 }
 
 /// The first column and line of the drawing that can be seen: what is selected stands in the middle where

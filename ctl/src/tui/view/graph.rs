@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use tuplane_core::plan::Parallelism;
 use tuplane_core::scale::LoadState;
 
-use super::area::{graph_areas, origin};
+use super::area::{self, graph_areas, origin};
 use super::pen::Pen;
 use crate::tui::layout::Spot;
 use crate::tui::model::columns::{letter, vertex_is_stale};
@@ -184,7 +184,7 @@ fn draw_box(
     let limits = job.limiting() == Some(id) && !job.planned_only;
     let frame = if limits && !out { Tone::Limit } else { base };
     let style = |tone: Tone| {
-        let style = seen_style(pen, tone);
+        let style = pen.style(tone);
         if selected { pen.theme.selected(style) } else { style }
     };
     let (frame_style, text_style) = (style(frame), style(base));
@@ -222,10 +222,6 @@ fn draw_box(
         &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), &glyphs), glyphs.corners[3]),
         frame_style,
     );
-}
-
-fn seen_style(pen: &Pen<'_>, tone: Tone) -> ratatui::style::Style {
-    pen.style(tone)
 }
 
 /// How old the oldest of a vertex's values are.
@@ -279,13 +275,24 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
     let head =
         if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
     pen.line(0, 0, head, pen.style(Tone::Head));
-    let lines = usize::from(pen.area.height) - 1;
+    let room = usize::from(pen.area.height) - 1;
+    let lines = area::edge_lines(job);
     let selected = (model.graph.edge as usize).min(job.edges.len().saturating_sub(1));
-    let first =
-        super::area::first_row(if model.graph.on_edges { selected } else { 0 }, job.edges.len(), lines);
+    // While no edge is selected the one with a rebalance is in sight.
+    let focus = lines.iter().position(
+        |(index, rebalance)| {
+            if model.graph.on_edges { *index == selected } else { *rebalance }
+        },
+    );
+    let first = area::first_row(focus.unwrap_or(0), lines.len(), room);
     let names = job.edges.iter().map(|edge| text::width(&text::name(&edge.name))).max().unwrap_or(0).min(30);
-    for (line, (index, edge)) in job.edges.iter().enumerate().skip(first).take(lines).enumerate() {
-        let y = line as i32 + 1;
+    for (y, (index, rebalance)) in (1..).zip(lines.iter().skip(first).take(room)) {
+        let edge = &job.edges[*index];
+        if *rebalance {
+            let changed = changed_words(edge.rebalance.as_deref().unwrap_or_default());
+            pen.line(4, y, &format!("rebalance: {changed}"), pen.style(Tone::Rebalance));
+            continue;
+        }
         let mark = if edge.rebalance.is_some() { pen.glyphs.rebalance } else { " " };
         let name = text::pad(&text::name(&edge.name), names, false, &pen.glyphs);
         let x = pen.line(0, y, &format!("{mark} {name}  "), pen.style(edge_tone_of_text(edge)));
@@ -299,11 +306,8 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
                 text::rows(edge.queue())
             )
         };
-        let x = pen.line(x, y, &format!("{}{numbers}", kind(edge)), pen.style(Tone::Plain));
-        if let Some(changed) = &edge.rebalance {
-            pen.line(x, y, &format!("  rebalance: {}", changed_words(changed)), pen.style(Tone::Rebalance));
-        }
-        if model.graph.on_edges && index == selected {
+        pen.line(x, y, &format!("{}{numbers}", kind(edge)), pen.style(Tone::Plain));
+        if model.graph.on_edges && *index == selected {
             let style = pen.theme.selected(ratatui::style::Style::new());
             pen.paint(y, style);
         }
