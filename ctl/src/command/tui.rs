@@ -97,7 +97,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         Color::Auto => chosen(args.theme, no_color.as_deref()),
     };
     let utf8 = !args.ascii && locale_is_utf8(|name| std::env::var(name).ok());
-    let options = Options { read_only: args.read_only, theme, glyphs: Glyphs::new(utf8), source };
+    let options = Options { read_only: args.read_only, theme, glyphs: Glyphs::of(utf8), source };
     let setup = Setup { options, mouse: !args.no_mouse, record: args.record };
     let ended = run_app(setup, feed).await;
     let owned = owned.lock().unwrap_or_else(PoisonError::into_inner).take();

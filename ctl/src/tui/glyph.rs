@@ -34,7 +34,7 @@ pub(crate) struct Glyphs {
     pub(crate) becomes: &'static str,
 }
 
-const UTF8: Glyphs = Glyphs {
+static UTF8: Glyphs = Glyphs {
     utf8: true,
     corners: ["┌", "┐", "└", "┘"],
     sides: ["─", "│"],
@@ -52,7 +52,7 @@ const UTF8: Glyphs = Glyphs {
     becomes: "→",
 };
 
-const ASCII: Glyphs = Glyphs {
+static ASCII: Glyphs = Glyphs {
     utf8: false,
     corners: ["+", "+", "+", "+"],
     sides: ["-", "|"],
@@ -72,8 +72,8 @@ const ASCII: Glyphs = Glyphs {
 
 impl Glyphs {
     /// The table for a terminal.
-    pub(crate) const fn new(utf8: bool) -> Self {
-        if utf8 { UTF8 } else { ASCII }
+    pub(crate) fn of(utf8: bool) -> &'static Self {
+        if utf8 { &UTF8 } else { &ASCII }
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn marks_of_both_tables_are_as_wide_as_what_they_replace() {
-        for glyphs in [UTF8, ASCII] {
+        for glyphs in [&UTF8, &ASCII] {
             let drawn =
                 [glyphs.corners.as_slice(), &glyphs.sides, &glyphs.across, &glyphs.down, &glyphs.bends];
             let others = [glyphs.cross, glyphs.arrow, glyphs.rebalance, glyphs.cut, glyphs.selected];

@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// Colours.
     pub(crate) theme: Theme,
     /// Marks and lines.
-    pub(crate) glyphs: Glyphs,
+    pub(crate) glyphs: &'static Glyphs,
     /// Where what is shown comes from.
     pub(crate) source: Source,
 }
@@ -246,7 +246,7 @@ impl Model {
     /// What is shown, with the time and the marks.
     pub(crate) fn seen(&self) -> Option<Seen<'_>> {
         let picture = self.picture()?;
-        Some(Seen { picture, now: self.shown_now(), glyphs: &self.options.glyphs, edge: self.edge })
+        Some(Seen { picture, now: self.shown_now(), glyphs: self.options.glyphs, edge: self.edge })
     }
 
     /// Where the person is in a screen's table.

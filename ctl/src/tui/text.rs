@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn names_are_cut_by_columns_and_stay_harmless() {
-        let glyphs = Glyphs::new(true);
-        assert_eq!(fit("日本語", 5, &glyphs), "日本…");
-        assert_eq!(pad("日本", 5, false, &glyphs), "日本 ");
-        assert_eq!(pad("12", 5, true, &glyphs), "   12");
-        assert_eq!((fit("abc", 0, &glyphs), fit("abc", 1, &glyphs)), (String::new(), "…".into()));
+        let glyphs = Glyphs::of(true);
+        assert_eq!(fit("日本語", 5, glyphs), "日本…");
+        assert_eq!(pad("日本", 5, false, glyphs), "日本 ");
+        assert_eq!(pad("12", 5, true, glyphs), "   12");
+        assert_eq!((fit("abc", 0, glyphs), fit("abc", 1, glyphs)), (String::new(), "…".into()));
         let hostile = name("a\x1b[2J\u{202e}b\tc\u{200d}d\u{0301}");
         assert!(!hostile.chars().any(char::is_control), "{hostile}");
         assert_eq!(hostile.width(), hostile.chars().map(|c| c.width().unwrap_or(0)).sum::<usize>());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn sentences_are_broken_at_spaces() {
-        assert_eq!(wrap("one two three", 7, &Glyphs::new(true)), ["one two", "three"]);
-        assert_eq!(wrap("abcdefgh", 4, &Glyphs::new(false)), ["abc~"]);
+        assert_eq!(wrap("one two three", 7, Glyphs::of(true)), ["one two", "three"]);
+        assert_eq!(wrap("abcdefgh", 4, Glyphs::of(false)), ["abc~"]);
     }
 }

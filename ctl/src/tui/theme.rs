@@ -60,6 +60,7 @@ impl Theme {
     }
 
     /// The selected row or vertex: reverse, which every terminal has.
+    #[expect(clippy::unused_self, reason = "a theme may come to do it otherwise")]
     pub(crate) fn selected(self, style: Style) -> Style {
         style.add_modifier(Modifier::REVERSED)
     }

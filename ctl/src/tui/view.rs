@@ -80,7 +80,7 @@ fn body(pen: &mut Pen<'_>, model: &Model) {
             let mut used = 0;
             let room = pen.area.height.saturating_sub(4).min(4);
             for (sentence, tone) in words.unwrap_or_default() {
-                for line in text::wrap(&sentence, usize::from(pen.area.width), &pen.glyphs) {
+                for line in text::wrap(&sentence, usize::from(pen.area.width), pen.glyphs) {
                     if used < room {
                         pen.line(0, i32::from(used), &line, pen.style(tone));
                         used += 1;

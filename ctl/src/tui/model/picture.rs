@@ -224,17 +224,13 @@ impl Picture {
 
     /// Of the run's agents, how many have been heard of lately, and how many there are.
     pub(crate) fn heard(&self, now: u64) -> (usize, usize) {
-        match &self.job {
-            Some(job) => {
-                let all = job.agents.len();
-                let fresh = |agent: &usize| self.stale_age(*agent as u16, now).is_none();
-                ((0..all).filter(fresh).count(), all)
-            }
-            None => {
-                let alive = |agent: &usize| !self.is_stale(*agent, now) && self.agents[*agent].alive;
-                ((0..self.agents.len()).filter(alive).count(), self.agents.len())
-            }
+        if let Some(job) = &self.job {
+            let all = job.agents.len();
+            let fresh = |agent: &usize| self.stale_age(*agent as u16, now).is_none();
+            return ((0..all).filter(fresh).count(), all);
         }
+        let alive = |agent: &usize| !self.is_stale(*agent, now) && self.agents[*agent].alive;
+        ((0..self.agents.len()).filter(alive).count(), self.agents.len())
     }
 }
 

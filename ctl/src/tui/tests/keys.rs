@@ -209,7 +209,7 @@ fn without_a_cluster_it_says_how_to_get_one_and_starts_one_on_a_key() {
     assert!(seat.text().contains("CONNECTING"), "{}", seat.text());
     seat.tell(1, What::Connection(News::Nobody("no cluster runs here".into())));
     let shown = seat.text();
-    for part in ["NO CLUSTER", "tuplane up --local 3 --detach", "Press D", "Leaving this UI ends them"] {
+    for part in ["NO CLUSTER", "tuplane up --local 3 --detach", "Press D", "Leaving this UI ends"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_eq!(seat.keys("D"), [Effect::StartLocal]);

@@ -64,7 +64,7 @@ fn without_colours_and_in_ascii() {
     let mut shown = String::new();
     for (name, keys) in SCREENS {
         let mut seat = Seat::at(80, 24, &World::new(7, 1));
-        seat.model.options.glyphs = Glyphs::new(false);
+        seat.model.options.glyphs = Glyphs::of(false);
         seat.model.options.theme = Theme::Mono;
         seat.keys(keys);
         let screen = styled(&seat.buffer());

@@ -234,7 +234,7 @@ impl Seat {
         let options = Options {
             read_only: false,
             theme: Theme::Dark,
-            glyphs: Glyphs::new(true),
+            glyphs: Glyphs::of(true),
             source: Source::Cluster,
         };
         let mut seat = Self { model: Model::new(options) };

@@ -116,12 +116,11 @@ fn sort(model: &mut Model, argument: &str) {
         model.mode = Mode::Dialog(Dialog::Choice { title: "sort by".into(), items, at, then: Then::Sort });
         return;
     }
-    match columns.iter().position(|column| column.is_called(argument)) {
-        Some(at) => model.list_mut(model.screen).order.column = Some(at),
-        None => {
-            let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
-            complain(model, format!("there is no column `{argument}` here; there are: {}", names.join(", ")));
-        }
+    if let Some(at) = columns.iter().position(|column| column.is_called(argument)) {
+        model.list_mut(model.screen).order.column = Some(at);
+    } else {
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        complain(model, format!("there is no column `{argument}` here; there are: {}", names.join(", ")));
     }
 }
 

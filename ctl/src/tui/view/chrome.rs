@@ -58,7 +58,7 @@ pub(crate) fn header(pen: &mut Pen<'_>, model: &Model) {
     let mut x = 0;
     for (text, tone, _) in &items {
         let left = (room - right - 1 - x).max(0) as usize;
-        x = pen.put(x, 0, &text::fit(text, left, &pen.glyphs), pen.style(*tone)) + 2;
+        x = pen.put(x, 0, &text::fit(text, left, pen.glyphs), pen.style(*tone)) + 2;
     }
     pen.put(room - right, 0, &state, pen.style(tone));
 }

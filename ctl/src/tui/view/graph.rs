@@ -136,7 +136,7 @@ fn label(pen: &mut Pen<'_>, job: &JobPicture, index: usize, edge: &EdgePicture, 
     };
     // A column of line on both sides, and the arrow.
     let room = x2 - x1 - 3;
-    let text = text::fit(&text, room.max(0) as usize, &pen.glyphs);
+    let text = text::fit(&text, room.max(0) as usize, pen.glyphs);
     if text.is_empty() {
         return;
     }
@@ -191,7 +191,7 @@ fn draw_box(
     let inner = (spot.width - 2).max(0) as usize;
     let count = if job.planned_only { String::new() } else { format!(" x{}", vertex.instances) };
     let room = inner.saturating_sub(text::width(&count) + 2);
-    let name = text::fit(&text::name(&vertex.label), room, &pen.glyphs);
+    let name = text::fit(&text::name(&vertex.label), room, pen.glyphs);
     let (load, tone) = if job.planned_only { (planned(job, id), Tone::Plain) } else { load_words(vertex) };
     let load_style = style(if stale || out { Tone::Stale } else { tone });
     let note = match (limits, stale) {
@@ -213,13 +213,13 @@ fn draw_box(
     {
         let line = y + 1 + line as i32;
         let after = pen.put(x, line, glyphs.sides[1], frame_style);
-        let after = pen.put(after, line, &text::pad(&text, inner, false, &glyphs), style);
+        let after = pen.put(after, line, &text::pad(&text, inner, false, glyphs), style);
         pen.put(after, line, glyphs.sides[1], frame_style);
     }
     pen.put(
         x,
         y + 3,
-        &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), &glyphs), glyphs.corners[3]),
+        &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), glyphs), glyphs.corners[3]),
         frame_style,
     );
 }
@@ -294,7 +294,7 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
             continue;
         }
         let mark = if edge.rebalance.is_some() { pen.glyphs.rebalance } else { " " };
-        let name = text::pad(&text::name(&edge.name), names, false, &pen.glyphs);
+        let name = text::pad(&text::name(&edge.name), names, false, pen.glyphs);
         let x = pen.line(0, y, &format!("{mark} {name}  "), pen.style(edge_tone_of_text(edge)));
         let numbers = if job.planned_only {
             String::new()
@@ -342,7 +342,7 @@ fn detail(pen: &mut Pen<'_>, model: &Model, picture: &Picture, job: &JobPicture)
     let mut y = 0;
     for (index, (sentence, tone)) in sentences.unwrap_or_default().into_iter().enumerate() {
         let tone = if index == 0 && tone == Tone::Plain { Tone::Head } else { tone };
-        for line in text::wrap(&sentence, usize::from(width), &pen.glyphs) {
+        for line in text::wrap(&sentence, usize::from(width), pen.glyphs) {
             if y < i32::from(height) {
                 pen.line(0, y, &line, pen.style(tone));
             }

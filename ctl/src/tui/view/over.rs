@@ -32,7 +32,7 @@ fn frame<'p>(pen: &'p mut Pen<'_>, title: &str, width: usize, height: usize) -> 
     let glyphs = boxed.glyphs;
     let style = boxed.style(Tone::Head);
     let inner = usize::from(width.saturating_sub(2));
-    let title = text::fit(&format!(" {title} "), inner, &glyphs);
+    let title = text::fit(&format!(" {title} "), inner, glyphs);
     let fill = glyphs.sides[0].repeat(inner.saturating_sub(text::width(&title)));
     boxed.put(0, 0, &format!("{}{title}{fill}{}", glyphs.corners[0], glyphs.corners[1]), style);
     let bottom = i32::from(height) - 1;
@@ -121,7 +121,7 @@ pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
             let buttons = text::width(no) + text::width(yes) + 10;
             let width = wide.max(buttons).max(text::width(title) + 2).min(room.min(72));
             let wrapped: Vec<String> =
-                lines.iter().flat_map(|line| text::wrap(line, width.max(1), &pen.glyphs)).collect();
+                lines.iter().flat_map(|line| text::wrap(line, width.max(1), pen.glyphs)).collect();
             let mut pen = frame(pen, title, width, wrapped.len() + 2);
             // The answers stay in sight, whatever else does not.
             let last = i32::from(pen.area.height) - 1;
@@ -194,7 +194,7 @@ pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
     };
     let mut y = 1;
     for (sentence, tone) in lines {
-        for line in text::wrap(&sentence, usize::from(pen.area.width.saturating_sub(4)), &pen.glyphs) {
+        for line in text::wrap(&sentence, usize::from(pen.area.width.saturating_sub(4)), pen.glyphs) {
             pen.line(2, y, &line, pen.style(tone));
             y += 1;
         }

@@ -17,12 +17,12 @@ pub(crate) struct Pen<'a> {
     /// Colours.
     pub(crate) theme: Theme,
     /// Marks.
-    pub(crate) glyphs: Glyphs,
+    pub(crate) glyphs: &'static Glyphs,
 }
 
 impl<'a> Pen<'a> {
     /// A pen for a part; what of it lies outside of the screen is left out.
-    pub(crate) fn new(buffer: &'a mut Buffer, area: Rect, theme: Theme, glyphs: Glyphs) -> Self {
+    pub(crate) fn new(buffer: &'a mut Buffer, area: Rect, theme: Theme, glyphs: &'static Glyphs) -> Self {
         let area = area.intersection(buffer.area);
         Self { buffer, area, theme, glyphs }
     }
@@ -67,7 +67,7 @@ impl<'a> Pen<'a> {
     /// Writes a text cut to what is left of the line.
     pub(crate) fn line(&mut self, x: i32, y: i32, text: &str, style: Style) -> i32 {
         let room = (i32::from(self.area.width) - x).max(0) as usize;
-        let cut = text::fit(text, room, &self.glyphs);
+        let cut = text::fit(text, room, self.glyphs);
         self.put(x, y, &cut, style)
     }
 

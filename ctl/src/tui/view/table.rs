@@ -79,7 +79,7 @@ fn header(pen: &mut Pen<'_>, columns: &[Column], chosen: &[(usize, usize)], list
             let rises = columns[*at].right == list.order.inverted;
             name = format!("{name} {}", pen.glyphs.sorted[usize::from(!rises)]);
         }
-        let text = text::pad(&name, *wide, columns[*at].right, &pen.glyphs);
+        let text = text::pad(&name, *wide, columns[*at].right, pen.glyphs);
         pen.line(x, 0, &text, style);
         x += (wide + BETWEEN) as i32;
     }
@@ -108,7 +108,7 @@ fn draw_row(
         match cell {
             Cell::Bar(shares) => bar(pen, x, y, *shares, row.stale),
             cell => {
-                let text = text::pad(&cell.text(), *wide, columns[*at].right, &pen.glyphs);
+                let text = text::pad(&cell.text(), *wide, columns[*at].right, pen.glyphs);
                 pen.line(x, y, &text, style);
             }
         }
