@@ -3,7 +3,7 @@
 use tuplane_core::route::policy_names;
 
 use super::{complain, say};
-use crate::output::table::{count, counted};
+use crate::output::table::counted;
 use crate::report::phase_word;
 use crate::tui::effect::{Ask, Effect};
 use crate::tui::key::Key;
@@ -93,14 +93,17 @@ fn confirm_policy(model: &mut Model, edge: u32, policy: &str) {
         agents.extend(found.map(|instance| instance.agent).filter(|agent| !agents.contains(agent)));
     }
     let lines = vec![
-        format!("{} {} {policy}", text::name(&before), model.options.glyphs.becomes),
+        format!("policy: {} {} {policy}", text::name(&before), model.options.glyphs.becomes),
         format!(
             "It deals {} out to {} on {}.",
             text::rate(picture.rate),
             counted(picture.targets.len() as u64, "instance"),
             counted(agents.len() as u64, "agent")
         ),
-        format!("{} wait in its output queues: they go by the new policy.", count(picture.facts.queued_out)),
+        format!(
+            "{} in its output queues: from here on by the new policy.",
+            counted(picture.facts.queued_out, "row")
+        ),
     ];
     let ask = Ask::Route { run: job.summary.run, edge: picture.name.clone(), policy: policy.to_owned() };
     let title = format!("Change the policy of {name}?");

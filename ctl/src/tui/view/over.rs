@@ -63,7 +63,7 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
             let asks = if command.destructive { " (asks first)" } else { "" };
             let name = format!(":{} {}", command.name, command.args);
             (
-                format!("{:<12} {:<16}", command.shown_keys(), name.trim_end()),
+                format!("{:<13} {:<16}", command.shown_keys(), name.trim_end()),
                 format!("{}{asks}", command.doc),
             )
         })
@@ -75,11 +75,14 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
                 "LINES" => format!("{} {} {}", glyphs.across[0], glyphs.across[1], glyphs.across[2]),
                 other => other.to_owned(),
             };
-            (format!("{mark:<29}"), (*doc).to_owned())
+            (format!("{mark:<30}"), (*doc).to_owned())
         }));
     }
     let wanted = filter.to_lowercase();
     lines.retain(|(keys, doc)| format!("{keys} {doc}").to_lowercase().contains(&wanted));
+    if lines.is_empty() {
+        lines.push((String::new(), "no command of this screen fits".to_owned()));
+    }
     let width = usize::from(pen.area.width.saturating_sub(4)).min(100);
     let height = lines.len().min(usize::from(pen.area.height.saturating_sub(2)));
     let title = if filter.is_empty() {
