@@ -180,14 +180,11 @@ fn ctrl_z_and_fg_give_the_terminal_back_and_take_it_again() {
          sleep 0.5; fg > /dev/null; echo $? > code; stty -a > after"
     );
     let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:\\x1a").step("wait:STOPPED");
-    let ran = pty.step("wait:PLAN").step("sleep:0.3").step("send:q").script(&script, &[]);
+    let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:q");
+    let ran = pty.script(&script, &[]);
     ran.is_restored("0", "ctrl-z and fg");
-    let stopped = std::fs::read_to_string(ran_path(&folder, "stopped")).unwrap();
+    let stopped = std::fs::read_to_string(pty.path("stopped")).unwrap();
     assert_eq!(ran.before, stopped, "while it is stopped");
-}
-
-fn ran_path(folder: &str, name: &str) -> PathBuf {
-    Path::new(folder).join(name)
 }
 
 #[test]
