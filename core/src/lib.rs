@@ -10,3 +10,4 @@ pub mod job;
 pub mod place;
 pub mod plan;
 pub mod route;
+pub mod scale;

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
 
 use crate::command::{
-    agents, cancel, check, clean, down, fetch, hosts, jobs, plan, route, run, set, status, submit, up,
+    agents, cancel, check, clean, down, fetch, hosts, jobs, plan, route, run, set, status, submit, tui, up,
 };
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Route(route::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
+    /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
+    Tui(tui::Args),
     /// Shows the version
     Version,
 }

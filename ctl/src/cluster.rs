@@ -109,6 +109,11 @@ impl Cluster {
         })
     }
 
+    /// The same, where one call may take at most so long.
+    pub(crate) fn with_patience(self, patience: Duration) -> Self {
+        Self { timeout: self.timeout.min(patience), ..self }
+    }
+
     /// Its agents are processes of this machine.
     pub(crate) fn is_on_this_machine(&self) -> bool {
         self.local.as_ref().is_some_and(|(_, file)| file.road.is_none())

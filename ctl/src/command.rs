@@ -14,6 +14,7 @@ pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tui;
 pub(crate) mod up;
 mod version;
 
@@ -45,6 +46,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
+        Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,
         Command::Version => version::run(output),
     }
 }

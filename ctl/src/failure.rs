@@ -50,6 +50,9 @@ pub(crate) enum Failure {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// Ended by what has been said already, or by a signal; only the code is left to give.
+    #[error("ended")]
+    Ended(u8),
     /// The reader of the output has gone; that is its right.
     #[error("the output is closed")]
     BrokenPipe,
@@ -70,6 +73,7 @@ impl Failure {
             Self::Version(_) => 8,
             Self::Internal(_) => 70,
             Self::Interrupted => 130,
+            Self::Ended(code) => *code,
         }
     }
 
@@ -85,7 +89,7 @@ impl Failure {
             Self::NeedsYes(_) => "needs_yes",
             Self::Version(_) => "version",
             Self::Internal(_) => "internal",
-            Self::Interrupted => "interrupted",
+            Self::Interrupted | Self::Ended(_) => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
     }

@@ -11,6 +11,7 @@ mod interrupt;
 mod jobfile;
 mod output;
 mod report;
+mod tui;
 mod wait;
 
 use std::process::ExitCode;
@@ -55,7 +56,8 @@ fn run() -> u8 {
             return if usage.use_stderr() { Failure::Shown.code() } else { 0 };
         }
     };
-    let Some(command) = cli.command else {
+    // Alone on a terminal it is the UI.
+    let Some(command) = cli.command.or_else(command::tui::alone) else {
         let _ = std::io::Write::write_all(
             &mut std::io::stderr(),
             Cli::command().render_help().to_string().as_bytes(),

@@ -170,6 +170,11 @@ impl Output {
         self.colors_on(io::stderr().is_terminal())
     }
 
+    /// As `--color` says.
+    pub(crate) fn color(&self) -> Color {
+        self.color
+    }
+
     fn colors_on(&self, terminal: bool) -> bool {
         match self.color {
             Color::Always => true,
@@ -189,7 +194,7 @@ impl Output {
             return;
         }
         self.progress_done();
-        if !matches!(failure, Failure::Shown) {
+        if !matches!(failure, Failure::Shown | Failure::Ended(_)) {
             to_stderr(&format!("tuplane: {}\n", safe::lines(&failure.to_string())));
         }
         if matches!(self.format, Format::Json | Format::Jsonl) && self.documents == 0 {
@@ -217,6 +222,7 @@ fn to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-fn terminal_can_move() -> bool {
+/// The terminal takes escape sequences.
+pub(crate) fn terminal_can_move() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }

@@ -63,7 +63,7 @@ fn help_is_on_stdout_and_lists_what_there_is() {
     assert!(help.err.is_empty());
     for command in [
         "up", "down", "agents", "check", "plan", "run", "submit", "jobs", "status", "cancel", "set", "route",
-        "fetch", "version", "clean", "hosts",
+        "fetch", "tui", "version", "clean", "hosts",
     ] {
         assert!(
             help.out.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))),
@@ -80,6 +80,14 @@ fn without_a_command_it_says_the_commands_and_exits_2() {
     let bare = ran(&mut tuplane(&runtime()));
     assert_eq!((bare.code, bare.out.as_str()), (Some(2), ""));
     assert!(bare.err.contains("Usage:"));
+}
+
+#[test]
+fn off_a_terminal_the_ui_is_refused_in_a_sentence() {
+    let refused = ran(tuplane(&runtime()).arg("tui"));
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
+    assert!(refused.err.contains("needs a terminal"), "{}", refused.err);
+    assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
 }
 
 #[test]

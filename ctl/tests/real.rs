@@ -6,4 +6,5 @@ mod jobs;
 mod owners;
 mod results;
 mod road;
-mod world;
+mod seat;
+pub(crate) mod world;

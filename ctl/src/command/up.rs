@@ -58,19 +58,7 @@ pub(super) enum Plan {
 impl Plan {
     /// N agents here.
     pub(super) fn local(cluster: &str, agents: u32, args: &LocalArgs, detached: bool) -> Outcome<Self> {
-        let options = LocalOptions {
-            cluster: cluster.to_owned(),
-            agents,
-            slots: args.slots,
-            cores: args.cores,
-            zones: args.zones.clone(),
-            costs: args.costs.clone(),
-            memory: args.memory,
-            agent: args.agent.clone(),
-            insecure: args.insecure,
-            detached,
-        };
-        Ok(Self::Local(options.plan()?))
+        Ok(Self::Local(local_options(cluster, agents, args, detached).plan()?))
     }
 
     /// Agents on the hosts that `given` names.
@@ -91,6 +79,22 @@ impl Plan {
             Self::Local(plan) => interrupt.or(async { Ok(start(plan, root).await?) }).await,
             Self::Hosts(plan) => Ok(Box::pin(ssh::start(plan, root, interrupt.wait())).await?),
         }
+    }
+}
+
+/// The options of agents on this machine.
+pub(super) fn local_options(cluster: &str, agents: u32, args: &LocalArgs, detached: bool) -> LocalOptions {
+    LocalOptions {
+        cluster: cluster.to_owned(),
+        agents,
+        slots: args.slots,
+        cores: args.cores,
+        zones: args.zones.clone(),
+        costs: args.costs.clone(),
+        memory: args.memory,
+        agent: args.agent.clone(),
+        insecure: args.insecure,
+        detached,
     }
 }
 
