@@ -1,6 +1,7 @@
 //! Real agents as real processes, driven by the real command.
 
 mod bounds;
+mod documents;
 mod failures;
 mod jobs;
 mod owners;

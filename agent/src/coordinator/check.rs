@@ -217,7 +217,7 @@ pub(super) fn taken_folders<'a>(
     for (stage, path) in sink_folders(&job) {
         if let Some(name) = taken.get(&folder.join(&path.value)) {
             let message = format!("job {name}, which has not ended, writes to folder `{}` too", path.value);
-            let help = "name another folder, wait for that job, or submit with --force to keep both";
+            let help = "name another folder, wait for that job, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }
@@ -240,7 +240,7 @@ fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
                 n => format!(" and {} more", n - 1),
             };
             let message = format!("folder `{}` has files of an earlier run: {first}{others}", path.value);
-            let help = "name another folder, remove them, or submit with --force to keep both";
+            let help = "name another folder, remove them, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }

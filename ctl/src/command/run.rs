@@ -24,14 +24,17 @@ use crate::wait::until_final;
 /// A cancelled job has so long to stop before its agents are ended anyway.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
+/// How the coordinator names lost rows in a cause.
+const ROWS_LOST: &str = "; rows lost: ";
+
 /// The most of a sink's rows that a document repeats; files have them all.
 const DOCUMENT_ROWS: usize = 16 << 20;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Rows of a stdout sink go to standard output, and the summary then to standard error. A file source whose path is `-` \
-reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
+Rows of a stdout sink go to standard output, and the summary then to standard error. --cluster names the cluster \
+that is started [default: run-PID]. A file source whose path is `-` reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
 pub(crate) struct Args {
     /// The job file (TOML or JSON)
     file: PathBuf,
@@ -70,7 +73,16 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         )));
     }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
-    let name = format!("run-{}", std::process::id());
+    let name = match global.cluster.as_ref().filter(|_| global.cluster_by_hand) {
+        Some(address) if address.contains(':') => {
+            return Err(Failure::Usage(format!(
+                "`run` starts agents of its own, and --cluster names them: `{address}` is an address; \
+                 `tuplane submit` sends a job to a cluster that runs"
+            )));
+        }
+        Some(name) => name.clone(),
+        None => format!("run-{}", std::process::id()),
+    };
     let plan = up::local_options(&name, args.agents, &args.options, args.keep).plan()?;
     let interrupt = Interrupt::listen()?;
     let root = runtime_root();
@@ -105,6 +117,7 @@ async fn on_agents(
         replace_stdin(&mut job, &input);
     }
     let (run, _) = interrupt.or(cluster.submit(submit::encode(&job)?, args.force)).await?;
+    interrupt.or(submit::remark(&cluster, run, &job, output)).await?;
     let waited = interrupt.or(until_final(&cluster, run, args.wait, output)).await;
     match waited {
         Ok(status) => result(&cluster, &status, output).await,
@@ -173,7 +186,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
             summary.push_str(if finished { "\n" } else { "" });
             summary.push_str(&report::text(&view.without_files()));
         }
-        if rows.is_empty() {
+        // Whoever reads the rows of a stdout sink gets rows or nothing.
+        if printed.is_empty() {
             output.text(&summary)?;
         } else if !output.is_quiet() {
             output.aside(&summary);
@@ -192,7 +206,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     outcome
 }
 
-fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
+/// Whether the job did what it was run for.
+pub(super) fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     let name = &status.summary.name;
     let lost: Vec<String> =
         view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
@@ -207,7 +222,9 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
                 status.summary.fault.as_ref().map_or(("internal", "no cause was recorded"), |fault| {
                     (fault_kind(fault.code), fault.message.as_str())
                 });
-            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}; {lost}") })
+            // A cause that names the rows lost counts the same rows.
+            let lost = if cause.contains(ROWS_LOST) { String::new() } else { format!("; {lost}") };
+            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}{lost}") })
         }
     }
 }

@@ -18,6 +18,7 @@ use tuplane_wire::message::Split;
 use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, shared_splits};
 use super::csv::{Quote, scan};
 
+mod lists;
 mod places;
 
 pub(super) fn options(format: Format) -> FileSource {
