@@ -24,7 +24,7 @@ mod words;
 mod tests;
 
 pub(crate) use file::lines_before;
-pub use splits::{csv_header, local_splits, shared_splits};
+pub use splits::{csv_header, splits};
 
 /// Most rows of one batch, whatever is asked for.
 const BATCH_ROWS: usize = 8192;

@@ -5,5 +5,6 @@ mod documents;
 mod failures;
 mod jobs;
 mod owners;
+mod remarks;
 mod results;
 mod world;

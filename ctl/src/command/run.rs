@@ -176,6 +176,7 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         .cloned()
         .collect();
     let outcome = verdict(&view, status);
+    let left_behind = if finished && cluster.is_on_this_machine() { left_behind(&files) } else { None };
     let warnings = if finished { view.left_out_sentences() } else { Vec::new() };
     if output.is_text() {
         for sink in &rows {
@@ -203,7 +204,40 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     for warning in &warnings {
         output.warning(warning);
     }
+    if let Some(left_behind) = left_behind {
+        output.notice(&left_behind);
+    }
     outcome
+}
+
+/// Hidden files beside the result's: of runs that did not finish, or of one that still goes on.
+fn left_behind(files: &[FileView]) -> Option<String> {
+    let mut folders: Vec<(&Path, &str)> = Vec::new();
+    for file in files {
+        let folder = Path::new(&file.path).parent().map(|folder| (folder, file.stage.as_str()));
+        folders.extend(folder.filter(|folder| !folders.contains(folder)));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (folder, stage) in folders {
+        // A folder that cannot be read has nothing to tell.
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let is_part = |name: &String| {
+            let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(stage));
+            rest.is_some_and(|rest| rest.starts_with('-') && name.ends_with(".part"))
+        };
+        let found = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names.extend(found.filter(is_part).map(|name| folder.join(name).display().to_string()));
+    }
+    names.sort();
+    names.dedup();
+    let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > 3 { ", .." } else { "" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} of runs that did not finish in the result's folder, which may be deleted: {shown}{more}",
+            counted(names.len() as u64, "hidden file")
+        )
+    })
 }
 
 /// Whether the job did what it was run for.
