@@ -147,14 +147,16 @@ pub(crate) fn join_wait(args: impl Iterator<Item = OsString>) -> impl Iterator<I
 /// The format of documents that a command line asks for which cannot be read otherwise.
 pub(crate) fn wants_documents(args: &[OsString]) -> Option<Format> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
-    let asks = |word: &str, at: usize| match word {
-        "-o" | "--output" => words.get(at + 1).copied(),
-        _ => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o")),
-    };
-    words.iter().enumerate().find_map(|(at, word)| match asks(word, at)?.trim_start_matches('=') {
-        "json" => Some(Format::Json),
-        "jsonl" => Some(Format::Jsonl),
-        _ => None,
+    words.iter().enumerate().find_map(|(at, word)| {
+        let format = match *word {
+            "-o" | "--output" => words.get(at + 1).copied()?,
+            word => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o"))?,
+        };
+        match format.trim_start_matches('=') {
+            "json" => Some(Format::Json),
+            "jsonl" => Some(Format::Jsonl),
+            _ => None,
+        }
     })
 }
 

@@ -89,7 +89,7 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             missing("connector", "say where rows go: file, stdout, count or ledger");
         }
         Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
-            faults.push(unknown_connector(name, SINKS));
+            faults.push(unknown_connector(name, &SINKS));
         }
         Op::Rebalance(rebalance) => faults.extend(policy(&rebalance.route)),
         _ => {}
@@ -134,7 +134,7 @@ fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
                 missing("columns", help);
             }
         }
-        Some(SourceConnector::Registered { name, .. }) => faults.push(unknown_connector(name, SOURCES)),
+        Some(SourceConnector::Registered { name, .. }) => faults.push(unknown_connector(name, &SOURCES)),
         Some(_) => {}
     }
 }

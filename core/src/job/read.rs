@@ -174,9 +174,8 @@ fn routes(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<RouteEntry> {
 }
 
 fn stages(top: &mut Table<'_>, purpose: Purpose, faults: &mut Vec<Fault>) -> Vec<Draft> {
-    let before = faults.len();
     let Some((node, nodes)) = list(top, ["stage", "stages"], faults) else {
-        if faults.len() == before {
+        if top.node("stage").is_none() && top.node("stages").is_none() {
             top.missing("stage", "a job is a list of stages: [[stage]] with `id` and `op`");
         }
         return Vec::new();
@@ -244,7 +243,7 @@ fn stage(node: &Node, nth: usize, purpose: Purpose, faults: &mut Vec<Fault>) -> 
     let op = op_name.as_ref().and_then(|name| op::read(name, &mut table, inputs.as_deref()));
     numbers(&mut table, op.as_ref(), parallelism, instances);
     match &op {
-        Some(op) if purpose == Purpose::Run && !complete::runs(op) => {
+        Some(op) if purpose == Purpose::Run && !complete::runs(op) && id.is_some() && inputs.is_some() => {
             table.finish_open(&mut Vec::new());
         }
         Some(op) => match op::unknown_connector(op, &table) {

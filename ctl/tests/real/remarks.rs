@@ -101,6 +101,7 @@ fn a_submit_returns_when_the_job_runs_and_says_what_becomes_of_its_times() {
         "{}",
         text(&output)
     );
+    assert!(err(&output).contains("`memory` of the job is 1.0 TiB"), "{}", text(&output));
     let changed = world.tuplane(&["set", "w", "work.ms=1"]);
     assert!(changed.status.success(), "at once: {}", text(&changed));
     let verbose = world.tuplane(&["status", "w", "-v"]);
