@@ -84,7 +84,6 @@ pub struct SinkContext {
 }
 
 /// Makes an instance of a sink.
-#[expect(clippy::needless_pass_by_value, reason = "like `source::make`: a context is one instance's own")]
 pub fn make(sink: &job::Sink, context: SinkContext) -> Result<Box<dyn Sink>, SinkError> {
     match &sink.connector {
         Some(SinkConnector::Count) => Ok(Box::new(Count)),
@@ -102,7 +101,6 @@ pub fn make(sink: &job::Sink, context: SinkContext) -> Result<Box<dyn Sink>, Sin
 
 /// Makes the one file of a sink to which no instance wrote a row: a csv header, or nothing. Asking
 /// again gives the same file.
-#[expect(clippy::needless_pass_by_value, reason = "like `make`")]
 pub fn make_empty(sink: &job::Sink, context: SinkContext) -> Result<Option<SinkFile>, SinkError> {
     let (place, header) = match &sink.connector {
         Some(SinkConnector::Count) => return Ok(None),

@@ -1,10 +1,12 @@
 //! The command line's shape.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use tuplane_core::job::LEAST_MEMORY;
 use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
 
 use crate::command::{
@@ -20,7 +22,7 @@ reachable; 4 waiting ran out; 5 stale request; 6 not found; 7 needs --yes; 8 ver
 
 /// Runs stream-processing jobs on a cluster of agents, and shows and steers what they do.
 #[derive(Debug, Parser)]
-#[command(name = "tuplane", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "tuplane", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -37,6 +39,9 @@ pub(crate) struct Global {
     /// The cluster: its name, or the coordinator's HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_CLUSTER", value_name = "NAME|HOST:PORT")]
     pub(crate) cluster: Option<String>,
+    /// `--cluster` was given by hand, not by the environment.
+    #[arg(skip)]
+    pub(crate) cluster_by_hand: bool,
     /// The cluster's cluster.json, for a cluster given as HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_KEY_FILE", value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -100,7 +105,9 @@ pub(crate) enum Command {
 pub(crate) struct Overrides {
     /// Changes an option of the job file (`job.OPTION=VALUE` for the job's own)
     ///
-    /// Paths given so count from the present folder, those in the file from the file's. Setting the
+    /// A value is text as it stands; numbers, true, false, lists and tables are read as TOML where the file
+    /// has no text. Text in TOML's quotes is what TOML reads (`s.delimiter="\t"` is a tab), and a list of
+    /// such texts is a list (`m.in=["a", "b"]`). Paths given so count from the present folder, those in the file from the file's. Setting the
     /// path of a source whose rows are made up makes it read that file instead.
     #[arg(long = "set", value_name = "STAGE.OPTION=VALUE", value_parser = parse_set)]
     pub(crate) sets: Vec<(String, String)>,
@@ -183,6 +190,36 @@ fn parse_ssh_option(text: &str) -> Result<String, String> {
     }
 }
 
+/// `--wait 5s` means what `--wait=5s` does. The option's value may be left out, so the parser itself would
+/// take the next word for the job file.
+pub(crate) fn join_wait(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut args = args.peekable();
+    std::iter::from_fn(move || {
+        let arg = args.next()?;
+        let is_span = |next: &OsString| next.to_str().is_some_and(|next| parse_span(next).is_ok());
+        match args.next_if(|next| arg == "--wait" && is_span(next)) {
+            Some(span) => Some([arg, span].join(OsStr::new("="))),
+            None => Some(arg),
+        }
+    })
+}
+
+/// The format of documents that a command line asks for which cannot be read otherwise.
+pub(crate) fn wants_documents(args: &[OsString]) -> Option<Format> {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    words.iter().enumerate().find_map(|(at, word)| {
+        let format = match *word {
+            "-o" | "--output" => words.get(at + 1).copied()?,
+            word => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o"))?,
+        };
+        match format.trim_start_matches('=') {
+            "json" => Some(Format::Json),
+            "jsonl" => Some(Format::Jsonl),
+            _ => None,
+        }
+    })
+}
+
 fn parse_set(text: &str) -> Result<(String, String), String> {
     let (target, value) = text.split_once('=').ok_or("write STAGE.OPTION=VALUE")?;
     if target.split('.').filter(|part| !part.is_empty()).count() < 2 {
@@ -194,7 +231,7 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
 fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().or_else(|| tuplane_core::job::units::size(text));
     match size {
-        Some(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),
         Some(_) => Err("at least 1MiB".into()),
         None => Err(format!("`{text}` is no size; write 64MiB, 1GB or a number of bytes")),
     }
@@ -208,6 +245,28 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wait_may_stand_apart_from_its_time() {
+        let joined = |words: &[&str]| -> Vec<String> {
+            let args = join_wait(words.iter().map(OsString::from));
+            args.map(|arg| arg.into_string().unwrap()).collect()
+        };
+        assert_eq!(joined(&["submit", "--wait", "1s", "j.toml"]), ["submit", "--wait=1s", "j.toml"]);
+        assert_eq!(joined(&["submit", "--wait", "j.toml"]), ["submit", "--wait", "j.toml"]);
+        assert_eq!(joined(&["submit", "j.toml", "--wait"]), ["submit", "j.toml", "--wait"]);
+        assert_eq!(joined(&["--name", "5s"]), ["--name", "5s"]);
+    }
+
+    #[test]
+    fn a_broken_command_line_still_says_what_it_wants() {
+        let wants = |words: &[&str]| wants_documents(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        for words in [&["x", "-o", "json"][..], &["-ojson", "x"], &["--output=json"], &["--output", "json"]] {
+            assert_eq!(wants(words), Some(Format::Json), "{words:?}");
+        }
+        assert_eq!(wants(&["x", "-o", "jsonl"]), Some(Format::Jsonl));
+        assert_eq!((wants(&["x", "-o"]), wants(&["-o", "text", "json"])), (None, None));
     }
 
     #[test]

@@ -100,6 +100,11 @@ impl Failure {
     }
 }
 
+/// A failure as the document `error` has it.
+pub(crate) fn document(failure: &Failure) -> serde_json::Value {
+    serde_json::json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()})
+}
+
 /// An error of standard output: everything else is given its own sentence where it arises.
 impl From<io::Error> for Failure {
     fn from(cause: io::Error) -> Self {

@@ -7,9 +7,9 @@ pub(crate) mod time;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{self, Failure, Outcome};
 
 /// `-o`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -111,6 +111,11 @@ impl Output {
         self.quiet
     }
 
+    /// `-v`: more than usual is shown.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// What makes a result other than it looks: said on standard error, under `-q` too.
     #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn warning(&self, sentence: &str) {
@@ -198,10 +203,8 @@ impl Output {
             to_stderr(&format!("tuplane: {}\n", safe::lines(&failure.to_string())));
         }
         if matches!(self.format, Format::Json | Format::Jsonl) && self.documents == 0 {
-            let body =
-                json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()});
             // The error itself was said above; a reader that has gone misses nothing.
-            let _ = self.document("error", &body);
+            let _ = self.document("error", &failure::document(failure));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_wire::message::{
     EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
 };
@@ -16,7 +16,7 @@ use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{now_ms, rfc3339};
 
-pub(crate) use text::{files_text, text};
+pub(crate) use text::{files_text, instances_text, text};
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
 #[derive(Debug, Serialize)]
@@ -43,6 +43,8 @@ pub(crate) struct JobView {
     earlier_parts: Vec<FileView>,
     /// Sink instances whose parts may be left on agents that could not be asked.
     unasked: Vec<UnaskedView>,
+    /// Every instance for itself (`instances` is their number).
+    per_instance: Vec<InstanceView>,
 }
 
 /// A line of `tuplane jobs`.
@@ -52,7 +54,7 @@ pub(crate) struct SummaryView {
     pub(crate) run: u64,
     #[serde(serialize_with = "phase_name")]
     pub(crate) phase: JobPhase,
-    attempt: u32,
+    pub(crate) attempt: u32,
     pub(crate) submitted_at: String,
     ended_at: Option<String>,
     /// From submit to the end, or to now.
@@ -137,6 +139,34 @@ pub(crate) struct VertexView {
     rates: Rates,
     #[serde(skip)]
     is_source: bool,
+}
+
+/// One instance.
+#[derive(Debug, Serialize)]
+struct InstanceView {
+    instance: u32,
+    vertex: String,
+    /// Among the instances of its vertex, from 0.
+    number: u32,
+    agent: String,
+    rows_in: u64,
+    rows_out: u64,
+    busy: Value,
+    blocked: Value,
+    idle: Value,
+    queue_in: u64,
+    queue_out: u64,
+    ended: bool,
+    #[serde(skip)]
+    shares: Shares,
+}
+
+/// Of an instance's time between two looks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    busy: Option<f64>,
+    blocked: Option<f64>,
+    idle: Option<f64>,
 }
 
 /// What changes between two looks.
@@ -287,6 +317,7 @@ impl JobView {
             files: status.files.iter().map(FileView::from).collect(),
             earlier_parts: status.earlier_parts.iter().map(FileView::from).collect(),
             unasked: status.unasked.iter().map(UnaskedView::from).collect(),
+            per_instance: instance_views(&dag, status, before.map(|(earlier, _)| earlier)),
         })
     }
 
@@ -301,9 +332,9 @@ impl JobView {
         self.guarantee.clear();
     }
 
-    /// What sources left out of the input, a sentence each.
+    /// What was left out: input by sources, rows by expressions; a sentence each.
     pub(crate) fn left_out_sentences(&self) -> Vec<String> {
-        self.sources().filter_map(VertexView::left_out_sentence).collect()
+        self.vertices.iter().filter_map(VertexView::left_out_sentence).collect()
     }
 
     /// Vertices that read no edge.
@@ -337,8 +368,15 @@ impl VertexView {
         let reasons: Vec<&str> =
             self.dropped.iter().filter(|(_, rows)| **rows > 0).map(|(reason, _)| reason.as_str()).collect();
         let last = self.notes.last().map_or_else(String::new, |note| format!("; last: {note}"));
-        let (rows, reasons) = (counted(rows, "line"), reasons.join(", "));
-        Some(format!("{rows} left out ({reasons}) by `{}`{last}", self.vertex))
+        let (rows, reasons) =
+            (counted(rows, if self.is_source { "line" } else { "row" }), reasons.join(", "));
+        let vertex = &self.vertex;
+        if self.is_source && self.rows_out == 0 {
+            return Some(format!(
+                "NOTHING WAS READ: `{vertex}` left out every line of its input, {rows} ({reasons}){last}"
+            ));
+        }
+        Some(format!("{rows} left out ({reasons}) by `{vertex}`{last}"))
     }
 }
 
@@ -438,6 +476,43 @@ fn sum(status: &JobStatus, id: VertexId) -> Sum {
         sum.notes.extend(report.note.clone());
     }
     sum
+}
+
+fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> Vec<InstanceView> {
+    let by_id = |status: &JobStatus| -> BTreeMap<u32, InstanceReport> {
+        status.counters.iter().map(|report| (report.instance, report.clone())).collect()
+    };
+    let (now, earlier) = (by_id(status), before.map(by_id).unwrap_or_default());
+    let none = InstanceReport::default();
+    let view = |instance: &Instance| {
+        let report = now.get(&instance.id).unwrap_or(&none);
+        let before = earlier.get(&instance.id).unwrap_or(&none);
+        let spent = [
+            report.busy_ns.saturating_sub(before.busy_ns),
+            report.blocked_ns.saturating_sub(before.blocked_ns),
+            report.idle_ns.saturating_sub(before.idle_ns),
+        ];
+        let all: u64 = spent.iter().sum();
+        let [busy, blocked, idle] = spent.map(|ns| (all > 0).then(|| ns as f64 / all as f64));
+        let value = |share: Option<f64>| share.map_or(Value::Null, number);
+        let agent = status.agents.get(usize::from(instance.agent));
+        InstanceView {
+            instance: instance.id,
+            vertex: dag.vertex(instance.vertex).label(),
+            number: instance.number,
+            agent: agent.map_or_else(|| "?".to_owned(), |info| info.id.name.clone()),
+            rows_in: report.rows_in,
+            rows_out: report.rows_out,
+            busy: value(busy),
+            blocked: value(blocked),
+            idle: value(idle),
+            queue_in: report.queue_in,
+            queue_out: report.queue_out,
+            ended: report.ended,
+            shares: Shares { busy, blocked, idle },
+        }
+    };
+    status.instances.iter().map(view).collect()
 }
 
 fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> EdgeView {

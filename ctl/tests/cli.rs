@@ -109,6 +109,33 @@ fn wrong_usage_is_exit_2() {
 }
 
 #[test]
+fn help_is_a_command_too() {
+    let whole = ran(tuplane(&runtime()).arg("help"));
+    assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""));
+    assert!(whole.out.contains("Exit codes"), "{}", whole.out);
+    let own = ran(tuplane(&runtime()).args(["help", "submit"]));
+    assert!(own.code == Some(0) && own.out.contains("--wait"), "{}{}", own.out, own.err);
+}
+
+#[test]
+fn a_wrong_command_line_is_a_document_where_one_was_asked_for() {
+    let bad = ran(tuplane(&runtime()).args(["check", "--no-such-option", "-o", "json"]));
+    assert_eq!(bad.code, Some(2));
+    let document: Value = serde_json::from_str(&bad.out).unwrap();
+    assert_eq!((&document["schema"], &document["kind"]), (&"tuplane/error/1".into(), &"refused".into()));
+    assert!(document["message"].as_str().unwrap().contains("--no-such-option"), "{document}");
+    assert!(bad.err.contains("--no-such-option"), "{}", bad.err);
+}
+
+#[test]
+fn a_run_takes_no_address_for_its_name() {
+    let job = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/jobs/wordcount.toml");
+    let bad = ran(tuplane(&runtime()).arg("run").arg(job).args(["--cluster", "127.0.0.1:1"]));
+    assert_eq!(bad.code, Some(2), "{}", bad.err);
+    assert!(bad.err.contains("is an address"), "{}", bad.err);
+}
+
+#[test]
 fn without_a_cluster_commands_name_the_one_that_makes_one() {
     for args in [
         &["agents"][..],

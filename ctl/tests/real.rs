@@ -1,9 +1,11 @@
 //! Real agents as real processes, driven by the real command.
 
 mod bounds;
+mod documents;
 mod failures;
 mod jobs;
 mod owners;
+mod remarks;
 mod results;
 mod road;
 mod seat;

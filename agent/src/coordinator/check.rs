@@ -137,7 +137,7 @@ fn read_splits(
     for (stage, file, at) in shared_files(job).filter(|(_, file, _)| file.files == Files::Shared) {
         let reads = |instance: &&Instance| dag.vertex(instance.vertex).stages.iter().any(|id| id == stage);
         let readers = instances.iter().filter(reads).count() as u32;
-        match source::shared_splits(file, &around.folder, readers.max(1)) {
+        match source::splits(file, &around.folder, readers.max(1)) {
             Ok(found) => {
                 splits.insert(stage.to_owned(), found);
             }
@@ -152,7 +152,7 @@ fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BT
     let mut headers = BTreeMap::new();
     let unknown = |file: &FileSource| file.format == Format::Csv && file.header && file.columns.is_empty();
     for (stage, file, at) in shared_files(job).filter(|(_, file, _)| unknown(file)) {
-        let names = source::shared_splits(file, &around.folder, 1).and_then(|splits| {
+        let names = source::splits(file, &around.folder, 1).and_then(|splits| {
             let first = splits.first().map(|split| Path::new(&split.path).to_owned());
             first.map_or(Ok(Vec::new()), |path| source::csv_header(&path, file.delimiter))
         });
@@ -161,9 +161,7 @@ fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BT
                 headers.insert(stage.to_owned(), names);
             }
             // A file that is not there is said once, by its splits.
-            Err(_)
-                if file.files == Files::Shared && source::shared_splits(file, &around.folder, 1).is_err() => {
-            }
+            Err(_) if file.files == Files::Shared && source::splits(file, &around.folder, 1).is_err() => {}
             Err(e) => faults.push(Fault::new(place(file, at), e.to_string()).stage(stage)),
         }
     }
@@ -223,7 +221,7 @@ pub(super) fn taken_folders<'a>(
     for (stage, path) in sink_folders(&job) {
         if let Some(name) = taken.get(&folder.join(&path.value)) {
             let message = format!("job {name}, which has not ended, writes to folder `{}` too", path.value);
-            let help = "name another folder, wait for that job, or submit with --force to keep both";
+            let help = "name another folder, wait for that job, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }
@@ -246,7 +244,7 @@ fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
                 n => format!(" and {} more", n - 1),
             };
             let message = format!("folder `{}` has files of an earlier run: {first}{others}", path.value);
-            let help = "name another folder, remove them, or submit with --force to keep both";
+            let help = "name another folder, remove them, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }

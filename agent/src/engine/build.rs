@@ -501,7 +501,7 @@ impl Builder<'_> {
         }
         let here =
             self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me).count();
-        let all = crate::source::local_splits(file, &self.shared.folder, here as u32)
+        let all = crate::source::splits(file, &self.shared.folder, here as u32)
             .map_err(|e| stage_refused(stage, &e.to_string()))?;
         let left = Arc::new(Mutex::new(all.iter().rev().cloned().collect()));
         own.insert(stage.id.clone(), OwnSplits { all, left: Arc::clone(&left) });

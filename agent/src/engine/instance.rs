@@ -289,7 +289,7 @@ impl Instance {
                 let rejected = source.rejected();
                 if rejected.total() > 0 {
                     let totals = rejected.by_reason.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect();
-                    self.counters.set_rejected(totals, rejected.last.clone());
+                    self.counters.set_rejected(totals, rejected.note());
                 }
                 match polled.map_err(|e| source_fault(&self.name, &e))? {
                     Polled::Rows(batch) => {

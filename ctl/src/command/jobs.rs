@@ -27,6 +27,7 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
     let mut table = Table::new(&[
         ("RUN", Align::Right),
         ("JOB", Align::Left),
+        ("ATTEMPT", Align::Right),
         ("PHASE", Align::Left),
         ("TIME", Align::Right),
         ("SUBMITTED", Align::Left),
@@ -36,6 +37,7 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
         table.row([
             job.run.to_string(),
             job.job.clone(),
+            job.attempt.to_string(),
             phase_word(job.phase).into(),
             span(job.wall_ms),
             job.submitted_at.clone(),

@@ -33,10 +33,17 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         Ok(job) => job,
         Err(faults) => return Err(file.refuse(&faults, output)),
     };
+    let unknown = job.unknown_policies();
+    if !unknown.is_empty() {
+        return Err(file.refuse(&unknown, output));
+    }
     let dag = match plan::plan(&job) {
         Ok(dag) => dag,
         Err(error) => return Err(file.refuse(&[error.fault], output)),
     };
+    if !file.has_right_types(&job) {
+        output.notice("expressions were not checked: `tuplane check`");
+    }
     match output.format {
         Format::Text => output.text(&plan::text(&job.name, &dag))?,
         Format::Dot => output.text(&plan::dot(&job.name, &dag))?,

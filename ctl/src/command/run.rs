@@ -24,14 +24,17 @@ use crate::wait::until_final;
 /// A cancelled job has so long to stop before its agents are ended anyway.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
+/// How the coordinator names lost rows in a cause.
+const ROWS_LOST: &str = "; rows lost: ";
+
 /// The most of a sink's rows that a document repeats; files have them all.
 const DOCUMENT_ROWS: usize = 16 << 20;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Rows of a stdout sink go to standard output, and the summary then to standard error. A file source whose path is `-` \
-reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
+Rows of a stdout sink go to standard output, and the summary then to standard error. --cluster names the cluster \
+that is started [default: run-PID]. A file source whose path is `-` reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
 pub(crate) struct Args {
     /// The job file (TOML or JSON)
     file: PathBuf,
@@ -75,7 +78,16 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         )));
     }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
-    let name = format!("run-{}", std::process::id());
+    let name = match global.cluster.as_ref().filter(|_| global.cluster_by_hand) {
+        Some(address) if address.contains(':') => {
+            return Err(Failure::Usage(format!(
+                "`run` starts agents of its own, and --cluster names them: `{address}` is an address; \
+                 `tuplane submit` sends a job to a cluster that runs"
+            )));
+        }
+        Some(name) => name.clone(),
+        None => format!("run-{}", std::process::id()),
+    };
     let plan = match &args.hosts {
         None => up::Plan::local(&name, args.agents, &args.options, args.keep)?,
         Some(_) if !reads_stdin(&job).is_empty() => {
@@ -124,6 +136,7 @@ async fn on_agents(
         replace_stdin(&mut job, &input);
     }
     let (run, _) = interrupt.or(cluster.submit(submit::encode(&job)?, args.force)).await?;
+    interrupt.or(submit::remark(&cluster, run, &job, output)).await?;
     let waited = interrupt.or(until_final(&cluster, run, args.wait, output)).await;
     match waited {
         Ok(status) => result(&cluster, &status, output).await,
@@ -182,6 +195,7 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         .cloned()
         .collect();
     let outcome = verdict(&view, status);
+    let left_behind = if finished && cluster.is_on_this_machine() { left_behind(&files) } else { None };
     let warnings = if finished { view.left_out_sentences() } else { Vec::new() };
     if output.is_text() {
         for sink in &rows {
@@ -193,7 +207,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
             // The parts that a job has left are all there is to be found of it.
             summary.push_str(&report::text(&if finished { view.without_files() } else { view }));
         }
-        if rows.is_empty() {
+        // Whoever reads the rows of a stdout sink gets rows or nothing.
+        if printed.is_empty() {
             output.text(&summary)?;
         } else if !output.is_quiet() {
             output.aside(&summary);
@@ -212,10 +227,44 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     for warning in &warnings {
         output.warning(warning);
     }
+    if let Some(left_behind) = left_behind {
+        output.notice(&left_behind);
+    }
     outcome
 }
 
-fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
+/// Hidden files beside the result's: of runs that did not finish, or of one that still goes on.
+fn left_behind(files: &[FileView]) -> Option<String> {
+    let mut folders: Vec<(&Path, &str)> = Vec::new();
+    for file in files {
+        let folder = Path::new(&file.path).parent().map(|folder| (folder, file.stage.as_str()));
+        folders.extend(folder.filter(|folder| !folders.contains(folder)));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (folder, stage) in folders {
+        // A folder that cannot be read has nothing to tell.
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let is_part = |name: &String| {
+            let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(stage));
+            rest.is_some_and(|rest| rest.starts_with('-') && name.ends_with(".part"))
+        };
+        let found = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names.extend(found.filter(is_part).map(|name| folder.join(name).display().to_string()));
+    }
+    names.sort();
+    names.dedup();
+    let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > 3 { ", .." } else { "" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} of runs that did not finish in the result's folder, which may be deleted: {shown}{more}",
+            counted(names.len() as u64, "hidden file")
+        )
+    })
+}
+
+/// Whether the job did what it was run for.
+pub(super) fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     let name = &status.summary.name;
     let lost: Vec<String> =
         view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
@@ -238,7 +287,9 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
                 status.summary.fault.as_ref().map_or(("internal", "no cause was recorded"), |fault| {
                     (fault_kind(fault.code), fault.message.as_str())
                 });
-            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}; {lost}") })
+            // A cause that names the rows lost counts the same rows.
+            let lost = if cause.contains(ROWS_LOST) { String::new() } else { format!("; {lost}") };
+            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}{lost}") })
         }
     }
 }

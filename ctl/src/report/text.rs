@@ -43,6 +43,9 @@ fn head(view: &JobView) -> String {
         phase_word(summary.phase),
         span(summary.wall_ms)
     );
+    if summary.attempt > 1 {
+        out.push_str(&format!(", attempt {}", summary.attempt));
+    }
     if let Some(ms) = view.running_ms {
         out.push_str(&format!(", rows flowed for {}", span(ms)));
     }
@@ -129,6 +132,35 @@ fn ledger_text(edges: &[EdgeView]) -> String {
             count(edge.queued_in),
             bytes(edge.wire_bytes),
             reasons(&edge.dropped),
+        ]);
+    }
+    table.render()
+}
+
+/// Every instance, for `-v`.
+pub(crate) fn instances_text(view: &JobView) -> String {
+    let mut table = Table::new(&[
+        ("INSTANCE", Align::Left),
+        ("AGENT", Align::Left),
+        ("ROWS IN", Align::Right),
+        ("ROWS OUT", Align::Right),
+        ("BUSY", Align::Right),
+        ("BLOCKED", Align::Right),
+        ("IDLE", Align::Right),
+        ("QUEUE IN", Align::Right),
+        ("QUEUE OUT", Align::Right),
+    ]);
+    for instance in &view.per_instance {
+        table.row([
+            format!("{}#{}", instance.vertex, instance.number),
+            instance.agent.clone(),
+            count(instance.rows_in),
+            count(instance.rows_out),
+            percent(instance.shares.busy),
+            percent(instance.shares.blocked),
+            percent(instance.shares.idle),
+            count(instance.queue_in),
+            count(instance.queue_out),
         ]);
     }
     table.render()

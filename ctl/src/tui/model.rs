@@ -41,6 +41,7 @@ pub(crate) enum Screen {
 
 impl Screen {
     /// All of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 6] =
         [Self::Graph, Self::Edges, Self::Targets, Self::Instances, Self::Agents, Self::Jobs];
 
