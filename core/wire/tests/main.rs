@@ -109,7 +109,10 @@ async fn plain_connections_stay_on_loopback() {
 async fn bytes_that_something_else_carries_need_the_key_all_the_same() {
     let security = key();
     let (address, _task) = echo(security.clone()).await;
-    let carrier = async || -> Stream { Box::new(TcpStream::connect(&address).await.unwrap()) };
+    let carrier = async || {
+        let stream: Stream = Box::new(TcpStream::connect(&address).await.unwrap());
+        stream
+    };
     let mut stream =
         net::dial_over(carrier().await, "10.0.0.1:1", Kind::Control, &security, SOON).await.unwrap();
     assert_eq!(say(&mut stream, 5).await.unwrap(), 5);
