@@ -59,8 +59,10 @@ fn up(road: &Road) -> Command {
 
 /// Children of a process that are `ssh`.
 fn ssh_children(owner: u32) -> Vec<u32> {
-    let output =
-        Command::new("ps").args(["-o", "pid=,comm=", "--ppid", &owner.to_string()]).output().unwrap();
+    let output = Command::new("ps")
+        .args(["-o", "pid=", "-o", "comm=", "--ppid", &owner.to_string()])
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let children = text.lines().filter_map(|line| line.trim().split_once(' '));
     children.filter(|(_, name)| name.trim() == "ssh").map(|(pid, _)| pid.parse().unwrap()).collect()

@@ -175,7 +175,7 @@ fn timeout(target: &Target, options: &SshOptions) -> HostFault {
 fn changed_key(target: &Target, options: &SshOptions, said: &str) -> HostFault {
     // `Offending ED25519 key in FILE:LINE`, `Host key for NAME has changed and ..`.
     let file = said.lines().find_map(|line| {
-        let (_, rest) = line.trim().split_once(" key in ")?;
+        let (_, rest) = line.trim().strip_prefix("Offending ")?.split_once(" key in ")?;
         Some(rest.rsplit_once(':').map_or(rest, |(file, _)| file).to_owned())
     });
     let name = said.lines().find_map(|line| {
@@ -293,6 +293,7 @@ mod tests {
     #[test]
     fn a_changed_key_comes_with_the_line_that_forgets_it() {
         let said = "@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n\
+                    Add correct host key in /tmp/a b/kh to get rid of this message.\r\n\
                     Offending ED25519 key in /tmp/a b/kh:1\r\n\
                     Host key for [n1]:2222 has changed and you have requested strict checking.\r\n\
                     Host key verification failed.\r\n";
