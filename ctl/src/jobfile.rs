@@ -108,7 +108,7 @@ impl JobFile {
     }
 
     /// Whether its expressions and types are right; `plan` says so in a line and plans all the same.
-    pub(crate) fn has_right_types(&self, job: &Job) -> bool {
+    pub(crate) fn has_right_types(job: &Job) -> bool {
         types(job).is_empty()
     }
 

@@ -169,6 +169,7 @@ mod tests {
         dag
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "a list of loads has places without one")]
     fn load(busy: f64, blocked: f64) -> Option<Load> {
         Some(Load { busy, blocked, idle: (1.0 - busy - blocked).max(0.0) })
     }

@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         Ok(dag) => dag,
         Err(error) => return Err(file.refuse(&[error.fault], output)),
     };
-    if !file.has_right_types(&job) {
+    if !JobFile::has_right_types(&job) {
         output.notice("expressions were not checked: `tuplane check`");
     }
     match output.format {

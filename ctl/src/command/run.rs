@@ -246,7 +246,9 @@ fn left_behind(files: &[FileView]) -> Option<String> {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         let is_part = |name: &String| {
             let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(stage));
-            rest.is_some_and(|rest| rest.starts_with('-') && name.ends_with(".part"))
+            rest.is_some_and(|rest| {
+                rest.starts_with('-') && Path::new(name).extension().is_some_and(|end| end == "part")
+            })
         };
         let found = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         names.extend(found.filter(is_part).map(|name| folder.join(name).display().to_string()));
