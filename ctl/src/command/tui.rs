@@ -188,14 +188,15 @@ fn planned(path: &Path, output: &mut Output) -> Outcome<Telemetry> {
 async fn lines(cluster: &Cluster, output: &Output) -> Outcome {
     let interrupt = Interrupt::listen()?;
     let mut samples = Samples::default();
-    let watch = async {
-        loop {
-            let status = cluster.status(None).await?;
-            output.text(&samples.line(&cluster.name, status))?;
-            tokio::time::sleep(LINE_EVERY).await;
-        }
-    };
-    interrupt.or(watch).await
+    interrupt
+        .or(async {
+            loop {
+                let status = cluster.status(None).await?;
+                output.text(&samples.line(&cluster.name, status))?;
+                tokio::time::sleep(LINE_EVERY).await;
+            }
+        })
+        .await
 }
 
 impl Asks for Cluster {
