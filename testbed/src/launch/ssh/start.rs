@@ -370,8 +370,8 @@ impl Job<'_> {
         let said = |message: String| self.fault(Cause::Agent, format!("agent {agent}: {message}"));
         let folder = self.folder();
         let path = format!("{}/{}", self.connection.facts.folder, self.binary.file_name());
-        let mut session = Session::open(self.connection, &script::start(), &[&folder, &path])
-            .map_err(|cause| said(cause))?;
+        let mut session =
+            Session::open(self.connection, &script::start(), &[&folder, &path]).map_err(said)?;
         let config = self.config(coordinator, key);
         let answer = tokio::time::timeout(READY_WITHIN, session.ask(&config)).await;
         let answer = match answer {
