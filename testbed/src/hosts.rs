@@ -71,9 +71,9 @@ impl fmt::Display for Host {
             write!(f, "{user}@")?;
         }
         if self.host.contains(':') {
-            write!(f, "[{}]", self.host)?
+            write!(f, "[{}]", self.host)?;
         } else {
-            f.write_str(&self.host)?
+            f.write_str(&self.host)?;
         }
         if let Some(port) = self.ssh_port {
             write!(f, ":{port}")?;
