@@ -274,7 +274,7 @@ fn own_fingerprint() -> String {
     let read = || {
         let mut file = std::fs::File::open("/proc/self/exe")?;
         let mut whole = Fingerprint::default();
-        let mut piece = [0; 16 << 10];
+        let mut piece = [0; 8 << 10];
         loop {
             match std::io::Read::read(&mut file, &mut piece)? {
                 0 => return Ok::<_, std::io::Error>(whole.name()),

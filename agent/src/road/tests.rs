@@ -8,7 +8,7 @@ fn road(data: Option<&str>) -> Road {
     Road { host: "h".into(), data: data.map(str::to_owned), ..Road::default() }
 }
 
-/// A `CloudLab` node: control and experiment network, a container's bridge, a cable that is not plugged in.
+/// A node of a testbed: control and experiment network, a container's bridge, a cable that is not plugged in.
 fn node() -> Vec<Interface> {
     vec![
         interface("lo", "127.0.0.1", 8, true),

@@ -36,7 +36,7 @@ fn every_key_is_read() {
 
 #[test]
 fn files_of_other_tools_are_valid_as_they_are() {
-    let spark = "\u{feff}# A Spark Worker will be started on each of the machines listed below.\r\nnode1\r\n\r\nnode2# the second\r\n  localhost  \r\n";
+    let spark = "\u{feff}# Workers, one a line.\r\nnode1\r\n\r\nnode2# the second\r\n  localhost  \r\n";
     assert_eq!(
         hosts(spark).iter().map(|h| h.host.as_str()).collect::<Vec<_>>(),
         ["node1", "node2", "localhost"]

@@ -246,7 +246,9 @@ mod tests {
 
     #[test]
     fn each_text_of_ssh_has_its_cause_and_remedy() {
-        use Cause::*;
+        use Cause::{
+            AuthRefused, Busy, NoRoute, NoSuchHost, Other, Refused, Timeout, UnknownKey, UnusableKey,
+        };
         // Texts of OpenSSH 9.2, as seen.
         for (said, cause) in [
             ("ssh: Could not resolve hostname n1: Name or service not known\r\n", NoSuchHost),
