@@ -50,7 +50,9 @@ fn fields(value: &Value, name: &str, seen: &mut BTreeSet<String>, blank: &mut BT
             if list.is_empty() {
                 blank.insert(name.to_owned());
             }
-            list.iter().for_each(|one| fields(one, &format!("{name}[]"), seen, blank));
+            for one in list {
+                fields(one, &format!("{name}[]"), seen, blank);
+            }
         }
         Value::Null => {
             seen.insert(name.to_owned());
