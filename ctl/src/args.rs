@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use clap::{Args, Parser, Subcommand};
-
 use tuplane_core::job::LEAST_MEMORY;
 use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
 
@@ -40,9 +40,9 @@ pub(crate) struct Global {
     /// The cluster: its name, or the coordinator's HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_CLUSTER", value_name = "NAME|HOST:PORT")]
     pub(crate) cluster: Option<String>,
-    /// `--cluster` was given by hand, not by the environment.
+    /// Whether `--cluster` was given by hand or by the environment.
     #[arg(skip)]
-    pub(crate) cluster_by_hand: bool,
+    pub(crate) cluster_from: Option<ValueSource>,
     /// The cluster's cluster.json, for a cluster given as HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_KEY_FILE", value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,

@@ -107,11 +107,6 @@ impl JobFile {
         Ok(Checked { job, warnings })
     }
 
-    /// Whether its expressions and types are right; `plan` says so in a line and plans all the same.
-    pub(crate) fn has_right_types(job: &Job) -> bool {
-        types(job).is_empty()
-    }
-
     /// A warning in one line, with its place.
     pub(crate) fn warning(&self, warning: &Fault) -> String {
         match warning.at.line {
@@ -222,7 +217,7 @@ fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
 }
 
 /// Faults of expressions and types.
-fn types(job: &Job) -> Vec<Fault> {
+pub(crate) fn types(job: &Job) -> Vec<Fault> {
     let Headers { names, mut faults } = Headers::read(job);
     let found = tuplane_expr::resolve_with(job, &|stage| names.get(stage).cloned()).err().unwrap_or_default();
     // What is wrong with a header was said where it was read.

@@ -17,7 +17,6 @@ mod wait;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
@@ -89,7 +88,7 @@ fn run() -> u8 {
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches_from(args)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    cli.global.cluster_by_hand = matches.value_source("cluster") == Some(ValueSource::CommandLine);
+    cli.global.cluster_from = matches.value_source("cluster");
     Ok(cli)
 }
 

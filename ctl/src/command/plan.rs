@@ -8,7 +8,7 @@ use tuplane_core::plan::{self, When};
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
-use crate::jobfile::JobFile;
+use crate::jobfile::{JobFile, types};
 use crate::output::{Format, Output};
 
 /// Options of `plan`.
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         Ok(dag) => dag,
         Err(error) => return Err(file.refuse(&[error.fault], output)),
     };
-    if !JobFile::has_right_types(&job) {
+    if !types(&job).is_empty() {
         output.notice("expressions were not checked: `tuplane check`");
     }
     match output.format {

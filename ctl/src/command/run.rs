@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use serde_json::{Value, json};
 use tuplane_core::job::{Job, Op, SinkConnector, SinkFormat};
 use tuplane_core::place::STANDARD_INPUT;
@@ -78,7 +79,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         )));
     }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
-    let name = match global.cluster.as_ref().filter(|_| global.cluster_by_hand) {
+    let by_hand = global.cluster_from == Some(ValueSource::CommandLine);
+    let name = match global.cluster.as_ref().filter(|_| by_hand) {
         Some(address) if address.contains(':') => {
             return Err(Failure::Usage(format!(
                 "`run` starts agents of its own, and --cluster names them: `{address}` is an address; \
@@ -246,9 +248,7 @@ fn left_behind(files: &[FileView]) -> Option<String> {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         let is_part = |name: &String| {
             let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(stage));
-            rest.is_some_and(|rest| {
-                rest.starts_with('-') && Path::new(name).extension().is_some_and(|end| end == "part")
-            })
+            rest.is_some_and(|rest| rest.starts_with('-') && rest.strip_suffix(".part").is_some())
         };
         let found = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         names.extend(found.filter(is_part).map(|name| folder.join(name).display().to_string()));

@@ -22,6 +22,9 @@ use crate::wait::until_final;
 /// How often a job that starts is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Every agent has reported within this time of its start.
+const REPORTED: Duration = Duration::from_secs(1);
+
 /// Options of `submit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -122,9 +125,8 @@ pub(super) async fn remark(cluster: &Cluster, run: u64, job: &Job, output: &Outp
         }
     }
     if let Some(memory) = job.options.memory {
-        let agents = cluster.agents().await?;
-        let budgets = agents.iter().map(|agent| agent.host.budget).filter(|budget| *budget > 0);
-        if let Some(least) = budgets.min().filter(|least| *least < memory) {
+        let least = least_budget(cluster).await?;
+        if let Some(least) = least.filter(|least| *least < memory) {
             output.notice(&format!(
                 "warning: `memory` of the job is {}, more than an agent has for queued rows: {} hold there (`up --memory`)",
                 bytes(memory),
@@ -133,6 +135,20 @@ pub(super) async fn remark(cluster: &Cluster, run: u64, job: &Job, output: &Outp
         }
     }
     Ok(())
+}
+
+/// The least budget for queued rows that a live agent reports. Agents that have just started report in a moment.
+async fn least_budget(cluster: &Cluster) -> Outcome<Option<u64>> {
+    let until = Instant::now() + REPORTED;
+    loop {
+        let agents = cluster.agents().await?;
+        let budgets: Vec<u64> =
+            agents.iter().filter(|agent| agent.alive).map(|agent| agent.host.budget).collect();
+        if !budgets.contains(&0) || Instant::now() >= until {
+            return Ok(budgets.into_iter().filter(|budget| *budget > 0).min());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// The job as the coordinator takes it.
