@@ -31,7 +31,6 @@ pub(crate) struct Cli {
 }
 
 /// Options of every command.
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own on the command line")]
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// How results are written
