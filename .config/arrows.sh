@@ -12,7 +12,7 @@ allow() { # package, then a pattern of what it may pull in directly
         fail=1
     fi
 }
-allow tuplane-core 'jsonc-parser|serde|serde_json|strsim|thiserror|toml|xxhash-rust'
+allow tuplane-core 'glob|jsonc-parser|serde|serde_json|strsim|thiserror|toml|xxhash-rust'
 allow tuplane-expr 'datafusion-.*|hashbrown|regex|thiserror|xxhash-rust|tuplane-core'
 allow tuplane-wire 'bincode|bytes|futures|rand|rcgen|rustix|serde|serde_json|tarpc|thiserror|tokio|tokio-rustls|tokio-serde|tokio-util|tracing|tuplane-core'
 # core decides and touches nothing.

@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser};
 
 use args::Cli;
 use failure::{Failure, Outcome};
-use output::Output;
+use output::{Output, safe};
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
@@ -49,9 +49,7 @@ fn run() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {
-            // Help and version come this way too; a closed pipe takes nothing from them.
-            let _ = usage.print();
-            return if usage.use_stderr() { Failure::Shown.code() } else { 0 };
+            return said(&usage);
         }
     };
     let Some(command) = cli.command else {
@@ -66,6 +64,29 @@ fn run() -> u8 {
         Ok(()) => 0,
         Err(failure) => {
             output.error(&failure);
+            failure.code()
+        }
+    }
+}
+
+/// Shows what is wrong with the command line; help and version come this way too.
+fn said(usage: &clap::Error) -> u8 {
+    let plain = usage.render().to_string();
+    if usage.use_stderr() {
+        // A closed standard error is no reason for another code.
+        let _ = if safe::lines(&plain) == plain {
+            usage.print()
+        } else {
+            std::io::Write::write_all(&mut std::io::stderr(), safe::lines(&plain).as_bytes())
+        };
+        return Failure::Shown.code();
+    }
+    let written = usage.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+    match written.map_err(Failure::from) {
+        // A pipe that is closed early takes nothing from it.
+        Ok(()) | Err(Failure::BrokenPipe) => 0,
+        Err(failure) => {
+            Output::new(output::Format::Text, output::Color::Never, false, false).error(&failure);
             failure.code()
         }
     }

@@ -8,7 +8,9 @@ mod start;
 mod stop;
 
 pub use costs::{CostEntry, parse_costs};
-pub use folder::{AgentEntry, ClusterFile, ClusterFolder, Found, SCHEMA, find_clusters, runtime_root};
+pub use folder::{
+    AgentEntry, ClusterFile, ClusterFolder, Found, SCHEMA, check_name, find_clusters, runtime_root,
+};
 pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};
 pub use process::{Ended, ProcessId};
 pub use start::{LocalCluster, start};

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use tuplane_core::job::FileSource;
 use tuplane_core::place::{RowPlace, SourcePlaces};
 use tuplane_expr::arrow::array::{
-    Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, RecordBatch, StringBuilder,
-    UInt64Array,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, RecordBatch,
+    StringArray, StringBuilder, UInt64Array,
 };
-use tuplane_expr::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter_record_batch};
-use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
+use tuplane_expr::arrow::compute::{
+    CastOptions, can_cast_types, cast_with_options, filter_record_batch, nullif,
+};
+use tuplane_expr::arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
 
 use super::SourceError;
@@ -246,7 +248,7 @@ impl Columns {
                     let texts = builder.finish();
                     let field = self.schema.field(place);
                     let options = CastOptions { safe: true, ..CastOptions::default() };
-                    let column = cast_with_options(&texts, field.data_type(), &options)?;
+                    let column = finite(&texts, cast_with_options(&texts, field.data_type(), &options)?)?;
                     if column.null_count() > texts.null_count() {
                         why.resize(texts.len(), None);
                         for (row, why) in why.iter_mut().enumerate() {
@@ -281,6 +283,26 @@ impl Columns {
         let misfits = lines.into_iter().zip(why).filter_map(|(line, why)| Some(Misfit { line, why: why? }));
         Ok((filter_record_batch(&batch, &fits)?, misfits.collect()))
     }
+}
+
+/// A number that is too large for a float does not become infinite unseen: its value is left out, as of a
+/// text that is no number. `inf` is one, and stays.
+fn finite(texts: &StringArray, column: ArrayRef) -> Result<ArrayRef, SourceError> {
+    if !column.data_type().is_floating() {
+        return Ok(column);
+    }
+    let values = cast_with_options(&column, &DataType::Float64, &CastOptions::default())?;
+    let values = values.as_primitive::<Float64Type>();
+    let overflows = |row: usize| {
+        values.is_valid(row)
+            && values.value(row).is_infinite()
+            && texts.value(row).bytes().any(|byte| byte.is_ascii_digit())
+    };
+    if !values.values().iter().any(|value| value.is_infinite()) {
+        return Ok(column);
+    }
+    let overflows: BooleanArray = (0..texts.len()).map(|row| Some(overflows(row))).collect();
+    Ok(nullif(&column, &overflows)?)
 }
 
 /// The start of a text, for messages.
