@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use tuplane_core::cluster::FileState;
+use tuplane_core::cluster::types::FileState;
 use tuplane_core::job::files::{self, Entry, NoMatching};
 use tuplane_core::job::{self, FileSource, Format};
 use tuplane_wire::message::Split;

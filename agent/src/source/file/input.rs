@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use tuplane_core::cluster::FileState;
+use tuplane_core::cluster::types::FileState;
 
 use super::super::SourceError;
 use super::super::splits::check_unchanged;

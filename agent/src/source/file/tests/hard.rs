@@ -162,7 +162,7 @@ fn a_name_that_is_not_utf8_is_named_and_a_shut_folder_is_passed_over() {
     fs::write(folder.path().join("a.x"), "a\n").unwrap();
     let shut = folder.path().join("shut");
     fs::create_dir(&shut).unwrap();
-    fs::set_permissions(&shut, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0o000)).unwrap();
     for text in ["*.x", "**/*.x"] {
         file.paths = pattern(text);
         assert_eq!(shared_splits(&file, Path::new("/"), 1).unwrap().len(), 1, "{text}");
@@ -279,18 +279,15 @@ fn by_the_rule(text: &str, max_row: usize) -> (Vec<String>, Vec<(u64, &'static s
                 break Some(Rejected::TOO_LONG);
             }
         };
-        match verdict {
-            Some(reason) => {
-                refused.push((number, reason));
-                at += 1;
-            }
-            None => {
-                if !record.is_empty() {
-                    whole.push(record);
-                }
-                at = next;
-            }
+        if let Some(reason) = verdict {
+            refused.push((number, reason));
+            at += 1;
+            continue;
         }
+        if !record.is_empty() {
+            whole.push(record);
+        }
+        at = next;
     }
     (whole, refused)
 }
