@@ -74,10 +74,11 @@ fn said(usage: &clap::Error) -> u8 {
     let plain = usage.render().to_string();
     if usage.use_stderr() {
         // A closed standard error is no reason for another code.
-        let _ = if safe::lines(&plain) == plain {
-            usage.print()
-        } else {
+        let _ = if std::env::args_os().any(|arg| safe::lines(&arg.to_string_lossy()) != arg.to_string_lossy())
+        {
             std::io::Write::write_all(&mut std::io::stderr(), safe::lines(&plain).as_bytes())
+        } else {
+            usage.print()
         };
         return Failure::Shown.code();
     }

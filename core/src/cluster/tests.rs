@@ -144,7 +144,7 @@ fn names_are_unique_among_live_jobs_only() {
     assert_eq!(cluster.state.find("1").unwrap().run, 1);
     assert!(cluster.state.find("other").is_none());
     // An older log may hold a job that is called as another one's run.
-    cluster.apply(job("1", Restart::Never, &[]));
+    cluster.apply(job("1", Restart::Never, &agents));
     assert_eq!(cluster.state.find("1").unwrap().name, "count");
 }
 

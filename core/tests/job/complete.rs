@@ -20,7 +20,10 @@ fn missing(text: &str, expected: &[&str]) {
 #[test]
 fn a_name_that_means_something_else_names_no_job() {
     let says = |name: &str| {
-        let text = format!("name = {}\nstage = []", serde_json::to_string(name).unwrap());
+        let text = format!(
+            "name = {}\nstage = [{{ id = \"s\", op = \"source\" }}]",
+            serde_json::to_string(name).unwrap()
+        );
         let mut job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}"));
         assert_eq!(job.name, name);
         job.stages.clear();
