@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tuplane_testbed::launch::ssh::{self, SshCarrier};
 use tuplane_testbed::launch::{
-    ClusterFile, ClusterFolder, Ended, Stopped, end_processes, find_clusters, runtime_root,
+    ClusterFile, ClusterFolder, Ended, Stopped, check_name, end_processes, find_clusters, runtime_root,
 };
 use tuplane_wire::client::{CallError, Carrier, Client};
 use tuplane_wire::message::{
@@ -41,8 +41,10 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// By `--cluster`, else `TUPLANE_CLUSTER` (clap reads it), else the only one there is.
     pub(crate) fn find(global: &Global, output: &Output) -> Outcome<Self> {
-        if let Some(address) = global.cluster.as_deref().filter(|name| name.contains(':')) {
-            return Self::at_address(address, global);
+        match global.cluster.as_deref() {
+            Some(address) if address.contains(':') => return Self::at_address(address, global),
+            Some(name) => check_name(name)?,
+            None => {}
         }
         let root = runtime_root();
         let mut found = find_clusters(&root)?;
@@ -93,6 +95,12 @@ impl Cluster {
     }
 
     fn at_address(address: &str, global: &Global) -> Outcome<Self> {
+        if !is_address(address) {
+            return Err(Failure::Usage(format!(
+                "`{}` names no cluster: an address is HOST:PORT, with a port from 1 to 65535",
+                address.escape_debug()
+            )));
+        }
         let Some(key) = &global.key else {
             return Err(Failure::Usage(format!(
                 "{address} is reached with the cluster's key: give its cluster.json with --key or TUPLANE_KEY_FILE"
@@ -241,6 +249,16 @@ impl AgentClient {
     }
 }
 
+/// `HOST:PORT`; an IPv6 host stands in brackets.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let named = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_')),
+    };
+    named && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
 /// The command line has no registry of operators; agents compare theirs among themselves.
 fn client(address: &str, security: &Security) -> Client {
     Client::new(address, security.clone(), Hello::ours(env!("CARGO_PKG_VERSION"), 0))
@@ -284,4 +302,19 @@ fn unexpected(reply: &impl std::fmt::Debug) -> Failure {
     let mut shown = format!("{reply:?}");
     shown.truncate(shown.char_indices().nth(80).map_or(shown.len(), |(at, _)| at));
     Failure::Internal(format!("an answer that does not fit the question: {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for good in ["127.0.0.1:4000", "host-1.example:1", "[::1]:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["127.0.0.1:99999", "h:0", ":4000", "h:", "h:+1", "::1:4000", "a/b:1", "[x]:1", "h:1:2"] {
+            assert!(!is_address(bad), "{bad}");
+        }
+    }
 }

@@ -5,6 +5,12 @@ use tuplane_core::fault::Fault;
 
 use crate::output::{safe, table};
 
+/// So many faults are printed; a document has them all.
+const MOST: usize = 100;
+
+/// About so many characters of a line are shown, around the place.
+const WIDEST: usize = 160;
+
 /// A fault as documents carry it.
 #[derive(Debug, Serialize)]
 pub(crate) struct FaultView<'f> {
@@ -31,10 +37,13 @@ impl<'f> From<&'f Fault> for FaultView<'f> {
 /// All faults of a file as text.
 pub(crate) fn render(file: &str, text: &str, faults: &[Fault], colors: bool) -> String {
     let mut out = String::new();
-    for fault in faults {
+    for fault in faults.iter().take(MOST) {
         one(&mut out, file, text, fault, colors);
     }
     let number = faults.len();
+    if number > MOST {
+        out.push_str(&format!("and {} more\n", number - MOST));
+    }
     let noun = if number == 1 { "fault" } else { "faults" };
     out.push_str(&format!("{}: {number} {noun}\n", safe::line(file)));
     out
@@ -53,10 +62,11 @@ fn one(out: &mut String, file: &str, text: &str, fault: &Fault, colors: bool) {
         let column = fault.at.column.saturating_sub(1) as usize;
         let before: String = source.chars().take(column).collect();
         let marked = marked(text, source, &before, fault);
+        let Excerpt { line, before, marked } = excerpt(source, &before, &marked);
         // Tabs and control characters take the room of their escapes.
         let fill = " ".repeat(table::width(&shown(&before)));
         let carets = "^".repeat(table::width(&shown(&marked)).max(1));
-        out.push_str(&format!("{gutter} |\n{number} | {}\n", shown(source)));
+        out.push_str(&format!("{gutter} |\n{number} | {}\n", shown(&line)));
         out.push_str(&format!("{gutter} | {fill}{red}{carets}{reset}\n"));
     }
     if let Some(help) = &fault.help {
@@ -72,6 +82,33 @@ fn marked(text: &str, source: &str, before: &str, fault: &Fault) -> String {
     let first = span.lines().next().unwrap_or_default();
     let rest = source.get(before.len()..).unwrap_or_default();
     if rest.starts_with(first) { first.to_owned() } else { String::new() }
+}
+
+/// The part of a line that is shown.
+struct Excerpt {
+    line: String,
+    before: String,
+    marked: String,
+}
+
+/// A long line is cut around the place: a file may be one line.
+fn excerpt(source: &str, before: &str, marked: &str) -> Excerpt {
+    let (all, at) = (source.chars().count(), before.chars().count());
+    if all <= WIDEST {
+        return Excerpt { line: source.into(), before: before.into(), marked: marked.into() };
+    }
+    // A place behind the line's end shows that end.
+    let first = at.min(all).saturating_sub(WIDEST / 2).min(all - WIDEST);
+    let last = first + WIDEST;
+    let (head, tail) = (if first > 0 { "…" } else { "" }, if last < all { "…" } else { "" });
+    let part = |text: &str, from: usize, to: usize| -> String {
+        text.chars().skip(from).take(to.saturating_sub(from)).collect()
+    };
+    Excerpt {
+        line: format!("{head}{}{tail}", part(source, first, last)),
+        before: format!("{head}{}", part(before, first, last)),
+        marked: part(marked, 0, last.saturating_sub(at)),
+    }
 }
 
 fn shown(text: &str) -> String {
@@ -96,6 +133,32 @@ mod tests {
         assert_eq!(lines[3], "  |           ^^^^^^");
         assert_eq!(lines[4], "  help: the columns are: x");
         assert_eq!(lines[5], "job.toml: 1 fault");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let text = format!("{}bad{}", "x".repeat(5000), "y".repeat(5000));
+        let at = |column: u32, len: u32| At { line: 1, column, offset: column - 1, len };
+        let shown = render("j", &text, &[Fault::new(at(5001, 3), "m")], false);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[2].chars().count() < 180, "{}", lines[2]);
+        let place = lines[3].find("^^^").unwrap();
+        assert_eq!(lines[2].chars().skip(place).take(4).collect::<String>(), "bady");
+        for (column, len, under) in [(1, 1, "x"), (10_003, 1, "y"), (5001, 5003, "bady")] {
+            let shown = render("j", &text, &[Fault::new(at(column, len), "m")], false);
+            let lines: Vec<&str> = shown.lines().collect();
+            let place = lines[3].find('^').unwrap();
+            let found: String = lines[2].chars().skip(place).take(under.len()).collect();
+            assert_eq!(found, under);
+            assert!(lines[3].chars().count() <= lines[2].chars().count());
+        }
+        let many: Vec<Fault> = (0..250).map(|_| Fault::new(at(1, 1), "m")).collect();
+        let shown = render("j", &text, &many, false);
+        assert!(
+            shown.contains("\nand 150 more\nj: 250 faults\n") && shown.len() < 100 * 500,
+            "{}",
+            shown.len()
+        );
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tuplane_core::fault::Fault;
+use tuplane_core::job::files::{self, Entry};
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SourceConnector};
 
 /// The header must end within so many bytes of the file's beginning.
@@ -88,23 +89,32 @@ fn first(path: &str) -> Result<PathBuf, String> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(format!("{path} is a folder; name files in it: {path}/*")),
         Ok(_) => return Ok(PathBuf::from(path)),
-        Err(cause) if !path.contains(['*', '?', '[']) => {
+        Err(cause) if !files::is_pattern(path) => {
             return Err(format!("cannot read the header of {path}: {cause}"));
         }
         Err(_) => {}
     }
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
+    let found = files::matching(path, Path::new("/"), list).map_err(|refused| match refused {
+        files::NoMatching::Pattern(cause) => format!("`{path}` is not a pattern for files: {cause}"),
+        files::NoMatching::Folder(folder, cause) => format!("cannot read {}: {cause}", folder.display()),
+    })?;
+    found.files.into_iter().next().ok_or_else(|| format!("no file matches `{path}`"))
+}
+
+/// What stands in a folder; nothing if it is not there.
+fn list(folder: &Path) -> io::Result<Vec<Entry>> {
+    let entries = match fs::read_dir(folder) {
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        entries => entries?,
     };
-    let found = glob::glob_with(path, options)
-        .map_err(|cause| format!("`{path}` is not a pattern for files: {cause}"))?;
-    found
-        .filter_map(Result::ok)
-        .filter(|file| !file.is_dir())
-        .min()
-        .ok_or_else(|| format!("no file matches `{path}`"))
+    let entry = |entry: fs::DirEntry| {
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        let is_folder = fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir());
+        Entry { name: entry.file_name(), is_folder, is_link }
+    };
+    Ok(entries.filter_map(Result::ok).map(entry).collect())
 }
 
 #[cfg(test)]

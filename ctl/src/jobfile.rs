@@ -37,6 +37,8 @@ pub(crate) struct JobFile {
     pub(crate) text: String,
     path: PathBuf,
     sets: Vec<(String, String)>,
+    /// In place of the name in the file.
+    pub(crate) renamed: Option<String>,
 }
 
 impl JobFile {
@@ -57,7 +59,9 @@ impl JobFile {
             if meta.len() > LONGEST {
                 return Err(too_long());
             }
-            bytes = std::fs::read(path).map_err(fail)?;
+            // A device says nothing of its length.
+            let file = std::fs::File::open(path).map_err(fail)?;
+            file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(fail)?;
         }
         if bytes.len() as u64 > LONGEST {
             return Err(too_long());
@@ -65,7 +69,7 @@ impl JobFile {
         let text = String::from_utf8(bytes).map_err(|cause| {
             refuse(&format!("is not UTF-8 text (byte {})", cause.utf8_error().valid_up_to()))
         })?;
-        Ok(Self { name, text, path: path.to_owned(), sets: overrides.sets.clone() })
+        Ok(Self { name, text, path: path.to_owned(), sets: overrides.sets.clone(), renamed: None })
     }
 
     /// The job's structure as far as planning needs it, its paths absolute.
@@ -75,6 +79,9 @@ impl JobFile {
 
     fn parsed(&self, parse: Parse) -> Result<Job, Vec<Fault>> {
         let mut job = parse(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
+        if let Some(name) = &self.renamed {
+            job.name.clone_from(name);
+        }
         self.place_paths(&mut job).map_err(|fault| vec![fault])?;
         Ok(job)
     }
@@ -256,8 +263,13 @@ mod tests {
 
     #[test]
     fn places_of_a_refusal_get_the_file_before_them() {
-        let file =
-            JobFile { name: "a.toml".into(), text: String::new(), path: "a.toml".into(), sets: Vec::new() };
+        let file = JobFile {
+            name: "a.toml".into(),
+            text: String::new(),
+            path: "a.toml".into(),
+            sets: Vec::new(),
+            renamed: None,
+        };
         let located = file.locate(Failure::Usage("42:8: the folder\nno place: 1:2".into()));
         assert_eq!(located.to_string(), "a.toml:42:8: the folder\nno place: 1:2");
         let other = file.locate(Failure::NotFound("42:8: no".into()));

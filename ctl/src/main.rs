@@ -21,7 +21,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
 use failure::{Failure, Outcome};
-use output::Output;
+use output::{Output, safe};
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
@@ -53,10 +53,9 @@ fn run() -> u8 {
     let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(usage) => {
-            // Help and version come this way too; a closed pipe takes nothing from them.
-            let _ = usage.print();
+            let code = said(&usage);
             if !usage.use_stderr() {
-                return 0;
+                return code;
             }
             if let Some(format) = args::wants_documents(&args) {
                 let mut output = Output::new(format, output::Color::Never, true, false);
@@ -64,7 +63,7 @@ fn run() -> u8 {
                 // What was wrong is on standard error; a reader that has gone misses nothing.
                 let _ = output.document("error", &failure::document(&Failure::Usage(first_line(&said))));
             }
-            return Failure::Shown.code();
+            return code;
         }
     };
     // Alone on a terminal it is the UI.
@@ -96,6 +95,30 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
 fn first_line(said: &str) -> String {
     let line = said.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+/// Shows what is wrong with the command line; help and version come this way too.
+fn said(usage: &clap::Error) -> u8 {
+    let plain = usage.render().to_string();
+    if usage.use_stderr() {
+        // A closed standard error is no reason for another code.
+        let _ = if std::env::args_os().any(|arg| safe::lines(&arg.to_string_lossy()) != arg.to_string_lossy())
+        {
+            std::io::Write::write_all(&mut std::io::stderr(), safe::lines(&plain).as_bytes())
+        } else {
+            usage.print()
+        };
+        return Failure::Shown.code();
+    }
+    let written = usage.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+    match written.map_err(Failure::from) {
+        // A pipe that is closed early takes nothing from it.
+        Ok(()) | Err(Failure::BrokenPipe) => 0,
+        Err(failure) => {
+            Output::new(output::Format::Text, output::Color::Never, false, false).error(&failure);
+            failure.code()
+        }
+    }
 }
 
 /// One thread serves a command: it waits for others, mostly.

@@ -26,7 +26,7 @@ pub(crate) async fn until_final(
     output: &Output,
 ) -> Outcome<JobStatus> {
     let began = Instant::now();
-    let mut unheard: Option<Instant> = None;
+    let mut unheard: Option<(Instant, String)> = None;
     let mut samples = Samples::default();
     loop {
         match cluster.status(Some(run.to_string())).await {
@@ -39,21 +39,30 @@ pub(crate) async fn until_final(
                 output.progress(&samples.line(&cluster.name, status));
             }
             Err(Failure::Unreachable(message)) => {
-                let since = *unheard.get_or_insert_with(Instant::now);
+                let since = unheard.as_ref().map_or_else(Instant::now, |(since, _)| *since);
                 if since.elapsed() > PATIENCE {
-                    return Err(Failure::Unreachable(message));
+                    return Err(lost(run, &message));
                 }
+                unheard = Some((since, message));
             }
             Err(other) => return Err(other),
         }
         if let Some(limit) = limit.filter(|limit| began.elapsed() >= *limit) {
             output.progress_done();
+            if let Some((_, message)) = unheard {
+                return Err(lost(run, &message));
+            }
             return Err(Failure::TimedOut(format!(
                 "run {run} has not ended within {limit:?}; it goes on: `tuplane status {run}`, `tuplane cancel {run}`"
             )));
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Whether a job goes on whose coordinator does not answer, nobody can say.
+fn lost(run: u64, message: &str) -> Failure {
+    Failure::Unreachable(format!("{message}; it was not seen how run {run} went on"))
 }
 
 /// The last look at a job, kept so that two make a rate.

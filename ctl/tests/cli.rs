@@ -236,6 +236,73 @@ fn what_is_left_of_a_dead_cluster_is_removed_with_a_notice() {
 }
 
 #[test]
+fn what_names_no_cluster_is_refused_before_anything_is_suggested() {
+    let runtime = runtime();
+    for name in ["", "../c1", "a b", "127.0.0.1:99999", ":1", "127.0.0.1:"] {
+        let got = ran(tuplane(&runtime).args(["status", "--cluster", name]));
+        assert_eq!(got.code, Some(2), "{name}: {}", got.err);
+        assert!(!got.err.contains("start it with") && got.err.contains(&format!("`{name}`")), "{}", got.err);
+    }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for args in [&["--help"][..], &["--version"], &["run", "--help"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = tuplane(&runtime()).args(args).stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("cannot write the output"), "{said}");
+    }
+}
+
+#[test]
+fn usage_repeats_no_control_characters() {
+    let got = ran(tuplane(&runtime()).args(["agents", "--x\u{1b}[2J\u{202e}"]));
+    assert_eq!(got.code, Some(2));
+    assert!(!got.err.contains(['\u{1b}', '\u{202e}']) && got.err.contains("\\u{202e}"), "{}", got.err);
+}
+
+#[test]
+fn a_device_without_an_end_is_no_job_file() {
+    let got = ran(tuplane(&runtime()).args(["check", "/dev/zero"]));
+    assert_eq!(got.code, Some(2));
+    assert!(got.err.contains("/dev/zero is longer than 16 MiB"), "{}", got.err);
+}
+
+#[test]
+fn a_plan_shows_names_without_control_characters() {
+    let runtime = runtime();
+    let job = runtime.path().join("job.toml");
+    let stages = "[[stage]]\nid = \"s\"\nname = \"\\u001b[31m\\u202ered\"\nop = \"source\"\n\
+                  [[stage]]\nid = \"o\"\nop = \"sink\"\nin = \"s\"\n";
+    std::fs::write(&job, format!("name = \"a\\u001b]0;x\\u0007\\u061cb\"\n{stages}")).unwrap();
+    for format in ["text", "dot"] {
+        let got = ran(tuplane(&runtime).args(["plan", "-o", format]).arg(&job));
+        assert_eq!(got.code, Some(0), "{}", got.err);
+        assert!(!got.out.contains(['\u{1b}', '\u{7}', '\u{61c}', '\u{202e}']), "{}", got.out);
+        assert!(got.out.contains("\\u{1b}"), "{}", got.out);
+    }
+}
+
+#[test]
+fn a_job_is_not_called_by_a_number() {
+    let runtime = runtime();
+    let job = runtime.path().join("job.toml");
+    let stages = "[[stage]]\nid = \"s\"\nop = \"source\"\nconnector = \"ids\"\nn = 1\n\
+                  [[stage]]\nid = \"o\"\nop = \"sink\"\nin = \"s\"\nconnector = \"count\"\n";
+    std::fs::write(&job, format!("name = \"3\"\n{stages}")).unwrap();
+    let got = ran(tuplane(&runtime).arg("check").arg(&job));
+    assert_eq!(got.code, Some(2));
+    assert!(got.out.contains("`3` cannot name a job: digits only"), "{}", got.out);
+    // Another name makes it one; then the cluster is missing.
+    let got = ran(tuplane(&runtime).arg("submit").arg(&job).args(["--name", "three"]));
+    assert_eq!(got.code, Some(3), "{}", got.err);
+    let got = ran(tuplane(&runtime).arg("submit").arg(&job).args(["--name=-x"]));
+    assert_eq!(got.code, Some(2), "{}", got.err);
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let runtime = runtime();
     for args in [&["--help"][..], &["version"], &["up", "--local", "3", "--dry-run", "--agent", "/bin/true"]]

@@ -10,7 +10,8 @@ mod stop;
 
 pub use costs::{CostEntry, parse_costs};
 pub use folder::{
-    AgentEntry, ClusterFile, ClusterFolder, Found, HostEntry, RoadEntry, SCHEMA, find_clusters, runtime_root,
+    AgentEntry, ClusterFile, ClusterFolder, Found, HostEntry, RoadEntry, SCHEMA, check_name, find_clusters,
+    runtime_root,
 };
 pub(crate) use local::agent_name;
 pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};

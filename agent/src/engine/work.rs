@@ -14,6 +14,9 @@ use super::timer::Timer;
 /// Shape of the Pareto distribution: its mean is `scale * SHAPE / (SHAPE - 1)`.
 const PARETO_SHAPE: f64 = 2.5;
 
+/// A busy loop gives way this often.
+const SLICE: Duration = Duration::from_millis(5);
+
 /// One instance's work.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -103,8 +106,16 @@ impl Work {
                 self.timer.sleep_until(self.due).await;
             }
             WorkMode::Spin => {
-                while now.elapsed() < time {
-                    std::hint::spin_loop();
+                let end = now + time;
+                let mut turn = now;
+                while turn < end {
+                    let slice = end.min(turn + SLICE);
+                    while Instant::now() < slice {
+                        std::hint::spin_loop();
+                    }
+                    // A cancelled job ends here, and not after the row's whole time.
+                    tokio::task::yield_now().await;
+                    turn = Instant::now();
                 }
             }
         }
@@ -146,6 +157,20 @@ mod tests {
         // 100 rows of 2 ms never take less, and lateness does not add up: plain sleeps on tokio's wheel
         // of a millisecond take 0.3 s.
         assert!(took.iter().all(|took| *took >= 0.2) && took.iter().any(|took| *took < 0.204), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_busy_loop_gives_way_and_can_be_dropped() {
+        let options = job::Work { ms: vec![60_000.0], spread: Spread::None, mode: WorkMode::Spin };
+        let mut work = Work::new(&options, 0, Timer::start().unwrap(), None);
+        let (clock, start) = (Clock::new(Instant::now()), Instant::now());
+        let limit = Duration::from_millis(20);
+        assert!(tokio::time::timeout(limit, work.run(1, &clock)).await.is_err());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        work.ms = vec![12.0];
+        let start = Instant::now();
+        work.run(1, &clock).await;
+        assert!(start.elapsed() >= Duration::from_millis(12));
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tuplane_core::job::FileSource;
 use tuplane_core::place::{RowPlace, SourcePlaces};
 use tuplane_expr::arrow::array::{
-    Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, ListArray, RecordBatch,
-    StringBuilder, UInt64Array,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, ListArray,
+    RecordBatch, StringArray, StringBuilder, UInt64Array,
 };
 use tuplane_expr::arrow::buffer::{NullBuffer, OffsetBuffer};
-use tuplane_expr::arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
-use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
+use tuplane_expr::arrow::compute::{CastOptions, cast_with_options, filter_record_batch, nullif};
+use tuplane_expr::arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
 use tuplane_expr::types::is_readable;
 
@@ -124,7 +124,7 @@ impl Builder {
             Self::Cast(builder) => {
                 let texts = builder.finish();
                 let options = CastOptions { safe: true, ..CastOptions::default() };
-                let column = cast_with_options(&texts, data_type, &options)?;
+                let column = finite(&texts, cast_with_options(&texts, data_type, &options)?)?;
                 if column.null_count() > texts.null_count() {
                     let lost = (0..texts.len()).filter(|row| column.is_null(*row) && texts.is_valid(*row));
                     unfit.extend(lost.map(|row| (row, shortened(texts.value(row)))));
@@ -361,6 +361,26 @@ impl Columns {
         let misfits = lines.into_iter().zip(why).filter_map(|(line, why)| Some(Misfit { line, why: why? }));
         Ok((filter_record_batch(&batch, &fits)?, misfits.collect()))
     }
+}
+
+/// A number that is too large for a float does not become infinite unseen: its value is left out, as of a
+/// text that is no number. `inf` is one, and stays.
+fn finite(texts: &StringArray, column: ArrayRef) -> Result<ArrayRef, SourceError> {
+    if !column.data_type().is_floating() {
+        return Ok(column);
+    }
+    let values = cast_with_options(&column, &DataType::Float64, &CastOptions::default())?;
+    let values = values.as_primitive::<Float64Type>();
+    let overflows = |row: usize| {
+        values.is_valid(row)
+            && values.value(row).is_infinite()
+            && texts.value(row).bytes().any(|byte| byte.is_ascii_digit())
+    };
+    if !values.values().iter().any(|value| value.is_infinite()) {
+        return Ok(column);
+    }
+    let overflows: BooleanArray = (0..texts.len()).map(|row| Some(overflows(row))).collect();
+    Ok(nullif(&column, &overflows)?)
 }
 
 /// The start of a text, for messages.

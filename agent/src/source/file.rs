@@ -1,8 +1,7 @@
 //! Files: splits of them are read a block at a time and become rows by their format.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tuplane_core::job::{BadLine, Encoding, FileSource, Format, MAX_ROW};
@@ -11,6 +10,7 @@ use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_wire::message::Split;
 
 use self::csv::{Gathered, Records, Refusal, too_long};
+use self::input::Input;
 use self::json::Objects;
 use self::lines::{Lines, Step};
 use self::pattern::Pattern;
@@ -19,6 +19,7 @@ use super::pace::Pace;
 use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Source, SourceContext, SourceError};
 
 mod csv;
+mod input;
 mod json;
 mod lines;
 mod pattern;
@@ -49,10 +50,19 @@ enum State {
     Idle,
     /// It reads the lines of one.
     Reading(Box<Lines>),
+    /// It reads a document, which is held in memory whole.
+    Opening(Box<Held>),
     /// It gives the rows of a document.
     Giving(RecordBatch),
     /// It has read its last split.
     Done,
+}
+
+/// The part of a document that was read.
+struct Held {
+    path: PathBuf,
+    input: Input,
+    bytes: Vec<u8>,
 }
 
 /// An instance of a file source.
@@ -165,21 +175,38 @@ impl Files {
         Some(batch)
     }
 
-    /// Reads a file that is one document. It is held in memory whole, so `max_row` bounds it.
-    fn open_document(&mut self, split: &Split) -> Result<(), SourceError> {
-        let path = self.folder.join(&split.path);
+    /// Reads on in a document, as far as a pipe gives it; `max_row` bounds it.
+    fn hold(&mut self) -> Result<(), SourceError> {
+        let State::Opening(held) = &mut self.state else { return Ok(()) };
+        let Held { path, input, bytes } = &mut **held;
+        while input.is_ready(path)? {
+            let most = (self.max_row as u64 + 1).saturating_sub(bytes.len() as u64);
+            let had = bytes.len();
+            // Where a pipe is empty for now, what came before stays.
+            match input.file().take(most).read_to_end(bytes) {
+                Ok(_) => {
+                    input.check(path)?;
+                    let (path, bytes) = (std::mem::take(path), std::mem::take(bytes));
+                    self.state = State::Idle;
+                    return self.open_document(&path, &bytes);
+                }
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock && bytes.len() > had => {}
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(cause) => return Err(SourceError::file("read", path, cause)),
+            }
+        }
+        input.wait(path)
+    }
+
+    /// Turns a document into rows.
+    fn open_document(&mut self, path: &Path, bytes: &[u8]) -> Result<(), SourceError> {
         let Reading::Document(objects) = &mut self.reading else { return Ok(()) };
-        let file = File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
-        let mut bytes = Vec::new();
-        file.take(self.max_row as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|cause| SourceError::file("read", &path, cause))?;
         let place = |line: u64| format!("{}:{line}", path.display());
         if bytes.len() > self.max_row {
             let why = format!("a document {}; write it as jsonl, or raise `max_row`", too_long(self.max_row));
             return refuse(&mut self.rejected, self.on_bad_line, Rejected::TOO_LONG, place(1), why);
         }
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let unfit = match text::decode(bytes, self.encoding) {
             Ok(text) => objects.push_document(&text, &mut self.columns),
             Err(why) => vec![json::Unfit { line: 1, why }],
@@ -205,6 +232,10 @@ impl Source for Files {
         match self.state {
             State::Idle => return Ok(Polled::NeedSplit),
             State::Done => return Ok(Polled::End),
+            State::Opening(_) => {
+                self.hold()?;
+                return Ok(Polled::Wait(Instant::now()));
+            }
             State::Reading(_) | State::Giving(_) => {}
         }
         let now = Instant::now();
@@ -222,8 +253,14 @@ impl Source for Files {
                 Polled::Rows(batch)
             }
             (None, State::Idle) => Polled::NeedSplit,
-            // Only blank or bad lines, or a part of a long one: a step ends all the same.
-            (None, _) => Polled::Wait(now),
+            // Only blank or bad lines, or a part of a long one, or a pipe that nobody writes to: a step ends
+            // all the same.
+            (None, _) => {
+                if let State::Reading(lines) = &mut self.state {
+                    lines.wait()?;
+                }
+                Polled::Wait(now)
+            }
         })
     }
 
@@ -239,7 +276,10 @@ impl Source for Files {
         };
         self.columns.begin_split(split.number);
         if matches!(self.reading, Reading::Document(_)) {
-            return self.open_document(&split);
+            let path = self.folder.join(&split.path);
+            let input = Input::open(&path, split.seen)?;
+            self.state = State::Opening(Box::new(Held { path, input, bytes: Vec::new() }));
+            return Ok(());
         }
         let lines = Lines::open(&split, &self.folder, self.max_row)?;
         if let Reading::Records(records) = &mut self.reading {

@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use tuplane_core::cluster::types::FileState;
+use tuplane_core::job::files::{self, Entry, NoMatching};
 use tuplane_core::job::{self, FileSource, Format};
 use tuplane_wire::message::Split;
 
@@ -25,23 +29,24 @@ const LONGEST_HEADER: u64 = 1 << 20;
 /// read them, or with `files = "each"` those of this agent.
 pub fn splits(source: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
     let files = expand(source, folder)?;
-    let total: u64 = files.iter().filter_map(|(_, size)| *size).sum();
+    let total: u64 = files.iter().filter_map(|(_, seen)| Some(seen.as_ref()?.bytes)).sum();
     let range = (total / (PER_INSTANCE * u64::from(instances.max(1)))).clamp(SMALLEST, LARGEST);
     let whole = !by_bytes(source);
     let mut splits = Vec::new();
-    for (path, size) in files {
+    for (path, seen) in files {
         let path = path
             .into_os_string()
             .into_string()
             .map_err(|path| refused(format!("the name of `{}` is not UTF-8; rename it", path.display())))?;
-        let ranges = match size {
-            Some(size) if !whole => size.div_ceil(range).max(1),
+        let ranges = match seen {
+            Some(seen) if !whole => seen.bytes.div_ceil(range).max(1),
             _ => 1,
         };
         for place in 0..ranges {
             // The last range has no end, so that a file that grows meanwhile loses nothing.
             let end = if place + 1 == ranges { u64::MAX } else { (place + 1) * range };
-            splits.push(Split { number: splits.len() as u32, path: path.clone(), start: place * range, end });
+            let number = splits.len() as u32;
+            splits.push(Split { number, path: path.clone(), start: place * range, end, seen });
         }
     }
     Ok(splits)
@@ -57,8 +62,8 @@ fn by_bytes(source: &FileSource) -> bool {
     lines && source.split != Some(job::Split::File)
 }
 
-/// All files of a source with their sizes (`None`: a pipe or device, which has none), each once.
-fn expand(source: &FileSource, folder: &Path) -> Result<Vec<(PathBuf, Option<u64>)>, SourceError> {
+/// All files of a source as they are now (`None`: a pipe or device, which has no size), each once.
+fn expand(source: &FileSource, folder: &Path) -> Result<Vec<(PathBuf, Option<FileState>)>, SourceError> {
     let mut seen = HashSet::new();
     let mut files = Vec::new();
     for path in &source.paths {
@@ -74,10 +79,39 @@ fn expand(source: &FileSource, folder: &Path) -> Result<Vec<(PathBuf, Option<u64
             if meta.is_file() {
                 File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
             }
-            files.push((path, meta.is_file().then_some(meta.len())));
+            files.push((path, meta.is_file().then(|| state(&meta))));
         }
     }
     Ok(files)
+}
+
+/// What tells this file from another one of its name.
+fn state(meta: &fs::Metadata) -> FileState {
+    FileState { bytes: meta.len(), machine: *MACHINE, device: meta.dev(), inode: meta.ino() }
+}
+
+/// This machine since it was started; 0 where it does not say. Agents on other machines see the same paths,
+/// not the same devices.
+static MACHINE: LazyLock<u64> = LazyLock::new(|| {
+    fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |id| xxhash_rust::xxh3::xxh3_64(&id))
+});
+
+/// Fails where a file is no more what it was when the job was submitted: it has become shorter, or another
+/// one has its name. One that has grown is fine.
+pub(super) fn check_unchanged(seen: &FileState, meta: &fs::Metadata, path: &Path) -> Result<(), SourceError> {
+    let now = state(meta);
+    let same_machine = seen.machine == now.machine && now.machine != 0;
+    let replaced = same_machine && (seen.device, seen.inode) != (now.device, now.inode);
+    if now.bytes >= seen.bytes && !replaced {
+        return Ok(());
+    }
+    let how = if replaced { ": another file has its name" } else { "" };
+    Err(refused(format!(
+        "{} has changed while the job read it (was {} bytes, is {}){how}",
+        path.display(),
+        seen.bytes,
+        now.bytes
+    )))
 }
 
 /// The files that one path of a job means: itself if there is such a file, else what it matches as a pattern.
@@ -92,43 +126,53 @@ fn matches(text: &str, folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
             )));
         }
         Ok(_) => return Ok(vec![path]),
-        Err(cause) if !text.contains(['*', '?', '[']) => {
+        Err(cause) if !files::is_pattern(text) => {
             return Err(SourceError::file("read", &path, cause));
         }
         Err(_) => {}
     }
-    // The folder is no pattern, even if its name looks like one.
-    let pattern = if Path::new(text).is_absolute() {
-        text.to_owned()
-    } else {
-        format!("{}/{text}", glob::Pattern::escape(&folder.display().to_string()))
-    };
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let found = glob::glob_with(&pattern, options)
-        .map_err(|cause| refused(format!("`{text}` is not a pattern for files: {cause}")))?;
-    let mut files = Vec::new();
-    for entry in found {
-        let path = entry.map_err(|cause| {
-            let path = cause.path().to_owned();
-            SourceError::file("read", &path, cause.into())
-        })?;
-        if !path.is_dir() {
-            files.push(path);
-        }
+    let found = files::matching(text, folder, list).map_err(|why| match why {
+        NoMatching::Pattern(cause) => refused(format!("`{text}` is not a pattern for files: {cause}")),
+        NoMatching::Folder(folder, cause) => SourceError::file("read", &folder, cause),
+    })?;
+    for (folder, cause) in found.unreadable {
+        tracing::warn!(folder = %folder.display(), %cause, pattern = text, "passed over: it cannot be read");
     }
-    if files.is_empty() {
+    if found.files.is_empty() {
         return Err(refused(format!("no file matches `{}`", path.display())));
     }
-    files.sort();
-    Ok(files)
+    Ok(found.files.into_iter().collect())
+}
+
+/// What stands in a folder; nothing if it is not there or is none.
+fn list(folder: &Path) -> io::Result<Vec<Entry>> {
+    let entries = match fs::read_dir(folder) {
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        entries => entries?,
+    };
+    let entry = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let is_link = kind.is_symlink();
+        let is_folder =
+            if is_link { fs::metadata(entry.path()).is_ok_and(|meta| meta.is_dir()) } else { kind.is_dir() };
+        Ok(Entry { name: entry.file_name(), is_folder, is_link })
+    };
+    entries.map(entry).collect()
 }
 
 /// The names in the first line of a csv file; none if it is empty.
 pub fn csv_header(path: &Path, delimiter: char) -> Result<Vec<String>, SourceError> {
+    let meta = fs::metadata(path).map_err(|cause| SourceError::file("open", path, cause))?;
+    if !meta.is_file() {
+        // Whoever read it here would wait for its writer, and take what it writes from the job.
+        return Err(refused(format!(
+            "{} is no regular file, so its header cannot be looked at; name the columns, without `header`",
+            path.display()
+        )));
+    }
     let file = File::open(path).map_err(|cause| SourceError::file("open", path, cause))?;
     let mut bytes = Vec::new();
     // One block is nearly always enough; a long header is read on.

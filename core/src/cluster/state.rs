@@ -86,7 +86,7 @@ impl State {
     }
 
     /// The job that a person means: by run id or job id, else the newest of that name, live ones
-    /// first.
+    /// first. No new job has a number as its name, but an older log may.
     pub fn find(&self, name: &str) -> Option<&Job> {
         let by_name = || {
             let mut named: Vec<_> = self.jobs.values().filter(|job| job.name == name).collect();
@@ -97,7 +97,7 @@ impl State {
             let number = name.parse::<u64>().ok()?;
             self.jobs.values().find(|job| job.run == number || job.id == number)
         };
-        by_name().or_else(by_number)
+        by_number().or_else(by_name)
     }
 
     /// A shutdown was asked for: no new jobs.

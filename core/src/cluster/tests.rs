@@ -34,7 +34,7 @@ fn placed(agents: &[AgentInfo]) -> Placed {
             agent: (id % agents.len() as u32) as u16,
         })
         .collect();
-    let split = |number| Split { number, path: format!("f{number}"), start: 0, end: u64::MAX };
+    let split = |number| Split { number, path: format!("f{number}"), start: 0, end: u64::MAX, seen: None };
     let splits = BTreeMap::from([("src".to_owned(), (0..3).map(split).collect())]);
     Placed { agents: agents.to_vec(), instances, splits }
 }
@@ -171,6 +171,9 @@ fn names_are_unique_among_live_jobs_only() {
     assert_eq!(cluster.state.find("count").unwrap().run, 4, "the live one is meant");
     assert_eq!(cluster.state.find("1").unwrap().run, 1);
     assert!(cluster.state.find("other").is_none());
+    // An older log may hold a job that is called as another one's run.
+    cluster.apply(job("1", Restart::Never, &agents));
+    assert_eq!(cluster.state.find("1").unwrap().name, "count");
 }
 
 #[test]

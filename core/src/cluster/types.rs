@@ -108,6 +108,22 @@ pub struct Split {
     pub start: u64,
     /// Lines that begin before this byte belong to it; `u64::MAX` for the end of the file.
     pub end: u64,
+    /// The file as it was when the job was submitted; `None` for a pipe or a device.
+    pub seen: Option<FileState>,
+}
+
+/// What tells a file from one that took its place, or was cut, since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileState {
+    /// Its length.
+    pub bytes: u64,
+    /// The machine that looked, as a fingerprint: `device` and `inode` mean nothing on another one. 0 where
+    /// it has no name for itself.
+    pub machine: u64,
+    /// The device that holds it.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// A file a sink made.

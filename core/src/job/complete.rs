@@ -11,7 +11,7 @@ use crate::route::{later_policies, policy_names};
 impl Job {
     /// Whether the job can run, not only be planned; all that is missing, in file order.
     pub fn runnable(&self) -> Result<(), Vec<Fault>> {
-        let mut faults = Vec::new();
+        let mut faults: Vec<Fault> = name_refusal(&self.name).into_iter().collect();
         for stage in &self.stages {
             let mut found = Vec::new();
             needs(stage, &mut found);
@@ -58,6 +58,28 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::Work(_)
             | Op::Sink(_)
     )
+}
+
+/// A job is asked for by its name, and digits alone are a run's number; a name is also shown, and typed
+/// behind a command's options.
+fn name_refusal(name: &str) -> Option<Fault> {
+    let why = if name.is_empty() {
+        "the empty text"
+    } else if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        "digits only, which are a run's number"
+    } else if name == "." || name == ".." {
+        "a folder's name"
+    } else if name.starts_with('-') {
+        "it begins with `-`, as options do"
+    } else if name.contains('/') {
+        "it has a `/`"
+    } else if name.chars().any(char::is_control) {
+        "it has control characters"
+    } else {
+        return None;
+    };
+    let message = format!("`{}` cannot name a job: {why}", name.escape_debug());
+    Some(Fault::new(At::default(), message).help("choose another `name` in the file, or with --name"))
 }
 
 fn needs(stage: &Stage, faults: &mut Vec<Fault>) {

@@ -18,6 +18,27 @@ fn missing(text: &str, expected: &[&str]) {
 }
 
 #[test]
+fn a_name_that_means_something_else_names_no_job() {
+    let says = |name: &str| {
+        let text = format!(
+            "name = {}\nstage = [{{ id = \"s\", op = \"source\" }}]",
+            serde_json::to_string(name).unwrap()
+        );
+        let mut job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(job.name, name);
+        job.stages.clear();
+        job.runnable().err().map(|faults| faults[0].message.clone()).unwrap_or_default()
+    };
+    for name in ["", "3", "007", ".", "..", "a/b", "a\nb", "\u{1b}[2J", "-x", "--yes"] {
+        let said = says(name);
+        assert!(said.contains("cannot name a job") && !said.contains(['\n', '\u{1b}']), "{name:?}: {said}");
+    }
+    for name in ["words", "3a", "count-2", "a b", ".hidden", "日本"] {
+        assert_eq!(says(name), "", "{name}");
+    }
+}
+
+#[test]
 fn functions_and_connectors() {
     missing(
         r#"stage = [

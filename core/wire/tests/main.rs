@@ -159,19 +159,40 @@ async fn silent_and_foreign_clients_are_dropped_and_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn half_open_connections_are_bounded() {
+async fn half_open_connections_lock_nobody_out_and_the_oldest_gives_way() {
     let security = key();
-    let (address, _task) = echo(security.clone()).await;
+    let served = serve("127.0.0.1:0", &security).await;
+    let early = client(&served, &security);
+    early.agent(AgentRequest::Ping, SOON).await.unwrap();
+    let mut watch = early.watch();
+    watch.mark_unchanged();
     let mut silent = Vec::new();
-    for _ in 0..256 {
-        silent.push(TcpStream::connect(&address).await.unwrap());
+    for round in 0..300 {
+        let mut socket = TcpStream::connect(&served.address).await.unwrap();
+        // Half of them say what they are for, and then nothing.
+        if round % 2 == 0 {
+            socket.write_all(b"TUPLN\x01cs").await.unwrap();
+        }
+        silent.push(socket);
+        if round % 50 == 0 {
+            early.agent(AgentRequest::Ping, SOON).await.unwrap();
+        }
     }
-    // One too many: closed at once.
-    let error = net::dial(&address, Kind::Control, &security, SOON).await.err().unwrap();
-    assert!(matches!(error, NetError::Other { .. }), "{error}");
-    drop(silent);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    net::dial(&address, Kind::Control, &security, SOON).await.unwrap();
+    let begun = Instant::now();
+    client(&served, &security).agent(AgentRequest::Ping, SOON).await.unwrap();
+    early.agent(AgentRequest::Ping, SOON).await.unwrap();
+    assert!(!watch.has_changed().unwrap(), "it is still the first connection");
+    // The first is closed for a later one, long before its time is up; the last one waits.
+    let mut rest = Vec::new();
+    let first = tokio::time::timeout(Duration::from_secs(2), silent[1].read_to_end(&mut rest)).await;
+    assert!(first.is_ok() && begun.elapsed() < Duration::from_secs(3));
+    let last = tokio::time::timeout(Duration::from_millis(100), silent[299].read(&mut [0; 8])).await;
+    assert!(last.is_err(), "{last:?}");
+    // In the end all are: saying what one is for buys no more time.
+    for socket in &mut silent {
+        let _ = tokio::time::timeout(Duration::from_secs(8), socket.read_to_end(&mut rest)).await.unwrap();
+    }
+    assert!((4..9).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tuplane_core::plan::{self, When};
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::jobfile::{JobFile, types};
-use crate::output::{Format, Output};
+use crate::output::{Format, Output, safe};
 
 /// Options of `plan`.
 #[derive(Debug, clap::Args)]
@@ -45,8 +45,8 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         output.notice("expressions were not checked: `tuplane check`");
     }
     match output.format {
-        Format::Text => output.text(&plan::text(&job.name, &dag))?,
-        Format::Dot => output.text(&plan::dot(&job.name, &dag))?,
+        Format::Text => output.text(&safe::lines(&plan::text(&safe::line(&job.name), &dag)))?,
+        Format::Dot => output.text(&safe::lines(&plan::dot(&safe::line(&job.name), &dag)))?,
         Format::Json | Format::Jsonl => output.value(&plan::json(&job.name, &dag))?,
     }
     if args.strict && dag.notes.iter().any(|note| note.no_effect) {

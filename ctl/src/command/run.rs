@@ -353,6 +353,16 @@ fn stdout_sinks(status: &JobStatus) -> Vec<(String, SinkFormat)> {
         .collect()
 }
 
+/// Bytes of a csv text's first record, its line end included: a name of a column may hold line ends too.
+fn header_bytes(csv: &[u8]) -> usize {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(csv);
+    match reader.read_byte_record(&mut csv::ByteRecord::new()) {
+        Ok(_) => reader.position().byte() as usize,
+        // From memory nothing fails to be read.
+        Err(_) => csv.len(),
+    }
+}
+
 /// Reads the parts of stdout sinks from their agents; a csv header is kept once.
 async fn collect(
     cluster: &Cluster,
@@ -366,7 +376,7 @@ async fn collect(
         for file in status.files.iter().filter(|file| file.stage == *stage) {
             let mut part = super::fetch::read_file(cluster, status, file).await?;
             if *format == SinkFormat::Csv {
-                let first = part.iter().position(|byte| *byte == b'\n').map_or(part.len(), |at| at + 1);
+                let first = header_bytes(&part);
                 match &header {
                     Some(header) if part[..first] == header[..] => {
                         part.drain(..first);
@@ -380,4 +390,18 @@ async fn collect(
         collected.push(Rows { stage: stage.clone(), format: *format, bytes });
     }
     Ok(collected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_a_record_and_not_a_line() {
+        for header in ["a,b\n", "\"a\nb\",\"c\"\"\n\"\n"] {
+            let csv = format!("{header}1,2\n3,4\n");
+            assert_eq!(header_bytes(csv.as_bytes()), header.len(), "{header:?}");
+            assert_eq!(header_bytes(header.trim_end().as_bytes()), header.trim_end().len());
+        }
+    }
 }

@@ -49,7 +49,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     };
     cluster.tell(request).await?;
     if output.is_text() {
-        output.text(&format!("{}: {stage}.{option} = {value}", safe::line(&args.job)))
+        output.text(&safe::line(&format!("{}: {stage}.{option} = {value}", args.job)))
     } else {
         output.document("set", &json!({"job": args.job, "stage": stage, "option": option, "value": value}))
     }

@@ -48,15 +48,13 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
-    let file = JobFile::read(&args.file, &args.overrides)?;
+    let mut file = JobFile::read(&args.file, &args.overrides)?;
+    file.renamed = args.name;
     let mut job = file.ready(output)?;
     if !reads_stdin(&job).is_empty() {
         return Err(Failure::Usage(
             "a submitted job cannot read standard input (`-`), which ends with this command; use `tuplane run`".into(),
         ));
-    }
-    if let Some(name) = args.name {
-        job.name = name;
     }
     let cluster = Cluster::find(global, output)?;
     if cluster.is_on_this_machine() {

@@ -370,3 +370,25 @@ fn a_restarted_coordinator_runs_jobs_again_that_may_and_names_the_parts_of_other
     assert!(alive(second.pid), "b is the same process");
     drop((restarted, second));
 }
+
+#[test]
+fn a_wait_that_ends_without_its_coordinator_does_not_say_that_the_job_goes_on() {
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let file = world.file("job.toml", LASTING);
+    let waiting = world
+        .command(&["submit", &file, "--wait=6s"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    world.wait_for("lasting", "running", Duration::from_secs(10));
+    let agents = world.json(&["agents"]);
+    let coordinates = |agent: &&serde_json::Value| agent["coordinator"] == true;
+    let coordinator = agents["agents"].as_array().unwrap().iter().find(coordinates).unwrap();
+    signal(coordinator["pid"].as_u64().unwrap() as u32, "KILL");
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is not reachable") && !said.contains("it goes on:"), "{said}");
+}

@@ -181,3 +181,35 @@ fn sources_that_wait_for_pipes_hold_up_no_other_job_and_can_be_cancelled() {
     world.wait_for("pipes", "cancelled", Duration::from_secs(5));
     world.json(&["cancel", "steady", "--yes"]);
 }
+
+#[test]
+fn a_cancelled_reader_of_a_pipe_takes_nothing_from_the_next() {
+    use std::io::Write;
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let pipe = world.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let job = |name: &str| {
+        let text = format!(
+            "name = \"{name}\"\n[[stage]]\nid = \"lines\"\nop = \"source\"\nconnector = \"file\"\n\
+             path = \"pipe\"\n[[stage]]\nid = \"out\"\nop = \"sink\"\nin = \"lines\"\nconnector = \"count\"\n"
+        );
+        world.file(&format!("{name}.toml"), text)
+    };
+    for name in ["first", "second"] {
+        world.json(&["submit", &job(name)]);
+        world.wait_for(name, "running", Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(300));
+        world.json(&["cancel", name, "--yes"]);
+        world.wait_for(name, "cancelled", Duration::from_secs(10));
+    }
+    world.json(&["submit", &job("third")]);
+    world.wait_for("third", "running", Duration::from_secs(10));
+    let mut writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    for number in 0..1000 {
+        writeln!(writer, "{number}").unwrap();
+    }
+    drop(writer);
+    let status = world.wait_for("third", "finished", Duration::from_secs(20));
+    assert_eq!(vertex(&status, "out")["rows_in"], 1000, "{status}");
+}

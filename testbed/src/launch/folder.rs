@@ -15,7 +15,8 @@ use super::{LaunchError, ProcessId};
 /// The schema of `cluster.json`.
 pub const SCHEMA: &str = "tuplane/cluster/1";
 
-/// A folder without a readable `cluster.json` is somebody's who is just starting, for so long.
+/// A folder without a readable `cluster.json` is somebody's who is just starting, for so long; nothing is
+/// said of it then.
 const STARTING: Duration = Duration::from_secs(30);
 
 /// `cluster.json`: all that a command needs to reach a cluster.
@@ -240,7 +241,8 @@ pub struct Found {
     pub notices: Vec<String>,
 }
 
-/// All clusters below `root`. Stale folders (no process left) are removed on the way.
+/// All clusters below `root`. Stale folders (no process left) are removed on the way; those whose file cannot
+/// be read, or that are open to others, are left alone and named.
 pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
     let mut found = Found::default();
     if !root.exists() {
@@ -258,7 +260,10 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
     names.sort();
     for name in names {
         let folder = ClusterFolder::at(root, &name);
-        check_private(folder.path())?;
+        if let Err(open) = check_private(folder.path()) {
+            found.notices.push(format!("{open}; cluster {name} was passed over"));
+            continue;
+        }
         let mut on_hosts = "";
         let stale = match ClusterFile::read(&folder.file()) {
             Ok(file) if file.is_stale() => {
@@ -271,9 +276,17 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
                 found.live.push((folder.clone(), file));
                 false
             }
-            Err(LaunchError::File { .. }) => is_older_than(folder.path(), STARTING),
-            Err(other) => {
-                found.notices.push(format!("{other}; left alone"));
+            // Left by a start that was broken off before it wrote the file.
+            Err(LaunchError::File { cause, .. })
+                if cause.kind() == std::io::ErrorKind::NotFound && agents_in(&folder).is_empty() =>
+            {
+                is_older_than(folder.path(), STARTING)
+            }
+            Err(why) => {
+                // Somebody who is just starting has not written it yet.
+                if is_older_than(folder.path(), STARTING) {
+                    found.notices.push(unreadable(&folder, &why));
+                }
                 false
             }
         };
@@ -285,6 +298,33 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
         }
     }
     Ok(found)
+}
+
+/// What to do about a folder whose cluster nobody can name: its agents may live, so it is never removed.
+fn unreadable(folder: &ClusterFolder, why: &LaunchError) -> String {
+    let pids = agents_in(folder);
+    let (path, pids_listed) = (folder.path().display(), pids.join(", "));
+    match pids.len() {
+        0 => format!("{why}; left alone: no agent writes to {path}, remove it if nobody needs it"),
+        1 => format!(
+            "{why}; left alone: agent pid {pids_listed} writes to {path}, end it, then remove the folder"
+        ),
+        _ => format!(
+            "{why}; left alone: agents pids {pids_listed} write to {path}, end them, then remove the folder"
+        ),
+    }
+}
+
+/// The pids of a cluster's agents, told by their standard error, which is a log in its folder.
+fn agents_in(folder: &ClusterFolder) -> Vec<String> {
+    let Ok(logs) = folder.logs().canonicalize() else { return Vec::new() };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = processes
+        .filter_map(|process| process.file_name().to_str()?.parse().ok())
+        .filter(|pid| fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|log| log.starts_with(&logs)))
+        .collect();
+    pids.sort_unstable();
+    pids.iter().map(u32::to_string).collect()
 }
 
 fn is_older_than(path: &Path, age: Duration) -> bool {
@@ -302,7 +342,7 @@ pub fn runtime_root() -> PathBuf {
 }
 
 /// A cluster's name is a folder's name, and never looks like `host:port`.
-fn check_name(name: &str) -> Result<(), LaunchError> {
+pub fn check_name(name: &str) -> Result<(), LaunchError> {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let good = name.len() <= 64
         && name.chars().all(inner)
@@ -430,6 +470,57 @@ mod tests {
         remote.detached = false;
         folder.write(&remote).unwrap();
         assert!(find_clusters(&root).unwrap().live.is_empty(), "the others have ended with their launcher");
+    }
+
+    #[test]
+    fn a_folder_whose_file_cannot_be_read_is_left_alone_with_what_to_do() {
+        let (_dir, root) = root();
+        let (folder, _) = ClusterFolder::create(&root, "t").unwrap();
+        let log = fs::File::create(folder.log("a")).unwrap();
+        let mut agent = std::process::Command::new("sleep").arg("60").stderr(log).spawn().unwrap();
+        let old = std::time::SystemTime::now() - 2 * STARTING;
+        let age = || fs::File::open(folder.path()).unwrap().set_modified(old).unwrap();
+        // Gone, cut short, of a schema to come: the agent lives in each case.
+        for text in [None, Some("{"), Some(r#"{"schema": "tuplane/cluster/9"}"#)] {
+            if let Some(text) = text {
+                fs::write(folder.file(), text).unwrap();
+            }
+            age();
+            let found = find_clusters(&root).unwrap();
+            assert!(found.live.is_empty() && folder.path().exists());
+            let [notice] = &found.notices[..] else { panic!("{:?}", found.notices) };
+            let pid = format!("pid {} ", agent.id());
+            assert!(notice.contains(&pid) && notice.contains(folder.path().to_str().unwrap()), "{notice}");
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        let notice = &find_clusters(&root).unwrap().notices[0];
+        assert!(folder.path().exists() && notice.contains("remove it"), "{notice}");
+        // Nobody is there and there is no file: what a broken start leaves.
+        fs::remove_file(folder.file()).unwrap();
+        age();
+        assert_eq!(find_clusters(&root).unwrap().notices.len(), 1);
+        assert!(!folder.path().exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_open_to_others_does_not_hide_the_rest() {
+        let (_dir, root) = root();
+        for name in ["open", "shut"] {
+            let (folder, _) = ClusterFolder::create(&root, name).unwrap();
+            let live = AgentEntry {
+                name: "a".into(),
+                address: "127.0.0.1:1".into(),
+                process: ProcessId::current().unwrap(),
+                host: None,
+            };
+            folder.write(&file(vec![live])).unwrap();
+        }
+        fs::set_permissions(root.join("open"), fs::Permissions::from_mode(0o755)).unwrap();
+        let found = find_clusters(&root).unwrap();
+        assert_eq!(found.live.len(), 1);
+        let [notice] = &found.notices[..] else { panic!("{:?}", found.notices) };
+        assert!(notice.contains("chmod 700") && notice.contains("cluster open was passed over"), "{notice}");
     }
 
     #[test]

@@ -58,10 +58,30 @@ enum Taken {
 /// A record whose quotes go on behind a line end.
 struct Open {
     line: u64,
+    /// Where it begins.
+    start: u64,
     /// Where reading goes on if the quotes turn out never to close.
     second_line: (u64, u64),
     state: Quote,
+    /// The end of the last line that left them open, and, for a record that is closed and too long, where.
+    until: u64,
+    closes: Option<u64>,
 }
+
+/// How far it is known that quotes do not close. A scan that stands within quotes at a line end goes on from
+/// there as any other does: what one came to holds for all records that are open at one of its line ends.
+struct Endless {
+    /// Every line that ends up to here leaves quotes open.
+    until: u64,
+    /// Where the next line, without its end, would close them; `None`: the file ends before.
+    closes: Option<u64>,
+    /// It was looked no further.
+    unknown: bool,
+}
+
+/// Beyond a record that is given up it is looked for a closing quote at least so far, so that many stray
+/// quotes share one look.
+const LOOK: u64 = 1 << 20;
 
 /// Reads records of a split.
 pub(super) struct Records {
@@ -77,6 +97,7 @@ pub(super) struct Records {
     fields: usize,
     skip_header: bool,
     open: Option<Open>,
+    endless: Option<Endless>,
     /// Bytes of the record in the making.
     record: Vec<u8>,
     /// Whole records, each with its line end; where each begins, and its line.
@@ -103,6 +124,7 @@ impl Records {
             fields: 0,
             skip_header: false,
             open: None,
+            endless: None,
             record: Vec::new(),
             chunk: String::new(),
             starts: Vec::new(),
@@ -117,6 +139,7 @@ impl Records {
     /// Begins a split.
     pub(super) fn begin(&mut self, path: &Path, start: u64, columns: &Columns) -> Result<(), SourceError> {
         self.open = None;
+        self.endless = None;
         self.record.clear();
         self.skip_header = self.header && start == 0;
         if self.header {
@@ -167,7 +190,11 @@ impl Records {
                     Taken::TooLong => self.give_up(lines, Rejected::TOO_LONG, refused)?,
                     Taken::Unclosed => self.give_up(lines, Rejected::BAD_LINE, refused)?,
                 },
-                Step::TooLong if self.open.is_some() => self.give_up(lines, Rejected::TOO_LONG, refused)?,
+                Step::TooLong if self.open.is_some() => {
+                    // No record holds a line that is too long.
+                    self.open.iter_mut().for_each(|open| open.closes = Some(u64::MAX));
+                    self.give_up(lines, Rejected::TOO_LONG, refused)?;
+                }
                 Step::TooLong => {
                     self.skip_header = false;
                     refused.push(Refusal {
@@ -212,15 +239,30 @@ impl Records {
                 return Taken::Whole;
             }
             self.record.extend_from_slice(end.text().as_bytes());
-            let open = self.open.get_or_insert(Open { line: number, second_line: after, state });
-            open.state = state;
+            let start = after.0 - (self.record.len() as u64).min(after.0);
+            let is_first = self.open.is_none();
+            let open = self.open.get_or_insert(Open {
+                line: number,
+                start,
+                second_line: after,
+                state,
+                until: after.0,
+                closes: None,
+            });
+            (open.state, open.until) = (state, after.0);
+            if is_first && let Some(reason) = self.is_endless(after.0) {
+                return reason;
+            }
             return match end {
                 _ if self.record.len() > self.max_row => Taken::TooLong,
                 LineEnd::File => Taken::Unclosed,
                 LineEnd::Lf | LineEnd::CrLf => Taken::Open,
             };
         }
-        if self.record.len() > self.max_row && self.open.is_some() {
+        if self.record.len() > self.max_row
+            && let Some(open) = &mut self.open
+        {
+            open.closes = Some(open.start + self.record.len() as u64);
             return Taken::TooLong;
         }
         self.open = None;
@@ -238,6 +280,47 @@ impl Records {
         }
         self.record.clear();
         Taken::Whole
+    }
+
+    /// Whether an earlier look tells how a record ends whose first line, up to `end`, leaves quotes open.
+    fn is_endless(&self, end: u64) -> Option<Taken> {
+        let (endless, open) = (self.endless.as_ref()?, self.open.as_ref()?);
+        let longest = |end: u64| end.saturating_sub(open.start) > self.max_row as u64;
+        match endless.closes {
+            _ if end > endless.until => None,
+            _ if longest(endless.until) => Some(Taken::TooLong),
+            Some(closes) => longest(closes).then_some(Taken::TooLong),
+            None if endless.unknown => None,
+            None => Some(Taken::Unclosed),
+        }
+    }
+
+    /// Looks on for a closing quote behind a record that is given up.
+    fn look_on(&mut self, lines: &mut Lines, open: &Open) -> Result<(), SourceError> {
+        let (mut until, mut closes, mut unknown) = (open.until, open.closes, false);
+        let far = until.saturating_add(LOOK.max(self.max_row as u64));
+        while closes.is_none() {
+            if until >= far {
+                unknown = true;
+                break;
+            }
+            match lines.step()? {
+                Step::Line(line, end) => {
+                    let after = lines.position().0;
+                    if scan(lines.bytes(line), self.delimiter, Quote::Quoted) == Quote::Quoted {
+                        until = after;
+                    } else {
+                        closes = Some(after - end.text().len() as u64);
+                    }
+                }
+                // No record holds a line that is too long.
+                Step::TooLong => closes = Some(u64::MAX),
+                Step::Pending => {}
+                Step::End => break,
+            }
+        }
+        self.endless = Some(Endless { until, closes, unknown });
+        Ok(())
     }
 
     /// Refuses the line in which an endless quote opened, and goes on with the next one: else a
@@ -258,6 +341,13 @@ impl Records {
             _ => "a quoted field does not end before the file does".to_owned(),
         };
         refused.push(Refusal { line: open.line, reason, why });
+        if lines.position() == open.second_line {
+            return Ok(());
+        }
+        // A pipe cannot be read again, as the next call says.
+        if !lines.is_pipe() {
+            self.look_on(lines, &open)?;
+        }
         lines.rewind(open.second_line)
     }
 

@@ -1,6 +1,5 @@
 //! The lines of a split, read block by block; a line that is too long is passed over, never held.
 
-use std::fs::File;
 use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tuplane_wire::message::Split;
 
 use super::super::SourceError;
+use super::input::Input;
 
 /// Bytes per read.
 const BLOCK: usize = 256 << 10;
@@ -46,7 +46,7 @@ pub(super) enum Step {
     Line(Range<usize>, LineEnd),
     /// A line over `max_row` was passed over.
     TooLong,
-    /// Nothing yet: the line goes on.
+    /// Nothing yet: the line goes on, or a pipe's writer has written no more.
     Pending,
     /// No line is left.
     End,
@@ -79,7 +79,7 @@ pub(crate) fn lines_before(split: &Split, folder: &Path) -> Option<u64> {
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
-    file: File,
+    file: Input,
     buffer: Vec<u8>,
     /// Where the rest of the buffer begins that was not given yet.
     start: usize,
@@ -97,17 +97,21 @@ pub(super) struct Lines {
     /// Where counting of lines starts in the file, and the lines before it once they are known.
     split_start: u64,
     before: Option<u64>,
+    /// Bytes read, again ones included.
+    #[cfg(test)]
+    pub(super) read: u64,
 }
 
 impl Lines {
     /// Opens a split.
     pub(super) fn open(split: &Split, folder: &Path, max_row: usize) -> Result<Self, SourceError> {
         let path = folder.join(&split.path);
-        let mut file = File::open(&path).map_err(|cause| SourceError::file("open", &path, cause))?;
+        let mut file = Input::open(&path, split.seen)?;
         // A line that begins at `start` itself is ours, and only the byte before it tells.
         let position = split.start.saturating_sub(1);
         if position > 0 {
-            file.seek(SeekFrom::Start(position))
+            file.file()
+                .seek(SeekFrom::Start(position))
                 .map_err(|cause| SourceError::file("seek in", &path, cause))?;
         }
         let passing = if split.start > 0 { Passing::Foreign } else { Passing::No };
@@ -126,6 +130,8 @@ impl Lines {
             max_row,
             split_start: split.start,
             before,
+            #[cfg(test)]
+            read: 0,
         })
     }
 
@@ -134,6 +140,7 @@ impl Lines {
         let mut blocks = 0;
         loop {
             if self.passing != Passing::TooLong && self.position >= self.end {
+                self.file.check(&self.path)?;
                 return Ok(Step::End);
             }
             if let Some(line) = self.find_line() {
@@ -167,14 +174,31 @@ impl Lines {
                 (self.start, self.scanned) = (0, 0);
             }
             if self.at_end {
-                return Ok(self.last_line());
+                let last = self.last_line();
+                if matches!(last, Step::End) {
+                    self.file.check(&self.path)?;
+                }
+                return Ok(last);
             }
             if blocks == BLOCKS {
                 return Ok(Step::Pending);
             }
             blocks += 1;
-            self.fill()?;
+            if !self.fill()? {
+                return Ok(Step::Pending);
+            }
         }
+    }
+
+    /// Waits a moment for a pipe's writer, where the last step found nothing to read. A call is short, so
+    /// that whoever ends the job is heard.
+    pub(super) fn wait(&mut self) -> Result<(), SourceError> {
+        self.file.wait(&self.path)
+    }
+
+    /// It cannot be read twice.
+    pub(super) fn is_pipe(&self) -> bool {
+        self.file.is_pipe()
     }
 
     /// The bytes of the line that the last step gave.
@@ -195,6 +219,7 @@ impl Lines {
     /// Goes back to an earlier place.
     pub(super) fn rewind(&mut self, (position, number): (u64, u64)) -> Result<(), SourceError> {
         self.file
+            .file()
             .seek(SeekFrom::Start(position))
             .map_err(|cause| SourceError::file("seek in", &self.path, cause))?;
         self.buffer.clear();
@@ -228,7 +253,7 @@ impl Lines {
     }
 
     fn count_lines_before(&self) -> std::io::Result<u64> {
-        let mut file = File::open(&self.path)?.take(self.split_start);
+        let mut file = std::fs::File::open(&self.path)?.take(self.split_start);
         let mut block = vec![0; BLOCK];
         let mut lines = 0_u64;
         loop {
@@ -278,22 +303,31 @@ impl Lines {
         Step::TooLong
     }
 
-    /// Reads a block; drops what was given.
-    fn fill(&mut self) -> Result<(), SourceError> {
+    /// Reads a block; drops what was given. False where a pipe has nothing yet.
+    fn fill(&mut self) -> Result<bool, SourceError> {
         self.buffer.drain(..self.start);
         self.scanned -= self.start;
         self.start = 0;
         let at_file_start = self.position == 0 && self.buffer.is_empty();
         loop {
+            if !self.file.is_ready(&self.path)? {
+                return Ok(false);
+            }
             let held = self.buffer.len();
             self.buffer.resize(held + BLOCK, 0);
-            let read = self.file.read(&mut self.buffer[held..]);
+            let read = self.file.file().read(&mut self.buffer[held..]);
             self.buffer.truncate(held + read.as_ref().map_or(0, |read| *read));
             match read {
                 Ok(0) => self.at_end = true,
                 Ok(_) => {}
                 Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
+                // Another reader of the pipe was faster.
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(cause) => return Err(SourceError::file("read", &self.path, cause)),
+            }
+            #[cfg(test)]
+            {
+                self.read += (self.buffer.len() - held) as u64;
             }
             if self.at_end || !at_file_start || self.buffer.len() >= BOM.len() {
                 break;
@@ -305,6 +339,6 @@ impl Lines {
             // The first line began with the mark, so it is this split's even if that ends within the mark.
             self.end = self.end.max(self.position + 1);
         }
-        Ok(())
+        Ok(true)
     }
 }

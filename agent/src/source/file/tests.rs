@@ -18,6 +18,7 @@ use tuplane_wire::message::Split;
 use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, splits};
 use super::csv::{Quote, scan};
 
+mod hard;
 mod lists;
 mod places;
 
@@ -63,7 +64,7 @@ fn texts(names: &[&str]) -> SchemaRef {
 }
 
 fn whole(path: &Path) -> Split {
-    Split { number: 0, path: path.display().to_string(), start: 0, end: u64::MAX }
+    Split { number: 0, path: path.display().to_string(), start: 0, end: u64::MAX, seen: None }
 }
 
 struct Outcome {
@@ -487,7 +488,13 @@ fn cut(path: &Path, size: u64) -> Vec<Split> {
     (0..ranges)
         .map(|place| {
             let end = if place + 1 == ranges { u64::MAX } else { (place + 1) * size };
-            Split { number: place as u32, path: path.display().to_string(), start: place * size, end }
+            Split {
+                number: place as u32,
+                path: path.display().to_string(),
+                start: place * size,
+                end,
+                seen: None,
+            }
         })
         .collect()
 }

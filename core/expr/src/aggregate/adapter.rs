@@ -16,16 +16,39 @@ use super::{Accumulator, Rows};
 pub(super) struct Adapted {
     function: Arc<AggregateFunctionExpr>,
     groups: Vec<RefCell<Group>>,
-    /// Of the groups that have an accumulator.
+    /// Of each group that has an accumulator, and of all of them.
+    sizes: Vec<Size>,
     bytes: usize,
 }
 
 /// Made with its first row.
 type Group = Option<Box<dyn Theirs>>;
 
+/// How large an accumulator is. Asking may take it a look at all that it holds, so it is asked again only
+/// when as much has come in as it was large: until then what came in counts as kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    measured: usize,
+    since: usize,
+}
+
+impl Size {
+    fn bytes(self) -> usize {
+        self.measured + self.since
+    }
+
+    /// So many bytes have come in.
+    fn took(&mut self, bytes: usize, measure: impl FnOnce() -> usize) {
+        self.since += bytes;
+        if self.since >= self.measured {
+            *self = Self { measured: measure(), since: 0 };
+        }
+    }
+}
+
 impl Adapted {
     pub(super) fn new(function: Arc<AggregateFunctionExpr>) -> Self {
-        Self { function, groups: Vec::new(), bytes: 0 }
+        Self { function, groups: Vec::new(), sizes: Vec::new(), bytes: 0 }
     }
 
     fn loaded(&self, state: &[ScalarValue]) -> Result<Box<dyn Theirs>> {
@@ -64,14 +87,14 @@ impl Adapted {
                 columns.iter().map(|column| take(column, &indices, None)).collect::<Result<Vec<_>, _>>()?;
             let group = self.groups[run[0].0 as usize].get_mut();
             let theirs = match group {
-                Some(theirs) => {
-                    self.bytes = self.bytes.saturating_sub(theirs.size());
-                    theirs
-                }
+                Some(theirs) => theirs,
                 None => group.insert(self.function.create_accumulator()?),
             };
             give(theirs.as_mut(), &columns)?;
-            self.bytes += theirs.size();
+            let size = &mut self.sizes[run[0].0 as usize];
+            self.bytes = self.bytes.saturating_sub(size.bytes());
+            size.took(columns.iter().map(|column| column.get_array_memory_size()).sum(), || theirs.size());
+            self.bytes += size.bytes();
         }
         Ok(())
     }
@@ -80,6 +103,7 @@ impl Adapted {
 impl Accumulator for Adapted {
     fn resize(&mut self, groups: usize) {
         self.groups.resize_with(groups, RefCell::default);
+        self.sizes.resize_with(groups, Size::default);
     }
 
     fn update(&mut self, arguments: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
@@ -107,6 +131,35 @@ impl Accumulator for Adapted {
     }
 
     fn bytes(&self) -> usize {
-        self.groups.capacity() * size_of::<RefCell<Group>>() + self.bytes
+        self.groups.capacity() * size_of::<RefCell<Group>>()
+            + self.sizes.capacity() * size_of::<Size>()
+            + self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_asked_for_rarely_and_counts_what_came_in() {
+        // As of array_agg: it keeps all that comes in, and looks at each piece to say how much.
+        let (mut size, mut kept, mut looked) = (Size::default(), 0_usize, 0_usize);
+        let (calls, piece) = (100_000_usize, 8);
+        for call in 1..=calls {
+            kept += piece;
+            size.took(piece, || {
+                looked += call;
+                kept
+            });
+            assert_eq!(size.bytes(), kept);
+        }
+        assert!(looked <= 4 * calls, "{looked} pieces were looked at for {calls}");
+        // One that keeps nothing is never said to be larger than twice what it is, and what came in last.
+        let mut size = Size::default();
+        for _ in 0..1000 {
+            size.took(8, || 100);
+            assert!(size.bytes() < 208);
+        }
     }
 }

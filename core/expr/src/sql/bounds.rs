@@ -1,53 +1,130 @@
 //! Constants that would grow without bound when they are computed at check: refused beforehand.
 
-use std::ops::ControlFlow;
-
+use datafusion_common::arrow::array::{Array, AsArray};
 use datafusion_common::arrow::datatypes::{DataType, TimeUnit};
-use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DataFusionError, ScalarValue, plan_err};
-use datafusion_expr::Expr;
+use datafusion_expr::{Expr, Operator};
 
 /// Values of a list, or characters of a text, that a constant may have.
 const MOST: i128 = 1_000_000;
 
+/// The same for all arguments together of any other constant call: its result may be small and yet take
+/// the product of their sizes to compute.
+const MOST_GIVEN: i128 = 20_000;
+
 /// Refuses a constant call such as `range(0, 150000000)`, which would be computed, and kept whole, each
-/// time the job is checked. `simplify` folds one argument, so that `1000 * 1000 * 1000` counts too;
-/// inner calls are looked at before outer ones, so no argument is folded before it is known to be small.
+/// time the job is checked, or `levenshtein` of two long texts, which would take minutes. Inner calls are
+/// computed before outer ones are looked at, so that no argument is folded before it is known to be small;
+/// `simplify` folds what is constant, so that `1000 * 1000 * 1000` counts too.
 pub(super) fn constants(
     expr: &Expr,
     simplify: impl Fn(Expr) -> Result<Expr, DataFusionError>,
 ) -> Result<(), DataFusionError> {
-    let mut calls = Vec::new();
-    expr.apply(|node| {
-        if let Expr::ScalarFunction(call) = node {
-            calls.push(call);
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    // Parents come before their children in this order.
-    for call in calls.into_iter().rev() {
-        let Some(growth) = growth(call.name()) else { continue };
-        let mut values = Vec::with_capacity(call.args.len());
-        let folded = call.args.iter().try_for_each(|arg| match simplify(arg.clone()) {
-            Ok(Expr::Literal(value, _)) => {
-                values.push(value);
-                ControlFlow::Continue(())
+    let folded = |args: &[&Expr]| -> Option<Vec<ScalarValue>> {
+        args.iter()
+            .map(|arg| match arg {
+                Expr::Literal(value, _) => Some(value.clone()),
+                arg if arg.any_column_refs() => None,
+                arg => match simplify((*arg).clone()) {
+                    Ok(Expr::Literal(value, _)) => Some(value),
+                    // It cannot be computed: planning says what is wrong with it.
+                    _ => None,
+                },
+            })
+            .collect()
+    };
+    expr.clone()
+        .transform_up(|node| match node {
+            Expr::ScalarFunction(mut call) => {
+                let Some(values) = folded(&call.args.iter().collect::<Vec<_>>()) else {
+                    return Ok(Transformed::no(Expr::ScalarFunction(call)));
+                };
+                if let Some(growth) = growth(call.name()) {
+                    let size = growth(&values).unwrap_or(0);
+                    if size > MOST {
+                        return plan_err!(
+                            "the constant `{}` would have {size} values or characters; at most {MOST} are \
+                             computed ahead",
+                            call.name()
+                        );
+                    }
+                } else {
+                    within(call.name(), given(&values), MOST_GIVEN)?;
+                }
+                call.args = values.into_iter().map(|value| Expr::Literal(value, None)).collect();
+                let call = Expr::ScalarFunction(call);
+                // A call that stays one is not computed ahead either.
+                Ok(Transformed::yes(simplify(call.clone()).unwrap_or(call)))
             }
-            // Not a constant, or one that cannot be computed: planning says what is wrong with it.
-            _ => ControlFlow::Break(()),
-        });
-        if folded.is_break() {
-            continue;
-        }
-        let size = growth(&values).unwrap_or(0);
-        if size > MOST {
-            return plan_err!(
-                "the constant `{}` would have {size} values or characters; at most {MOST} are computed ahead",
-                call.name()
-            );
-        }
+            Expr::BinaryExpr(ref pair) if is_pattern(pair.op) => {
+                if let Some(values) = folded(&[&pair.left, &pair.right]) {
+                    within(&pair.op.to_string(), given(&values), MOST_GIVEN)?;
+                }
+                Ok(Transformed::no(node))
+            }
+            Expr::Like(ref like) | Expr::SimilarTo(ref like) => {
+                if let Some(values) = folded(&[&like.expr, &like.pattern]) {
+                    within("like", given(&values), MOST_GIVEN)?;
+                }
+                Ok(Transformed::no(node))
+            }
+            node => Ok(Transformed::no(node)),
+        })
+        .map(|_| ())
+}
+
+fn within(name: &str, size: i128, most: i128) -> Result<(), DataFusionError> {
+    if size > most {
+        return plan_err!(
+            "the constant `{name}` takes {size} values or characters in; at most {most} are worked on ahead"
+        );
     }
     Ok(())
+}
+
+/// The right side is searched for in the left one.
+fn is_pattern(op: Operator) -> bool {
+    use Operator::{
+        ILikeMatch, LikeMatch, NotILikeMatch, NotLikeMatch, RegexIMatch, RegexMatch, RegexNotIMatch,
+        RegexNotMatch,
+    };
+    matches!(
+        op,
+        RegexMatch
+            | RegexIMatch
+            | RegexNotMatch
+            | RegexNotIMatch
+            | LikeMatch
+            | ILikeMatch
+            | NotLikeMatch
+            | NotILikeMatch
+    )
+}
+
+/// Values and characters of all arguments; a list counts by what is in it.
+fn given(values: &[ScalarValue]) -> i128 {
+    values
+        .iter()
+        .map(|value| match value {
+            ScalarValue::List(list) => items(list.as_ref()),
+            ScalarValue::LargeList(list) => items(list.as_ref()),
+            ScalarValue::FixedSizeList(list) => items(list.as_ref()),
+            ScalarValue::Binary(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => bytes.len() as i128,
+            other => length(other),
+        })
+        .sum()
+}
+
+/// The values in lists, of lists in lists all of them.
+fn items(list: &dyn Array) -> i128 {
+    let inner = match list.data_type() {
+        DataType::List(_) => list.as_list::<i32>().values(),
+        DataType::LargeList(_) => list.as_list::<i64>().values(),
+        DataType::FixedSizeList(..) => list.as_fixed_size_list().values(),
+        _ => return list.len() as i128,
+    };
+    items(inner.as_ref())
 }
 
 /// How large a result is, from the arguments; `None` where they do not say.

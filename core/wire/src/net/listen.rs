@@ -1,22 +1,25 @@
 //! The accepting side: prefaces are read apart, so a silent or foreign client holds nobody up.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::{Kind, NetError, Preface, Security, Stream, handshake_error, owner, resolve};
 use crate::version::PREFACE_VERSION;
 
-/// A client that says nothing for so long is dropped, and a handshake that takes longer.
+/// A connection that has not shown the key so long after it was opened is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that have not finished their handshake; further ones are closed at once.
+/// Connections that have not shown the key yet; for a further one the oldest of them is dropped, so that
+/// silent ones lock nobody out. Those that have shown it take no place here.
 const HALF_OPEN: usize = 256;
 
 /// A bound port. Dropping it frees the port; streams that came from it live on.
@@ -75,7 +78,7 @@ pub struct Incoming {
     peer: SocketAddr,
     /// Belongs to no runtime, so that it can be taken to another one.
     socket: std::net::TcpStream,
-    _half_open: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Incoming {
@@ -90,19 +93,82 @@ impl Incoming {
     }
 
     /// Does the handshake on the current runtime.
-    pub async fn secure(self, security: &Security) -> Result<Stream, NetError> {
+    pub async fn secure(mut self, security: &Security) -> Result<Stream, NetError> {
         let address = self.peer.to_string();
         security.permits(self.peer)?;
         let socket = TcpStream::from_std(self.socket)
             .map_err(|e| NetError::Other { address: address.clone(), cause: e.to_string() })?;
         match security {
             Security::Insecure => Ok(Box::new(socket)),
-            Security::Key(key) => match tokio::time::timeout(PATIENCE, key.accept(socket)).await {
+            Security::Key(key) => match self.place.within(key.accept(socket)).await {
                 Ok(Ok(stream)) => Ok(Box::new(stream)),
                 Ok(Err(e)) => Err(handshake_error(&address, &e)),
-                Err(_) => Err(NetError::Timeout { address, waited: PATIENCE }),
+                Err(Dropped::Late) => Err(NetError::Timeout { address, waited: PATIENCE }),
+                Err(Dropped::ForAnother) => {
+                    Err(NetError::Other { address, cause: Dropped::ForAnother.why().to_owned() })
+                }
             },
         }
+    }
+}
+
+/// The places of connections that have not shown the key, by age. Dropping an entry ends its connection.
+#[derive(Debug, Default)]
+struct Places {
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<()>>>,
+}
+
+/// The place of one connection, given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    number: u64,
+    until: Instant,
+    taken_away: oneshot::Receiver<()>,
+}
+
+/// Why a connection is closed before it has shown the key.
+#[derive(Debug, Clone, Copy)]
+enum Dropped {
+    Late,
+    ForAnother,
+}
+
+impl Dropped {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Late => "it did not show the key in time",
+            Self::ForAnother => "too many connections wait for their handshake, and it was the oldest",
+        }
+    }
+}
+
+impl Places {
+    /// A place for the connection of this number, which counts up; the oldest gives way where all are taken.
+    fn take(self: &Arc<Self>, number: u64) -> Place {
+        let (keep, taken_away) = oneshot::channel();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= HALF_OPEN {
+            waiting.pop_first();
+        }
+        waiting.insert(number, keep);
+        Place { places: self.clone(), number, until: Instant::now() + PATIENCE, taken_away }
+    }
+}
+
+impl Place {
+    /// Does something as long as the place is there and its time has not run out.
+    async fn within<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Dropped> {
+        tokio::select! {
+            done = tokio::time::timeout_at(self.until, work) => done.map_err(|_| Dropped::Late),
+            _ = &mut self.taken_away => Err(Dropped::ForAnother),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
 
@@ -125,8 +191,8 @@ fn bind_cause(address: SocketAddr, error: &io::Error) -> String {
 }
 
 async fn accept_all(listener: TcpListener, security: Security, out: mpsc::Sender<Incoming>) {
-    let half_open = Arc::new(Semaphore::new(HALF_OPEN));
-    loop {
+    let places = Arc::<Places>::default();
+    for number in 0.. {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -136,19 +202,16 @@ async fn accept_all(listener: TcpListener, security: Security, out: mpsc::Sender
                 continue;
             }
         };
-        let Ok(permit) = half_open.clone().try_acquire_owned() else {
-            tracing::warn!(%peer, "closed: too many connections wait for their handshake");
-            continue;
-        };
+        let mut place = places.take(number);
         let (security, out) = (security.clone(), out.clone());
         tokio::spawn(async move {
-            match tokio::time::timeout(PATIENCE, greet(socket, &security)).await {
+            match place.within(greet(socket, &security)).await {
                 Ok(Ok((kind, socket))) => {
                     // The receiver is gone only when the listener is.
-                    let _ = out.send(Incoming { kind, peer, socket, _half_open: permit }).await;
+                    let _ = out.send(Incoming { kind, peer, socket, place }).await;
                 }
                 Ok(Err(e)) => tracing::debug!(%peer, error = %e, "closed: not a member"),
-                Err(_) => tracing::debug!(%peer, "closed: said nothing"),
+                Err(dropped) => tracing::debug!(%peer, "closed: {}", dropped.why()),
             }
         });
     }
