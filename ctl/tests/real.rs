@@ -3,6 +3,7 @@
 mod bounds;
 mod failures;
 mod jobs;
+mod language;
 mod owners;
 mod results;
 mod world;
