@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tuplane_core::job::{OnError, StatefulShape};
-use tuplane_expr::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use tuplane_expr::arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_expr::system::SystemColumns;
+use tuplane_expr::system::{SystemColumn, SystemColumns};
 use tuplane_expr::{Advanced, StatefulProgram, StatefulTable, StatefulTexts};
 
 use crate::prelude::*;
@@ -156,6 +156,25 @@ fn states_of_every_kind_are_kept_from_batch_to_batch() {
     );
     assert_eq!(table.keys_held(), 2);
     assert!(table.bytes() > 100);
+}
+
+#[test]
+fn system_columns_go_with_their_rows() {
+    let at: ArrayRef = Arc::new(UInt64Array::from(vec![Some(11), Some(12), None, Some(14)]));
+    let with = batch(vec![("k", some_strings(&["a", "b", "a", "a"])), ("_at", at)]);
+    let own = schema(&[("k", with.column(0).data_type().clone())]);
+    let of = |shape, then: &[&str]| {
+        let (state, update, then) = (texts(&["0 as n"]), texts(&["n + 1 as n"]), texts(then));
+        let of = StatefulTexts { shape, state: &state, update: &update, then: &then };
+        let system = SystemColumns::only(SystemColumn::At);
+        let keys = texts(&["k"]);
+        let program = StatefulProgram::compile(language(), &keys, of, &own, system, OnError::Fail).unwrap();
+        assert_eq!(program.output().fields().last().unwrap().name(), "_at");
+        all_rows(StatefulTable::new(program, 271).unwrap().advance(&with, None).unwrap())
+    };
+    assert_eq!(of(StatefulShape::Map, &["n", "*"]), ["1 a 11", "1 b 12", "2 a -", "3 a 14"]);
+    assert_eq!(of(StatefulShape::Filter, &["n <> 2"]), ["a 11", "b 12", "a 14"]);
+    assert_eq!(of(StatefulShape::FlatMap, &["range(1, n) as i"]), ["a 1 -", "a 1 14", "a 2 14"]);
 }
 
 #[test]
