@@ -54,6 +54,8 @@ pub struct EngineConfig {
     pub cores: u32,
     /// Relative paths start here.
     pub folder: PathBuf,
+    /// The agent's own folder: what does not fit into memory goes here.
+    pub state: PathBuf,
     /// How data connections are secured.
     pub security: Security,
 }
@@ -86,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) cores: Option<Arc<Semaphore>>,
     pub(crate) folder: PathBuf,
+    pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
     pub(crate) splits: Arc<dyn SplitClient>,
     security: Security,
@@ -113,6 +116,7 @@ impl Engine {
             budget: Budget::new(config.memory),
             cores: (config.cores > 0).then(|| Arc::new(Semaphore::new(config.cores as usize))),
             folder: config.folder,
+            state: config.state,
             timer: Timer::start()?,
             splits,
             security: config.security,

@@ -6,6 +6,7 @@ pub(crate) mod credit;
 pub(crate) mod edge;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
+pub(crate) mod lane;
 pub(crate) mod mark;
 pub(crate) mod outbound;
 pub(crate) mod outlet;

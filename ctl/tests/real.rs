@@ -4,6 +4,7 @@ mod bounds;
 mod documents;
 mod failures;
 mod jobs;
+mod language;
 mod owners;
 mod remarks;
 mod results;

@@ -9,17 +9,19 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
-use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
 use tuplane_core::route::{DEAL, Targets, make_policy};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
-use tuplane_expr::{KeyExprs, Program, Types, VertexProgram, edge_key, resolve_with, vertex_program};
+use tuplane_expr::{
+    KeyExprs, Program, SortProgram, Types, VertexProgram, edge_key, resolve_with, vertex_program,
+};
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
-use super::operator::{Aggregate, ChainOperator, Operator, Pass};
+use super::operator::{Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort};
 use super::output::{Exit, ExitKey, Output};
 use super::run::{Local, Run};
 use super::splits::Splits;
@@ -29,6 +31,7 @@ use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
 use crate::exchange::inbound::Door;
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
+use crate::exchange::lane;
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
@@ -68,6 +71,22 @@ struct OwnSplits {
     left: Arc<Mutex<Vec<Split>>>,
 }
 
+/// What has channels of its own on an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lane {
+    agent: u16,
+    /// On an ordered edge: which of that agent's instances, in the order of their ids.
+    of_agent: Option<u32>,
+}
+
+impl Lane {
+    /// Its number between agents.
+    fn number(self, edge: EdgeId) -> Result<u32, WireFault> {
+        let number = lane::number(edge.0, self.of_agent);
+        number.ok_or_else(|| internal("an ordered edge has more senders than channels have numbers"))
+    }
+}
+
 struct Builder<'a> {
     shared: &'a Arc<Shared>,
     job: Arc<Job>,
@@ -87,8 +106,8 @@ impl Builder<'_> {
         let programs = self.programs(&local)?;
         let wakes: HashMap<u32, Arc<Notify>> =
             (0..self.dag.edges.len() as u32).map(|edge| (edge, Arc::new(Notify::new()))).collect();
-        let credits = self.local_credits(&wakes);
-        let inboxes = self.inboxes(&local, bound, &credits);
+        let credits = self.local_credits(&wakes)?;
+        let inboxes = self.inboxes(&local, bound, &credits)?;
         let mut sessions = HashMap::new();
         let mut flights = HashMap::new();
         let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
@@ -103,40 +122,52 @@ impl Builder<'_> {
             keys.insert(index, key);
             let schema = &programs[&self.dag.edge(edge).from].output;
             let schema = fingerprint(schema);
-            let mut outlets = Vec::new();
-            for target in self.ordered_targets(edge) {
-                let key = ChannelKey { run: self.plan.run, edge: index, target: target.id };
-                let (credit, link) = if target.agent == self.me {
-                    let channel = self.channel(edge, target, self.me, &inboxes)?;
-                    (Arc::clone(&credits[&(index, target.id)]), channel)
-                } else {
-                    let info = &self.plan.agents[usize::from(target.agent)];
-                    let session = self.shared.session_to(info);
-                    flights
-                        .entry((index, target.agent))
-                        .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, index, schema));
-                    let credit = Credit::new(Arc::clone(&wakes[&index]));
-                    session.add_channel(key, Arc::clone(&credit));
-                    sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
-                    (credit, Link::Remote { session, key })
-                };
-                outlets.push(Outlet {
-                    instance: target.id,
-                    agent: target.agent,
-                    credit,
-                    link,
-                    sent_rows: 0,
-                    sent_bytes: 0,
-                });
+            let mut sets = Vec::new();
+            for lane in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent == self.me) {
+                let number = lane.number(edge)?;
+                let mut outlets = Vec::new();
+                for target in self.ordered_targets(edge) {
+                    let key = ChannelKey { run: self.plan.run, edge: number, target: target.id };
+                    let (credit, link) = if target.agent == self.me {
+                        let channel = self.channel(edge, target, lane, &inboxes)?;
+                        (Arc::clone(&credits[&(number, target.id)]), channel)
+                    } else {
+                        let info = &self.plan.agents[usize::from(target.agent)];
+                        let session = self.shared.session_to(info);
+                        flights.entry((number, target.agent)).or_insert_with(|| {
+                            session.add_edge(self.plan.run, self.plan.attempt, number, schema)
+                        });
+                        let credit = Credit::new(Arc::clone(&wakes[&index]));
+                        session.add_channel(key, Arc::clone(&credit));
+                        sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
+                        (credit, Link::Remote { session, key })
+                    };
+                    outlets.push(Outlet {
+                        instance: target.id,
+                        agent: target.agent,
+                        credit,
+                        link,
+                        sent_rows: 0,
+                        sent_bytes: 0,
+                    });
+                }
+                sets.push(outlets);
             }
+            let first = sets.first().map_or(&[][..], Vec::as_slice);
             let spec = EdgeSpec {
                 index,
                 barriers_in_order: self.dag.edge(edge).routing == Routing::Broadcast
                     || self.dag.edge(edge).ordered,
                 deal: if self.job.options.settings == Settings::Paper { 1 } else { DEAL },
-                routes: self.routes(edge, &outlets),
+                routes: self.routes(edge, first),
             };
-            edges.insert(index, Edge::new(spec, Outlets::new(outlets), Arc::clone(&wakes[&index])));
+            let (mut sets, wake) = (sets.into_iter().map(Outlets::new), Arc::clone(&wakes[&index]));
+            let made = if self.dag.edge(edge).ordered {
+                Edge::ordered(spec, sets.collect(), wake)
+            } else {
+                Edge::new(spec, sets.next().unwrap_or_default(), wake)
+            };
+            edges.insert(index, made);
         }
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
@@ -253,14 +284,36 @@ impl Builder<'_> {
         self.plan.instances.iter().filter(|i| i.agent == agent && reached.contains(&i.id)).copied().collect()
     }
 
-    fn local_credits(&self, wakes: &HashMap<u32, Arc<Notify>>) -> HashMap<(u32, u32), Arc<Credit>> {
+    /// What has channels of its own to the targets on an agent: the sending agents, or on an ordered edge
+    /// the sending instances. Merged rows that are alike come in this order.
+    fn lanes(&self, edge: EdgeId, target_agent: u16) -> Vec<Lane> {
+        if !self.dag.edge(edge).ordered {
+            let agents = self.senders(edge, target_agent).into_iter();
+            return agents.map(|agent| Lane { agent, of_agent: None }).collect();
+        }
+        let from = self.dag.edge(edge).from;
+        let mut lanes = Vec::new();
+        for agent in self.senders(edge, target_agent) {
+            let here = self.plan.instances.iter().filter(|i| i.vertex == from && i.agent == agent).count();
+            lanes.extend((0..here as u32).map(|number| Lane { agent, of_agent: Some(number) }));
+        }
+        lanes
+    }
+
+    fn local_credits(
+        &self,
+        wakes: &HashMap<u32, Arc<Notify>>,
+    ) -> Result<HashMap<(u32, u32), Arc<Credit>>, WireFault> {
         let mut credits = HashMap::new();
         for (index, wake) in wakes {
-            for target in self.takers(EdgeId(*index), self.me) {
-                credits.insert((*index, target.id), Credit::new(Arc::clone(wake)));
+            let edge = EdgeId(*index);
+            for lane in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent == self.me) {
+                for target in self.takers(edge, self.me) {
+                    credits.insert((lane.number(edge)?, target.id), Credit::new(Arc::clone(wake)));
+                }
             }
         }
-        credits
+        Ok(credits)
     }
 
     fn inboxes(
@@ -268,38 +321,39 @@ impl Builder<'_> {
         local: &[Placed],
         bound: u64,
         credits: &HashMap<(u32, u32), Arc<Credit>>,
-    ) -> HashMap<u32, Arc<Inbox>> {
+    ) -> Result<HashMap<u32, Arc<Inbox>>, WireFault> {
         let mut inboxes = HashMap::new();
         for placed in local {
-            let inputs = self.dag.inputs(placed.vertex).map(|(id, edge)| {
+            let mut inputs = Vec::new();
+            for (id, edge) in self.dag.inputs(placed.vertex) {
                 let takes = self.takers(id, self.me).iter().any(|t| t.id == placed.id);
-                let senders = if takes { self.senders(id, self.me) } else { Vec::new() };
-                let channels = senders.into_iter().map(|agent| {
-                    if agent == self.me {
-                        Upstream::Local(Arc::clone(&credits[&(id.0, placed.id)]))
+                let lanes = if takes { self.lanes(id, self.me) } else { Vec::new() };
+                let mut channels = Vec::new();
+                for lane in lanes {
+                    channels.push(if lane.agent == self.me {
+                        Upstream::Local(Arc::clone(&credits[&(lane.number(id)?, placed.id)]))
                     } else {
-                        let peer = &self.plan.agents[usize::from(agent)].id;
+                        let peer = &self.plan.agents[usize::from(lane.agent)].id;
                         Upstream::Remote(self.shared.session_from(peer).notes())
-                    }
-                });
-                InputSpec { edge: id.0, priority: edge.priority, channels: channels.collect() }
-            });
-            let inbox = Inbox::new(inputs.collect(), bound, Arc::clone(&self.shared.budget));
-            inboxes.insert(placed.id, inbox);
+                    });
+                }
+                inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
+            }
+            inboxes.insert(placed.id, Inbox::new(inputs, bound, Arc::clone(&self.shared.budget)));
         }
-        inboxes
+        Ok(inboxes)
     }
 
-    /// Number of the channel by which `sender`'s rows of an edge reach an instance here.
+    /// Number of the channel by which a sender's rows of an edge reach an instance here.
     fn channel_number(
         &self,
         edge: EdgeId,
         target: Placed,
-        sender: u16,
+        sender: Lane,
         inbox: &Inbox,
     ) -> Result<usize, WireFault> {
         let input = self.dag.inputs(target.vertex).position(|(id, _)| id == edge);
-        let among = self.senders(edge, self.me).iter().position(|agent| *agent == sender);
+        let among = self.lanes(edge, self.me).iter().position(|lane| *lane == sender);
         match (input, among) {
             (Some(input), Some(among)) => Ok(inbox.first_channel(input) + among),
             _ => Err(internal("an edge and its target's inputs disagree")),
@@ -310,7 +364,7 @@ impl Builder<'_> {
         &self,
         edge: EdgeId,
         target: Placed,
-        sender: u16,
+        sender: Lane,
         inboxes: &HashMap<u32, Arc<Inbox>>,
     ) -> Result<Link, WireFault> {
         let inbox = Arc::clone(&inboxes[&target.id]);
@@ -329,7 +383,7 @@ impl Builder<'_> {
         if takers.is_empty() || !self.dag.edge(edge).distributed {
             return Ok(());
         }
-        for sender in self.senders(edge, self.me).into_iter().filter(|agent| *agent != self.me) {
+        for sender in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent != self.me) {
             let mut ends = Vec::new();
             for target in &takers {
                 let inbox = Arc::clone(&inboxes[&target.id]);
@@ -339,8 +393,8 @@ impl Builder<'_> {
             let schema = Arc::clone(&programs[&self.dag.edge(edge).from].output);
             let door =
                 Door { fingerprint: fingerprint(&schema), schema, attempt: self.plan.attempt, targets: ends };
-            let peer = &self.plan.agents[usize::from(sender)].id;
-            self.shared.session_from(peer).open(self.plan.run, edge.0, door);
+            let peer = &self.plan.agents[usize::from(sender.agent)].id;
+            self.shared.session_from(peer).open(self.plan.run, sender.number(edge)?, door);
         }
         Ok(())
     }
@@ -462,9 +516,33 @@ impl Builder<'_> {
                 let made = Aggregate::new(&stage.id, aggregate.clone(), program.role, partitions, peers == 1);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
+            (_, Program::Rolling(_) | Program::Stateful(_)) => {
+                let made = Keyed::new(&stage.id, &program.program, self.job.options.partitions());
+                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
+            }
+            (_, Program::Sort(sort)) => self.sort(stage, placed, program, sort)?,
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
+    }
+
+    fn sort(
+        &self,
+        stage: &Stage,
+        placed: &Placed,
+        program: &VertexProgram,
+        sort: &SortProgram,
+    ) -> Result<Box<dyn Operator>, WireFault> {
+        let refused = |e: OperatorError| stage_refused(stage, &e.to_string());
+        if program.role == Role::Combine {
+            let input = self.dag.inputs(placed.vertex).next();
+            let channels = input.map_or(0, |(edge, _)| self.lanes(edge, self.me).len());
+            return Ok(Box::new(Collect::new(sort.clone(), channels).map_err(refused)?));
+        }
+        let here = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me);
+        let (budget, folder) = (Arc::clone(&self.shared.budget), self.shared.state.clone());
+        let made = Sort::new(&stage.id, sort.clone(), budget, here.count() as u64, folder);
+        Ok(Box::new(made.map_err(refused)?))
     }
 
     fn sink_context(

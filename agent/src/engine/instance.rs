@@ -148,6 +148,10 @@ impl Instance {
 
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
         let mut stride = Stride::new(self.expected());
+        let merges = matches!(&self.body, Body::Operator(operator) if operator.merges());
+        if merges {
+            self.inbox.read_by_channel();
+        }
         loop {
             if self.set_options() {
                 stride = Stride::new(self.expected());
@@ -159,7 +163,8 @@ impl Instance {
                 let full = self.output.is_full();
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
                 match taken {
-                    Taken::Rows { input, rows } => {
+                    Taken::Rows { input, channel, rows } => {
+                        let input = if merges { channel } else { input };
                         let (count, busy) = (rows.len(), self.counters.clock.read().busy);
                         self.counters.clock.set(Doing::Busy);
                         self.process(input, rows).await?;
@@ -168,7 +173,7 @@ impl Instance {
                     }
                     Taken::Watermark(time) => self.pass(Mark::Watermark(time))?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
-                    Taken::InputEnded(input) => self.end_input(input).await?,
+                    Taken::InputEnded(input) | Taken::ChannelEnded(input) => self.end_input(input).await?,
                     Taken::Ended => {
                         self.counters.clock.set(Doing::Busy);
                         return self.finish().await;
@@ -238,7 +243,10 @@ impl Instance {
             if let Some(remark) = operator.take_remark() {
                 self.counters.remark(&remark);
             }
-            let Some(piece) = piece else { return Ok(()) };
+            let Some(piece) = piece else {
+                operator.take_asked().into_iter().for_each(|channel| self.inbox.ask(channel));
+                return Ok(());
+            };
             self.emit(piece)?;
             while self.output.is_full() {
                 self.counters.clock.set(Doing::Blocked);

@@ -7,9 +7,13 @@ use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
 mod chain;
+mod keyed;
+mod sort;
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use chain::{ChainOperator, Pass};
+pub(crate) use keyed::Keyed;
+pub(crate) use sort::{Collect, Sort};
 
 /// Why an operator cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +77,17 @@ pub trait Operator: Send {
     /// One of several inputs has ended; there may be something to pull.
     fn end_input(&mut self, _input: usize) -> Result<(), OperatorError> {
         Ok(())
+    }
+
+    /// It merges the channels of its one input, each of which is in order: what it calls inputs are channels
+    /// to the engine, and it gets rows of a channel only when it has asked for them.
+    fn merges(&self) -> bool {
+        false
+    }
+
+    /// The channels whose rows it needs next, if it merges.
+    fn take_asked(&mut self) -> Vec<usize> {
+        Vec::new()
     }
 
     /// All inputs have ended; what [`Operator::pull`] gives afterwards is the rest.

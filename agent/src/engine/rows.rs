@@ -102,6 +102,36 @@ impl Drop for Charge {
     }
 }
 
+/// What an operator's state costs: counted in the budget as queued rows are, and given back with it.
+#[derive(Debug)]
+pub(crate) struct StateCharge {
+    bytes: u64,
+    budget: Arc<Budget>,
+}
+
+impl StateCharge {
+    /// Nothing yet.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { bytes: 0, budget }
+    }
+
+    /// The state has so many bytes now.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        if bytes >= self.bytes {
+            self.budget.used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+        } else {
+            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for StateCharge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// Rows on their way: never none.
 #[derive(Debug, Clone)]
 pub struct Rows {

@@ -19,6 +19,7 @@ use super::ledger::Counters;
 use super::task::Task;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
+use crate::exchange::lane::edge_of;
 use crate::exchange::outbound::{Flight, Outbound};
 use crate::sink::Parts;
 
@@ -37,7 +38,7 @@ pub(crate) struct Run {
     pub(crate) local: Vec<Local>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
-    /// Sessions by agent index, and what each edge has in flight on them.
+    /// Sessions by agent index, and what each edge (or lane of an ordered one) has in flight on them.
     pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
     pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
     pub(crate) start: watch::Sender<bool>,
@@ -102,7 +103,7 @@ impl Run {
     pub(crate) async fn wait_until_arrived(&self, local: &Local) {
         use crate::sync::Ordering::Relaxed;
         let on_its_edges = |edge: &u32| local.exits.iter().any(|(exit, _)| exit == edge);
-        let flights = self.flights.iter().filter(|((edge, _), _)| on_its_edges(edge));
+        let flights = self.flights.iter().filter(|((edge, _), _)| on_its_edges(&edge_of(*edge)));
         for (_, flight) in flights {
             while flight.rows.load(Relaxed) > 0 {
                 tokio::time::sleep(LOOK).await;
@@ -129,14 +130,14 @@ impl Run {
                 let flow = ledger.flows.entry((self.me, agent)).or_default();
                 flow.rows += rows;
                 flow.bytes += bytes;
-                ledger.targets.insert(instance, rows);
+                *ledger.targets.entry(instance).or_default() += rows;
             }
         }
         for ((index, agent), flight) in &self.flights {
             use crate::sync::Ordering::Relaxed;
-            let Some(ledger) = ledgers.get_mut(index) else { continue };
+            let Some(ledger) = ledgers.get_mut(&edge_of(*index)) else { continue };
             ledger.in_flight += flight.rows.load(Relaxed);
-            ledger.flows.entry((self.me, *agent)).or_default().wire_bytes = flight.wire_bytes.load(Relaxed);
+            ledger.flows.entry((self.me, *agent)).or_default().wire_bytes += flight.wire_bytes.load(Relaxed);
         }
         for local in &self.local {
             for (index, waiting, taken, dropped) in local.inbox.counts() {

@@ -84,6 +84,7 @@ fn engine(folder: &std::path::Path) -> (Arc<Engine>, mpsc::UnboundedReceiver<Eve
         memory: 16 << 20,
         cores: 0,
         folder: folder.to_owned(),
+        state: folder.to_owned(),
         security: Security::Insecure,
     };
     (Engine::new(config, Handle::current(), send, Arc::new(NoSplits)).unwrap(), events)

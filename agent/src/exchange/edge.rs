@@ -39,7 +39,9 @@ pub(crate) struct Edge {
 #[derive(Debug)]
 struct State {
     senders: Vec<Sender>,
-    outlets: Outlets,
+    /// One set of channels for all senders, or one for each.
+    outlets: Vec<Outlets>,
+    channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     watermark: Option<i64>,
@@ -50,6 +52,15 @@ struct State {
     dropped: BTreeMap<&'static str, u64>,
     closed: bool,
     pace: Pace,
+}
+
+/// Whose an edge's channels are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    /// All local senders share them.
+    Shared,
+    /// Each sender has its own: an ordered edge.
+    Own,
 }
 
 /// One local sending instance.
@@ -111,16 +122,26 @@ pub(crate) struct Sent {
 impl Edge {
     /// An edge over these outlets. `wake` is what the outlets' credits notify.
     pub(crate) fn new(spec: EdgeSpec, outlets: Outlets, wake: Arc<Notify>) -> Arc<Self> {
+        Self::over(spec, vec![outlets], Channels::Shared, wake)
+    }
+
+    /// An ordered edge: each sender has channels of its own, in the order in which they are added.
+    pub(crate) fn ordered(spec: EdgeSpec, outlets: Vec<Outlets>, wake: Arc<Notify>) -> Arc<Self> {
+        Self::over(spec, outlets, Channels::Own, wake)
+    }
+
+    fn over(spec: EdgeSpec, outlets: Vec<Outlets>, channels: Channels, wake: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
             index: spec.index,
             barriers_in_order: spec.barriers_in_order,
             deal: spec.deal,
             routes: spec.routes,
-            width: outlets.list().len(),
+            width: outlets.first().map_or(0, |channels| channels.list().len()),
             wake,
             state: Mutex::new(State {
                 senders: Vec::new(),
                 outlets,
+                channels,
                 turn: 0,
                 watermark: None,
                 repump: false,
@@ -234,7 +255,7 @@ impl Edge {
 
     /// Lets what has left go onto the wire at once: the sender has nothing more to do.
     pub(crate) fn flush(&self) {
-        lock(&self.state).outlets.flush();
+        lock(&self.state).outlets.iter().for_each(Outlets::flush);
     }
 
     /// Pumps whenever credit has come, until the run is closed.
@@ -252,7 +273,7 @@ impl Edge {
         for sender in &mut state.senders {
             sender.queue.compact(now);
         }
-        for outlet in state.outlets.list() {
+        for outlet in state.outlets.iter().flat_map(Outlets::list) {
             if let Link::Local { inbox, .. } = &outlet.link {
                 inbox.compact(now);
             }
@@ -299,8 +320,8 @@ impl Edge {
             dropped: state.dropped.clone(),
             targets: state
                 .outlets
-                .list()
                 .iter()
+                .flat_map(Outlets::list)
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
                 .collect(),
             policy: state.senders.first().and_then(|s| s.queue.policy()),
@@ -316,12 +337,13 @@ pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
 impl State {
     fn release(&mut self, number: usize, deal: u32) {
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
+        let set = if self.channels == Channels::Own { number } else { 0 };
         let sender = &mut self.senders[number];
         if sender.barrier.is_some() {
             return;
         }
         let was_full = sender.queue.bytes() >= sender.bound;
-        let reached = sender.queue.release(&mut self.outlets, deal);
+        let reached = sender.queue.release(&mut self.outlets[set], deal);
         if (was_full && sender.queue.bytes() < sender.bound) || reached.contains(&Mark::End) {
             sender.room.notify_one();
         }
@@ -332,6 +354,14 @@ impl State {
 
     /// A sender's rows before this mark have all left.
     fn reach(&mut self, number: usize, mark: Mark) {
+        if self.channels == Channels::Own {
+            // Its channels are its own: no other sender has to pass the mark too.
+            self.senders[number].ended |= mark == Mark::End;
+            self.ended = self.senders.iter().all(|s| s.ended);
+            self.outlets[number].send_mark(mark);
+            self.outlets[number].flush();
+            return;
+        }
         match mark {
             Mark::Watermark(time) => {
                 let sender = &mut self.senders[number];
@@ -342,8 +372,8 @@ impl State {
                 self.senders[number].ended = true;
                 if self.senders.iter().all(|s| s.ended) {
                     self.ended = true;
-                    self.outlets.send_mark(Mark::End);
-                    self.outlets.flush();
+                    self.send_mark(Mark::End);
+                    self.outlets.iter().for_each(Outlets::flush);
                     return;
                 }
                 self.advance();
@@ -355,8 +385,12 @@ impl State {
                 self.senders[number].barrier = Some(barrier);
                 self.pass_barrier(barrier);
             }
-            Mark::Moved { .. } => self.outlets.send_mark(mark),
+            Mark::Moved { .. } => self.send_mark(mark),
         }
+    }
+
+    fn send_mark(&self, mark: Mark) {
+        self.outlets.iter().for_each(|outlets| outlets.send_mark(mark));
     }
 
     /// The channels' watermark is the least of their senders'.
@@ -366,7 +400,7 @@ impl State {
             && self.watermark.is_none_or(|w| w < least)
         {
             self.watermark = Some(least);
-            self.outlets.send_mark(Mark::Watermark(least));
+            self.send_mark(Mark::Watermark(least));
         }
     }
 
@@ -376,8 +410,8 @@ impl State {
             return;
         }
         self.repump = true;
-        self.outlets.send_mark(Mark::Barrier(barrier));
-        self.outlets.flush();
+        self.send_mark(Mark::Barrier(barrier));
+        self.outlets.iter().for_each(Outlets::flush);
         for sender in &mut self.senders {
             sender.barrier = None;
         }

@@ -35,14 +35,16 @@ pub(crate) struct InputSpec {
 /// What an instance gets when it asks for work.
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// Rows of one input.
-    Rows { input: usize, rows: Rows },
+    /// Rows of one input, by one of its channels.
+    Rows { input: usize, channel: usize, rows: Rows },
     /// The least watermark of all channels has risen to this.
     Watermark(i64),
     /// All channels have passed this barrier.
     Barrier(u64),
     /// All channels of an input have ended.
     InputEnded(usize),
+    /// A channel has ended and others of its input have not; said only by an inbox that is read by channel.
+    ChannelEnded(usize),
     /// All inputs have ended.
     Ended,
     /// Nothing now.
@@ -79,8 +81,18 @@ struct State {
     watermark: Option<i64>,
     /// An input has ended: those that waited for it at a barrier may go on.
     recheck: bool,
+    reading: Reading,
     ended: bool,
     closed: bool,
+}
+
+/// How channels are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// They take turns.
+    InTurn,
+    /// The reader merges: a channel that gave rows is not read again before it is asked for.
+    ByChannel,
 }
 
 #[derive(Debug)]
@@ -111,6 +123,8 @@ struct Channel {
     used_rows: u64,
     watermark: Option<i64>,
     barrier: Option<u64>,
+    /// Not read now; see [`Reading::ByChannel`].
+    held: bool,
     ended: bool,
 }
 
@@ -125,6 +139,7 @@ impl Inbox {
             row_bytes: 0,
             watermark: None,
             recheck: false,
+            reading: Reading::InTurn,
             ended: false,
             closed: false,
         };
@@ -152,6 +167,7 @@ impl Inbox {
                 used_rows: 0,
                 watermark: None,
                 barrier: None,
+                held: false,
                 ended: false,
             }));
         }
@@ -162,6 +178,17 @@ impl Inbox {
     /// Index of an input's first channel.
     pub(crate) fn first_channel(&self, input: usize) -> usize {
         lock(&self.state).inputs[input].first
+    }
+
+    /// Its reader merges its channels, of which each is in order: it says with [`Inbox::ask`] whose rows it
+    /// needs next.
+    pub(crate) fn read_by_channel(&self) {
+        lock(&self.state).reading = Reading::ByChannel;
+    }
+
+    /// A channel that gave rows may give more.
+    pub(crate) fn ask(&self, channel: usize) {
+        lock(&self.state).channels[channel].held = false;
     }
 
     /// Something has come on a channel. Whether there was credit is the sender's business.
@@ -324,7 +351,8 @@ impl State {
         for step in 0..count {
             let index = (self.turn + step) % count;
             let channel = &mut self.channels[index];
-            if channel.barrier.is_some() || Some(self.inputs[channel.input].priority) != open {
+            if channel.barrier.is_some() || channel.held || Some(self.inputs[channel.input].priority) != open
+            {
                 continue;
             }
             match channel.queue.front() {
@@ -362,6 +390,7 @@ impl State {
         channel.used += bytes;
         channel.used_rows += count;
         channel.taken_bytes += bytes;
+        channel.held = self.reading == Reading::ByChannel;
         let input = channel.input;
         self.inputs[input].taken_rows += count;
         let due = channel.queue.is_empty() || channel.taken_bytes - channel.granted_at >= channel.window / 8;
@@ -371,7 +400,7 @@ impl State {
             }
             Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
         });
-        (Taken::Rows { input, rows }, grant)
+        (Taken::Rows { input, channel: index, rows }, grant)
     }
 
     /// A mark has been reached on a channel; what the instance should know of it, if anything.
@@ -392,6 +421,10 @@ impl State {
                 let number = self.channels[index].input;
                 let input = &self.inputs[number];
                 let all = self.channels[input.first..input.first + input.count].iter().all(|c| c.ended);
+                if !all && self.reading == Reading::ByChannel {
+                    self.recheck = true;
+                    return Ok(Some(Taken::ChannelEnded(index)));
+                }
                 if !all {
                     // The channel no longer holds back a barrier or the watermark.
                     return self.freed();
@@ -490,3 +523,6 @@ impl Channel {
         raised
     }
 }
+
+#[cfg(test)]
+mod tests;

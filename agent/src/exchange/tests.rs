@@ -74,6 +74,7 @@ fn all(inbox: &Inbox) -> Vec<String> {
             Taken::Watermark(time) => seen.push(format!("watermark {time}")),
             Taken::Barrier(number) => seen.push(format!("barrier {number}")),
             Taken::InputEnded(input) => seen.push(format!("input {input} ended")),
+            Taken::ChannelEnded(channel) => seen.push(format!("channel {channel} ended")),
             Taken::Ended => {
                 seen.push("ended".to_owned());
                 return seen;

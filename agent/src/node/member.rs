@@ -39,6 +39,7 @@ impl Member {
             memory: config.memory,
             cores: config.cores,
             folder: PathBuf::from(&config.folder),
+            state: PathBuf::from(&config.state),
             security: security.clone(),
         };
         let splits = Arc::new(AskSplits { agent: id.clone(), slot: slot.clone() });

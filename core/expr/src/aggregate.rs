@@ -5,6 +5,7 @@ mod count;
 mod distinct;
 mod extreme;
 mod keys;
+mod running;
 mod sum;
 mod table;
 #[cfg(test)]
@@ -28,7 +29,10 @@ use tuplane_core::job::{OnError, Text};
 use crate::key::KeyExprs;
 use crate::program::{Projection, twice};
 use crate::sql::{Allowed, Compiled, Language, Planned, logical};
-pub use table::{GroupTable, WhenEmpty};
+pub(crate) use keys::{KeyForm, KeyTable, one_float_form};
+pub(crate) use running::{Refused, Wanted};
+pub(crate) use table::Scratch;
+pub use table::{GroupTable, RollingProgram, RollingTable, WhenEmpty};
 
 /// Rows of a batch, and the group that each belongs to.
 #[derive(Clone, Copy)]
@@ -53,6 +57,19 @@ pub(crate) trait Accumulator: Send {
 
     /// Takes in rows of the arguments' columns.
     fn update(&mut self, arguments: &[ArrayRef], rows: Rows<'_>) -> DfResult<()>;
+
+    /// Takes in rows one after another, but for those that `wanted` leaves out, and gives the value after
+    /// each: a column of type `kind`. A row whose value cannot be given is null and goes to `refused`.
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        kind: &DataType,
+        refused: &mut Vec<Refused>,
+    ) -> DfResult<ArrayRef> {
+        running::one_by_one(self, arguments, rows, wanted, kind, refused)
+    }
 
     /// Takes in rows of saved state.
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> DfResult<()>;
@@ -113,6 +130,11 @@ enum Kind {
 }
 
 impl Aggregate {
+    /// Its value can be one that its type does not hold.
+    fn can_outgrow(&self) -> bool {
+        matches!(self.kind, Kind::ExactSum(_) | Kind::Adapted(_))
+    }
+
     fn accumulator(&self) -> DfResult<Box<dyn Accumulator>> {
         Ok(match &self.kind {
             Kind::CountRows => Box::new(count::Count::rows()),

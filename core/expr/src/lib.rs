@@ -12,11 +12,12 @@ pub mod sql;
 pub mod system;
 pub mod types;
 
-pub use aggregate::{AggregateProgram, GroupTable, WhenEmpty};
+pub use aggregate::{AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty};
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Program, Projection, Step, Unnest, UnnestState,
+    Advanced, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program, Projection, Run,
+    SortProgram, Sorter, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState,
     VertexProgram, rows_within,
 };
 pub use sql::{Determinism, Language};

@@ -126,12 +126,22 @@ pub fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Ar
     if SystemColumns::of(has) == wanted {
         return Ok(batch);
     }
+    widen(&batch, &[], schema)
+}
+
+/// A batch's own columns, `more` of them, and a schema's system columns: null stands for those that it lacks.
+pub(crate) fn widen(
+    batch: &RecordBatch,
+    more: &[ArrayRef],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let wanted = SystemColumns::of(schema);
     let system = wanted.fields().map(|field| match batch.column_by_name(field.name()) {
         Some(column) => Arc::clone(column),
         None => new_null_array(field.data_type(), batch.num_rows()),
     });
-    let own = batch.columns()[..own_width(has)].iter().cloned();
-    let columns: Vec<ArrayRef> = own.chain(system).collect();
+    let own = batch.columns()[..own_width(batch.schema_ref())].iter();
+    let columns: Vec<ArrayRef> = own.chain(more).cloned().chain(system).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }

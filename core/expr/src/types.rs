@@ -1,12 +1,13 @@
 //! The columns of every stage's output, and every fault in a job's expressions at once.
 
+pub(crate) mod keyed;
 mod source;
 
 use std::collections::BTreeMap;
 
 use datafusion_common::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, Text};
+use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, StatefulShape, Text};
 use tuplane_core::place::{RowPlace, source_number};
 
 pub use source::is_readable;
@@ -153,12 +154,23 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
 
 /// A row that comes out is one that went in, or part of one.
 fn copies(op: &Op) -> bool {
-    hands_on_columns(op) || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
+    hands_on_columns(op)
+        || keyed::is_keyed(op)
+        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
 }
 
 /// What goes in comes out, in columns at least.
 fn hands_on_columns(op: &Op) -> bool {
-    matches!(op, Op::Filter { .. } | Op::Rebalance(_) | Op::GroupBy { .. } | Op::Work(_) | Op::Peek { .. })
+    matches!(
+        op,
+        Op::Filter { .. }
+            | Op::Rebalance(_)
+            | Op::GroupBy { .. }
+            | Op::Work(_)
+            | Op::Peek { .. }
+            | Op::Sort { .. }
+            | Op::Stateful { shape: StatefulShape::Filter, .. }
+    )
 }
 
 /// The columns of a stage's output, and whether its expressions can meet a row that they cannot take.
@@ -201,6 +213,7 @@ fn output(
             let program = AggregateProgram::compile(language, keys, compute, input, job.options.on_error)?;
             return Ok(Some((program.final_schema(), program.can_fail(input))));
         }
+        op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
         Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),

@@ -1,7 +1,9 @@
 //! What a person reads when an expression is wrong.
 
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, Text};
+use tuplane_core::job::{
+    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
+};
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
     AggregateProgram, Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with,
@@ -253,6 +255,30 @@ fn what_this_version_cannot_run_says_so() {
     ];
     let faults = resolve(&job(stages)).unwrap_err();
     assert_eq!(faults[0].message, "`distinct` can be planned, but this version cannot run it");
+}
+
+#[test]
+fn stateful_stages_and_sorts_say_all_that_is_wrong_with_them() {
+    let of = |op: Op| {
+        let stages = vec![stage("lines", words_source(), &[]), stage("s", op, &["lines"])];
+        let faults = resolve(&job(stages)).unwrap_err();
+        faults.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>()
+    };
+    let stateful = |state: &[&str], then: &[&str], ttl: Option<u64>| Op::Stateful {
+        shape: StatefulShape::Filter,
+        state: texts(state),
+        update: texts(&["nothing as s"]),
+        then: texts(then),
+        ttl: ttl.map(std::time::Duration::from_secs),
+    };
+    let faults = of(stateful(&["0 as s"], &["s > lin"], Some(60)));
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    assert_eq!(faults[0], "`ttl` counts event time, which rows do not have in this version");
+    assert!(of(stateful(&[], &[], None)).contains(&"`where` is missing".to_owned()));
+    assert!(of(stateful(&["0 as s"], &["s > 1", "s > 2"], None)).len() == 2);
+    assert_eq!(of(Op::Sort { by: Vec::new() }), ["`by` is missing"]);
+    assert_eq!(of(Op::Sort { by: texts(&["linee desc", "nulls"]) }).len(), 2);
+    assert_eq!(of(Op::RollingAggregate { compute: Vec::new() }), ["`compute` is missing"]);
 }
 
 #[test]

@@ -6,5 +6,8 @@ mod chains;
 mod faults;
 mod keys;
 mod prelude;
+mod rolling;
+mod sort;
+mod stateful;
 mod system;
 mod vertices;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use datafusion_common::Result;
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use datafusion_common::arrow::datatypes::Int64Type;
+use datafusion_common::arrow::datatypes::{DataType, Int64Type};
 
-use super::{Accumulator, Rows};
+use super::running::each;
+use super::{Accumulator, Refused, Rows, Wanted};
 
 /// Counts rows, or rows whose argument is not null.
 pub(super) struct Count {
@@ -51,6 +52,26 @@ impl Accumulator for Count {
             }
         }
         Ok(())
+    }
+
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        _: &DataType,
+        _: &mut Vec<Refused>,
+    ) -> Result<ArrayRef> {
+        let nulls = match (&self.what, arguments) {
+            (What::Values, [values]) => values.logical_nulls(),
+            _ => None,
+        };
+        let counts = &mut self.counts;
+        let values = each(rows, wanted, |wanted, row, group| {
+            counts[group] += i64::from(wanted && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)));
+            counts[group]
+        });
+        Ok(Arc::new(Int64Array::from_iter_values(values)))
     }
 
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {

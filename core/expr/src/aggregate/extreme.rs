@@ -10,7 +10,8 @@ use datafusion_common::arrow::array::{
 use datafusion_common::arrow::datatypes::DataType;
 use datafusion_common::{Result, not_impl_err};
 
-use super::{Accumulator, Rows};
+use super::running::each;
+use super::{Accumulator, Refused, Rows, Wanted};
 
 /// Which one is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,16 @@ pub(super) fn accumulator(side: Side, data_type: &DataType) -> Result<Box<dyn Ac
     }
 }
 
+fn take_better<N: ArrowNativeTypeOp>(best: &mut Option<N>, value: N, side: Side) {
+    let better = best.is_none_or(|best| match side {
+        Side::Least => value.is_lt(best),
+        Side::Greatest => value.is_gt(best),
+    });
+    if better {
+        *best = Some(value);
+    }
+}
+
 struct Extreme<T: ArrowPrimitiveType> {
     best: Vec<Option<T::Native>>,
     side: Side,
@@ -54,17 +65,29 @@ impl<T: ArrowPrimitiveType> Accumulator for Extreme<T> {
         let values = arguments[0].as_primitive::<T>();
         for (row, group) in rows.pairs() {
             if values.is_valid(row) {
-                let (value, best) = (values.value(row), &mut self.best[group]);
-                let better = best.is_none_or(|best| match self.side {
-                    Side::Least => value.is_lt(best),
-                    Side::Greatest => value.is_gt(best),
-                });
-                if better {
-                    *best = Some(value);
-                }
+                take_better(&mut self.best[group], values.value(row), self.side);
             }
         }
         Ok(())
+    }
+
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        _: &DataType,
+        _: &mut Vec<Refused>,
+    ) -> Result<ArrayRef> {
+        let values = arguments[0].as_primitive::<T>();
+        let (best, side) = (&mut self.best, self.side);
+        let after = each(rows, wanted, |wanted, row, group| {
+            if wanted && values.is_valid(row) {
+                take_better(&mut best[group], values.value(row), side);
+            }
+            best[group]
+        });
+        Ok(Arc::new(after.collect::<PrimitiveArray<T>>().with_data_type(self.data_type.clone())))
     }
 
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 
 /// How keys are kept: one column of text or integers as it is, others as rows of bytes.
 #[derive(Debug)]
-pub(super) enum KeyForm {
+pub(crate) enum KeyForm {
     /// There is no key: one group in all.
     Global,
     Text,
@@ -23,7 +23,7 @@ pub(super) enum KeyForm {
 }
 
 impl KeyForm {
-    pub(super) fn of(fields: &[FieldRef]) -> Result<Self> {
+    pub(crate) fn of(fields: &[FieldRef]) -> Result<Self> {
         Ok(match fields {
             [] => Self::Global,
             [one] if *one.data_type() == DataType::Utf8 => Self::Text,
@@ -36,7 +36,7 @@ impl KeyForm {
     }
 
     /// The keys of a batch in this form.
-    pub(super) fn read<'a>(&self, columns: &'a [ArrayRef]) -> Result<BatchKeys<'a>> {
+    pub(crate) fn read<'a>(&self, columns: &'a [ArrayRef]) -> Result<BatchKeys<'a>> {
         Ok(match self {
             Self::Global => BatchKeys::Global,
             Self::Text => BatchKeys::Text(columns[0].as_string()),
@@ -50,7 +50,7 @@ impl KeyForm {
 }
 
 /// The keys of a batch.
-pub(super) enum BatchKeys<'a> {
+pub(crate) enum BatchKeys<'a> {
     Global,
     Text(&'a StringArray),
     Integer(&'a Int64Array),
@@ -59,7 +59,7 @@ pub(super) enum BatchKeys<'a> {
 
 /// The keys of one table, numbered in the order they came.
 #[derive(Debug, Default)]
-pub(super) struct KeyTable {
+pub(crate) struct KeyTable {
     slots: HashTable<Slot>,
     len: usize,
     /// The null key of a `Text` or `Integer` table.
@@ -78,12 +78,12 @@ struct Slot {
 
 impl KeyTable {
     /// How many groups there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// The groups of some rows of a batch; new keys become new groups.
-    pub(super) fn assign(
+    pub(crate) fn assign(
         &mut self,
         keys: &BatchKeys<'_>,
         hashes: &[u64],
@@ -194,7 +194,7 @@ impl KeyTable {
     }
 
     /// Memory in use.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * (size_of::<Slot>() + 1)
             + self.bytes.capacity()
             + self.ends.capacity() * size_of::<usize>()
@@ -214,7 +214,7 @@ fn part<'a>(bytes: &'a [u8], ends: &[usize], group: usize) -> &'a [u8] {
 }
 
 /// Floats with one zero and one NaN, as the key's hash has them; other columns as they are.
-pub(super) fn one_float_form(column: &ArrayRef) -> ArrayRef {
+pub(crate) fn one_float_form(column: &ArrayRef) -> ArrayRef {
     fn of<T: ArrowPrimitiveType>(column: &ArrayRef, one: impl Fn(T::Native) -> T::Native) -> ArrayRef {
         Arc::new(column.as_primitive::<T>().unary::<_, T>(one))
     }

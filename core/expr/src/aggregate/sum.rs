@@ -11,7 +11,9 @@ use datafusion_common::arrow::datatypes::{
 };
 use datafusion_common::{Result, exec_datafusion_err};
 
-use super::{Accumulator, Rows};
+use super::running::each;
+use super::{Accumulator, Refused, Rows, Wanted};
+use crate::sql::plain_message;
 
 /// A sum kept in 128 bits, and the type of its result.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +105,43 @@ impl Accumulator for ExactSum {
         }
     }
 
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        _: &DataType,
+        refused: &mut Vec<Refused>,
+    ) -> Result<ArrayRef> {
+        let column = &arguments[0];
+        let mut sums = Vec::with_capacity(rows.rows.len());
+        for (row, group) in rows.pairs() {
+            if wanted.has(row) && column.is_valid(row) {
+                self.add(
+                    group,
+                    match self.exact {
+                        Exact::Int64 => i128::from(column.as_primitive::<Int64Type>().value(row)),
+                        Exact::UInt64 => i128::from(column.as_primitive::<UInt64Type>().value(row)),
+                        Exact::Decimal { .. } => column.as_primitive::<Decimal128Type>().value(row),
+                    },
+                )?;
+            }
+            let fits = |sum: &i128| match self.exact {
+                Exact::Int64 => i64::try_from(*sum).is_ok(),
+                Exact::UInt64 => u64::try_from(*sum).is_ok(),
+                Exact::Decimal { precision, .. } => {
+                    Decimal128Type::is_valid_decimal_precision(*sum, precision)
+                }
+            };
+            let sum = self.sums[group];
+            if !sum.as_ref().is_none_or(fits) {
+                refused.push(Refused { position: sums.len(), message: plain_message(&overflow(self.exact)) });
+            }
+            sums.push(sum.filter(fits));
+        }
+        Self { sums, exact: self.exact }.value(0..rows.rows.len())
+    }
+
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
         let values = state[0].as_primitive::<Decimal128Type>();
         self.add_all(values, rows, |row| values.value(row))
@@ -162,6 +201,25 @@ impl Accumulator for FloatSum {
         Ok(())
     }
 
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        _: &DataType,
+        _: &mut Vec<Refused>,
+    ) -> Result<ArrayRef> {
+        let values = arguments[0].as_primitive::<Float64Type>();
+        let sums = &mut self.sums;
+        let after = each(rows, wanted, |wanted, row, group| {
+            if wanted && values.is_valid(row) {
+                sums[group] = Some(sums[group].unwrap_or(0.0) + values.value(row));
+            }
+            sums[group]
+        });
+        Ok(Arc::new(after.collect::<Float64Array>()))
+    }
+
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
         self.update(state, rows)
     }
@@ -201,6 +259,26 @@ impl Accumulator for Average {
             }
         }
         Ok(())
+    }
+
+    fn running(
+        &mut self,
+        arguments: &[ArrayRef],
+        rows: Rows<'_>,
+        wanted: Wanted<'_>,
+        _: &DataType,
+        _: &mut Vec<Refused>,
+    ) -> Result<ArrayRef> {
+        let values = arguments[0].as_primitive::<Float64Type>();
+        let Self { sums, counts } = self;
+        let after = each(rows, wanted, |wanted, row, group| {
+            if wanted && values.is_valid(row) {
+                sums[group] += values.value(row);
+                counts[group] += 1;
+            }
+            (counts[group] > 0).then(|| sums[group] / counts[group] as f64)
+        });
+        Ok(Arc::new(after.collect::<Float64Array>()))
     }
 
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The groups of an aggregate: one table per key partition, filled row by row and drained in batches.
 
+mod rolling;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use super::keys::{KeyForm, KeyTable};
 use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
+pub use rolling::{RollingProgram, RollingTable};
 
 /// What an aggregate without a key gives when no row came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +54,16 @@ struct Table {
 
 /// Buffers that live from batch to batch.
 #[derive(Default)]
-struct Scratch {
-    hashes: Vec<u64>,
+pub(crate) struct Scratch {
+    /// The hash of each row's key.
+    pub(crate) hashes: Vec<u64>,
     partitions: Vec<u16>,
     /// First row of each partition in `order`.
-    starts: Vec<u32>,
-    order: Vec<u32>,
-    groups: Vec<u32>,
+    pub(crate) starts: Vec<u32>,
+    /// The rows, sorted by partition.
+    pub(crate) order: Vec<u32>,
+    /// The group of each row of the partition at hand.
+    pub(crate) groups: Vec<u32>,
 }
 
 /// Whether rows or partial results come in.
@@ -298,7 +304,7 @@ impl GroupTable {
 
 impl Scratch {
     /// Sorts the rows by partition, by counting.
-    fn sort(&mut self, partitions: u16, known: Option<&UInt16Array>) -> Result<(), EvalError> {
+    pub(crate) fn sort(&mut self, partitions: u16, known: Option<&UInt16Array>) -> Result<(), EvalError> {
         let rows = self.hashes.len();
         self.order.clear();
         self.starts.clear();

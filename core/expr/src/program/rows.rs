@@ -68,11 +68,21 @@ impl Projection {
 
     /// `select`: expressions and `*`, all faults at once.
     pub fn compile(language: Language, select: &[Text], input: &SchemaRef) -> Result<Self, Vec<Fault>> {
+        Self::compile_over(language, select, input, input.fields().len())
+    }
+
+    /// As [`Projection::compile`]; `*` stands for the first `star` columns.
+    pub(crate) fn compile_over(
+        language: Language,
+        select: &[Text],
+        input: &SchemaRef,
+        star: usize,
+    ) -> Result<Self, Vec<Fault>> {
         let mut columns: Vec<Compiled> = Vec::new();
         let mut faults = Vec::new();
         for text in select {
             let made = if text.value.trim() == "*" {
-                Ok((0..input.fields().len()).map(|index| column(input, index)).collect())
+                Ok((0..star).map(|index| column(input, index)).collect())
             } else {
                 language.compile(text, input).map(|one| vec![one])
             };
@@ -235,7 +245,8 @@ impl Failed {
         Self { on_error, dropped: Vec::new(), nulled: None }
     }
 
-    fn row(&mut self, row: usize, message: String) -> Result<(), EvalError> {
+    /// A row cannot be taken.
+    pub(crate) fn row(&mut self, row: usize, message: String) -> Result<(), EvalError> {
         match self.on_error {
             OnError::Fail => return Err(EvalError::at(row, message)),
             OnError::Drop => {

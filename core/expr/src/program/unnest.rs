@@ -57,6 +57,15 @@ impl Unnest {
         self
     }
 
+    /// Keeps none but the first `width` columns of its input.
+    #[must_use]
+    pub(crate) fn keeping_first(mut self, input: &SchemaRef, width: usize) -> Self {
+        let element = Arc::clone(&self.output.fields()[self.keep.len()]);
+        self.keep.retain(|index| *index < width);
+        self.output = output(input, &self.keep, element);
+        self
+    }
+
     /// Copies system columns, which stand behind `width` columns of its input.
     #[must_use]
     pub(crate) fn carrying(mut self, width: usize, system: SystemColumns) -> Self {

@@ -7,12 +7,12 @@ use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{Job, Op, Stage};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::Chain;
-use crate::aggregate::AggregateProgram;
+use super::{Chain, SortProgram, StatefulProgram};
+use crate::aggregate::{AggregateProgram, RollingProgram};
 use crate::key::{KeyExprs, can_be_key};
 use crate::sql::{Language, sql_name};
 use crate::system::own_columns;
-use crate::types::{Types, find, group_key, not_yet};
+use crate::types::{Types, find, group_key, keyed, not_yet};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
@@ -22,6 +22,12 @@ pub enum Program {
     /// An aggregate; the vertex's role says whether it takes rows or partial results, and gives partial or
     /// final ones.
     Aggregate(AggregateProgram),
+    /// A `rolling_aggregate`.
+    Rolling(RollingProgram),
+    /// A stateful stage.
+    Stateful(StatefulProgram),
+    /// A sort; the vertex's role says whether it sorts or merges what is sorted.
+    Sort(SortProgram),
     /// Rows go on as they are: sources, merge, work, sinks.
     Pass,
 }
@@ -50,6 +56,7 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
         stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
         Op::Aggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
+        op if keyed::is_keyed(op) => keyed(job, types, last)?,
         _ if steps => {
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
@@ -104,6 +111,18 @@ fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef,
         // A chain's own output may have fewer columns inside, never at its end.
         _ => types.edge(&last.id).ok_or_else(|| unknown(last)),
     }
+}
+
+/// What a rolling aggregate, a stateful stage or a sort runs.
+fn keyed(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault> {
+    let input = stage.inputs.first().and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(stage))?;
+    let system = types.system(&stage.id);
+    let program = match &stage.op {
+        Op::RollingAggregate { .. } => keyed::rolling(job, stage, &input, system).map(Program::Rolling),
+        Op::Stateful { .. } => keyed::stateful(job, stage, &input, system).map(Program::Stateful),
+        _ => keyed::sort(job, stage, &input, system).map(Program::Sort),
+    };
+    program.map_err(|faults| one(faults, stage))
 }
 
 fn aggregate(job: &Job, types: &Types, stage: &Stage) -> Result<AggregateProgram, Fault> {

@@ -1,0 +1,312 @@
+//! The states of all keys, a table per key partition, and what a batch makes of them.
+
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, UInt16Array};
+use datafusion_common::arrow::compute::{concat, filter, filter_record_batch, take};
+use datafusion_common::arrow::datatypes::UInt16Type;
+use datafusion_common::arrow::record_batch::RecordBatch;
+use hashbrown::HashMap;
+use tuplane_core::job::OnError;
+
+use super::column::{StateColumn, state_column};
+use super::rounds::{self, Outcome, Rounds, then_input};
+use super::{Inner, StatefulProgram, Then};
+use crate::aggregate::{KeyForm, KeyTable, Scratch};
+use crate::key::hash_rows;
+use crate::program::rows::{Dropped, EvalError, Failed, keep_mask};
+use crate::program::unnest::UnnestState;
+use crate::system::{SystemColumns, conform, with_system};
+
+/// The states of a stateful stage, by key partition.
+pub struct StatefulTable {
+    program: StatefulProgram,
+    form: KeyForm,
+    partitions: u16,
+    /// Made when the first row comes.
+    tables: Vec<Option<Box<Table>>>,
+    scratch: Scratch,
+    dropped: Vec<Dropped>,
+    last: Option<Dropped>,
+}
+
+struct Table {
+    keys: KeyTable,
+    states: Vec<Box<dyn StateColumn>>,
+}
+
+/// What a batch has become.
+#[derive(Debug)]
+pub enum Advanced {
+    /// Rows.
+    Rows(RecordBatch),
+    /// Lists that are yet to become rows.
+    Unnest(Box<UnnestState>),
+}
+
+/// The keys that a batch has in one partition.
+struct Touched {
+    partition: usize,
+    /// Their groups; they are numbered through all partitions in this order.
+    groups: Vec<u32>,
+}
+
+impl StatefulTable {
+    /// An empty table for keys in `partitions` partitions.
+    pub fn new(program: StatefulProgram, partitions: u16) -> Result<Self, EvalError> {
+        let form = KeyForm::of(program.inner.keys.output.fields())?;
+        let partitions = if matches!(form, KeyForm::Global) { 1 } else { partitions.max(1) };
+        Ok(Self {
+            program,
+            form,
+            partitions,
+            tables: (0..partitions).map(|_| None).collect(),
+            scratch: Scratch::default(),
+            dropped: Vec::new(),
+            last: None,
+        })
+    }
+
+    /// Takes rows in, in their order, and gives what they become. A row that an expression cannot take
+    /// changes no state.
+    pub fn advance(
+        &mut self,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<Advanced, EvalError> {
+        let inner = Arc::clone(&self.program.inner);
+        let mut failed = Failed::new(inner.on_error);
+        let keys = inner.keys.eval_into(batch, &mut failed)?;
+        let system = SystemColumns::of(&inner.then_input);
+        let input = with_system(&crate::system::own_columns(&batch.schema()), system);
+        let mut rows = Origin { batch: conform(batch.clone(), &input)?, origin: None };
+        let filtered;
+        let partitions = match partitions {
+            Some(all) if !failed.dropped().is_empty() => {
+                filtered = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
+                Some(filtered.as_primitive::<UInt16Type>())
+            }
+            other => other,
+        };
+        self.note(failed.last());
+        rows.leave_out(&failed.into_dropped(), &mut self.dropped)?;
+        if rows.batch.num_rows() == 0 {
+            return Ok(Advanced::Rows(RecordBatch::new_empty(Arc::clone(&inner.output))));
+        }
+        let (key_of, touched) = self.keys(keys.columns(), rows.batch.num_rows(), partitions)?;
+        let count = touched.iter().map(|one| one.groups.len()).sum();
+        let rounds = Rounds::new(&key_of, count);
+        let states = self.states(&touched, &rounds)?;
+        let mut outcome = rounds::run(&inner, &rows.batch, &rounds, states.clone(), false)
+            .map_err(|error| rows.error(error))?;
+        let (mut advanced, mut left_out) = then(&inner, &rows, &outcome)?;
+        if inner.on_error != OnError::Fail
+            && !left_out.is_empty()
+            && inner.updates.iter().any(Option::is_some)
+        {
+            // Some row's state must be as it was before it, and the key's later rows go on from there.
+            outcome =
+                rounds::run(&inner, &rows.batch, &rounds, states, true).map_err(|error| rows.error(error))?;
+            (advanced, left_out) = then(&inner, &rows, &outcome)?;
+        }
+        self.keep(&touched, &rounds, &outcome.last)?;
+        let mut all: Vec<Dropped> = outcome.failed;
+        for one in left_out {
+            if let Err(place) = all.binary_search_by_key(&one.row, |known| known.row) {
+                all.insert(place, one);
+            }
+        }
+        let all: Vec<Dropped> = all.into_iter().map(|one| rows.dropped(one)).collect();
+        self.note(all.last());
+        if inner.on_error == OnError::Drop {
+            self.dropped.extend(all);
+        }
+        Ok(advanced)
+    }
+
+    /// The rows that `on_error = "drop"` left out since the last call; numbers are those of each call's batch.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// The last row that was left out, or in which something became null, since the last call.
+    pub fn take_last(&mut self) -> Option<Dropped> {
+        self.last.take()
+    }
+
+    /// How many keys there are.
+    pub fn keys_held(&self) -> usize {
+        self.tables.iter().flatten().map(|table| table.keys.len()).sum()
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        let states = |table: &Table| table.states.iter().map(|state| state.bytes()).sum::<usize>();
+        self.tables.iter().flatten().map(|table| table.keys.memory() + states(table)).sum()
+    }
+
+    fn note(&mut self, last: Option<&Dropped>) {
+        if let Some(last) = last {
+            self.last = Some(last.clone());
+        }
+    }
+
+    /// Each row's key, and the keys by partition.
+    fn keys(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: usize,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<(Vec<u32>, Vec<Touched>), EvalError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        hash_rows(columns, rows, &mut scratch.hashes)?;
+        scratch.sort(self.partitions, partitions)?;
+        let keys = self.form.read(columns)?;
+        let mut key_of = vec![0; rows];
+        let mut touched = Vec::new();
+        let (mut count, mut known) = (0_u32, HashMap::new());
+        for partition in 0..usize::from(self.partitions) {
+            let (start, end) = (scratch.starts[partition] as usize, scratch.starts[partition + 1] as usize);
+            if start == end {
+                continue;
+            }
+            let rows = &scratch.order[start..end];
+            let table = match &mut self.tables[partition] {
+                Some(table) => table,
+                empty => empty.insert(Table::new(&self.program.inner)?),
+            };
+            table.keys.assign(&keys, &scratch.hashes, rows, &mut scratch.groups);
+            for state in &mut table.states {
+                state.resize(table.keys.len());
+            }
+            known.clear();
+            let mut groups = Vec::new();
+            for (row, group) in rows.iter().zip(&scratch.groups) {
+                key_of[*row as usize] = *known.entry(*group).or_insert_with(|| {
+                    groups.push(*group);
+                    count += 1;
+                    count - 1
+                });
+            }
+            touched.push(Touched { partition, groups });
+        }
+        self.scratch = scratch;
+        Ok((key_of, touched))
+    }
+
+    /// The states of a batch's keys, by rank.
+    fn states(&self, touched: &[Touched], rounds: &Rounds) -> Result<Vec<ArrayRef>, EvalError> {
+        let first = &self.program.inner.first;
+        let mut states = Vec::with_capacity(first.len());
+        for (index, first) in first.iter().enumerate() {
+            let mut pieces: Vec<ArrayRef> = Vec::with_capacity(touched.len());
+            for one in touched {
+                if let Some(table) = &self.tables[one.partition] {
+                    pieces.push(table.states[index].get(&one.groups)?);
+                }
+            }
+            if pieces.is_empty() {
+                pieces.push(first.slice(0, 0));
+            }
+            let all = concat(&pieces.iter().map(|piece| &**piece as &dyn Array).collect::<Vec<_>>())?;
+            states.push(take(&all, &rounds.keys, None)?);
+        }
+        Ok(states)
+    }
+
+    /// Writes the keys' states back, which come by rank.
+    fn keep(&mut self, touched: &[Touched], rounds: &Rounds, states: &[ArrayRef]) -> Result<(), EvalError> {
+        for (index, state) in states.iter().enumerate() {
+            if self.program.inner.updates[index].is_none() {
+                continue;
+            }
+            let by_key = take(state, &rounds.ranks, None)?;
+            let mut from = 0;
+            for one in touched {
+                if let Some(table) = &mut self.tables[one.partition] {
+                    table.states[index].set(&one.groups, &by_key.slice(from, one.groups.len()))?;
+                }
+                from += one.groups.len();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What rows become with their states; and those for which that cannot be computed.
+fn then(inner: &Inner, rows: &Origin, outcome: &Outcome) -> Result<(Advanced, Vec<Dropped>), EvalError> {
+    let width = inner.then_input.fields().len();
+    let count = rows.batch.num_rows();
+    let input = then_input(inner, rows.batch.columns().to_vec(), &outcome.after, width, count)?;
+    let mut input = Origin { batch: input, origin: None };
+    let mut own = Origin { batch: rows.batch.clone(), origin: None };
+    if inner.on_error == OnError::Drop {
+        input.leave_out(&outcome.failed, &mut Vec::new())?;
+        own.leave_out(&outcome.failed, &mut Vec::new())?;
+    }
+    let fail = |error: EvalError| rows.error(input.error(error));
+    // What becomes null counts as left out here, for the sake of the state.
+    let mut first = Failed::new(if inner.on_error == OnError::Fail { OnError::Fail } else { OnError::Drop });
+    let advanced = match &inner.then {
+        Then::Map(projection) => {
+            let mut made = projection.eval_into(&input.batch, &mut first).map_err(fail)?;
+            if inner.on_error == OnError::Null && !first.dropped().is_empty() {
+                let mut again = Failed::new(OnError::Null);
+                made = projection.eval_into(&input.batch, &mut again).map_err(fail)?;
+            }
+            Advanced::Rows(made)
+        }
+        Then::Filter(filter) => {
+            let mask = filter.mask(&input.batch, &mut first).map_err(fail)?;
+            Advanced::Rows(filter_record_batch(&own.batch, &mask)?)
+        }
+        Then::FlatMap(unnest) => {
+            let state = unnest.start_into(&input.batch, &mut first).map_err(fail)?;
+            Advanced::Unnest(Box::new(state))
+        }
+    };
+    let left_out = first.into_dropped().into_iter().map(|one| input.dropped(one)).collect();
+    Ok((advanced, left_out))
+}
+
+impl Table {
+    fn new(inner: &Inner) -> Result<Box<Self>, EvalError> {
+        let states = inner.first.iter().map(state_column).collect::<Result<_, _>>()?;
+        Ok(Box::new(Self { keys: KeyTable::default(), states }))
+    }
+}
+
+/// Rows of a batch that are left, and their numbers in it.
+struct Origin {
+    batch: RecordBatch,
+    /// Unless they are the same.
+    origin: Option<Vec<usize>>,
+}
+
+impl Origin {
+    fn row(&self, row: usize) -> usize {
+        self.origin.as_ref().map_or(row, |origin| origin[row])
+    }
+
+    fn dropped(&self, one: Dropped) -> Dropped {
+        Dropped { row: self.row(one.row), ..one }
+    }
+
+    fn error(&self, error: EvalError) -> EvalError {
+        EvalError { row: error.row.map(|row| self.row(row)), ..error }
+    }
+
+    /// Takes rows out.
+    fn leave_out(&mut self, dropped: &[Dropped], to: &mut Vec<Dropped>) -> Result<(), EvalError> {
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        let mask = keep_mask(self.batch.num_rows(), dropped);
+        let kept = (0..self.batch.num_rows()).filter(|row| mask.value(*row)).map(|row| self.row(row));
+        let origin = kept.collect();
+        to.extend(dropped.iter().map(|one| self.dropped(one.clone())));
+        self.batch = filter_record_batch(&self.batch, &mask)?;
+        self.origin = Some(origin);
+        Ok(())
+    }
+}
