@@ -104,6 +104,9 @@ enum AfterStop {
     Replace,
 }
 
+/// A job that has ended keeps its splits unless they are more.
+const KEPT_SPLITS: usize = 1000;
+
 /// The splits of one source stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Splits {
@@ -455,8 +458,11 @@ impl Job {
         self.then = None;
         self.waits = false;
         self.ended_ms = Some(at_ms);
-        // Nobody asks for them any more, and there may be many.
-        self.splits.clear();
+        // They name the files of rows that were left out. Where there are very many, lines must do.
+        if self.splits.values().map(|splits| splits.all.len()).sum::<usize>() > KEPT_SPLITS {
+            self.splits.clear();
+        }
+        self.splits.values_mut().for_each(|splits| splits.taken.clear());
     }
 
     /// Notes the parts that a stop has left, and whose parts nobody could be asked for.
