@@ -14,7 +14,7 @@ use super::{RemoteAgent, RemotePlan, script};
 use crate::launch::LaunchError;
 
 /// How long a probe may take to answer.
-const PROBE: Duration = Duration::from_secs(10);
+const PROBE: Duration = Duration::from_secs(30);
 
 /// Times that the clock is asked for; the quickest answer counts.
 const CLOCKS: u32 = 5;

@@ -20,7 +20,7 @@ use crate::launch::start::{ANSWER_LIMIT, LEASE, generate_key, next_answer};
 use crate::launch::{LaunchError, LocalCluster, ProcessId};
 
 /// How long an agent may take until it has joined.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long it may take to dial its peers, or to let go of its lifeline.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
