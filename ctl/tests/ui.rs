@@ -64,7 +64,7 @@ impl Pty {
 
     fn script(&self, script: &str, env: &[(&str, &str)]) -> Ran {
         self.world.file("job.toml", JOB);
-        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui/pty.py");
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui/terminal.py");
         let run = self.path("run");
         std::fs::create_dir_all(&run).unwrap();
         let mut command = Command::new("python3");

@@ -545,11 +545,15 @@ op = "source"
 fn a_single_bracket_is_one_slip_however_often_it_is_made() {
     let slip =
         "`stage` must be a list of tables, not a table (write [[stage]] in TOML, \"stages\": [..] in JSON)";
-    for text in [
-        "[stage]\nid = 'a'\nop = 'source'\n",
-        "[stage]\nid = 'a'\nop = 'source'\n[stage]\nid = 'b'\nop = 'sink'\nin = 'a'\n[stage]\nid = 'c'\n",
+    for (text, line) in [
+        ("[stage]\nid = 'a'\nop = 'source'\n", 1),
+        // The last one stands for all.
+        (
+            "[stage]\nid = 'a'\nop = 'source'\n[stage]\nid = 'b'\nop = 'sink'\nin = 'a'\n[stage]\nid = 'c'\n",
+            8,
+        ),
     ] {
-        toml(text, &[&format!("1: {slip}")]);
+        toml(text, &[&format!("{line}: {slip}")]);
     }
 }
 

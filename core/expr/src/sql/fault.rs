@@ -28,7 +28,8 @@ pub(crate) fn of(text: &Text, error: &DataFusionError) -> Fault {
 fn needs_numbers(wrote: &str, message: &str) -> bool {
     const OF_NUMBERS: [&str; 6] = ["sum(", "avg(", "mean(", "stddev", "var", "median("];
     let wrote = wrote.to_lowercase();
-    message.contains("text") && OF_NUMBERS.iter().any(|name| wrote.contains(name))
+    (message.contains("text") || message.contains("String"))
+        && OF_NUMBERS.iter().any(|name| wrote.contains(name))
 }
 
 /// An error's own sentence, without `DataFusion`'s prefixes and advice.

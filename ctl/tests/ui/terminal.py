@@ -1,6 +1,6 @@
 """Runs a shell script in a pseudo terminal of 100x30 and acts on the `tuplane` that it starts.
 
-usage: pty.py SCRIPT STEP...   a step is one of
+usage: terminal.py SCRIPT STEP...   a step is one of
   wait:TEXT        until a line of the screen contains the text
   send:TEXT        types it (\\x.. as in Python)
   kill:NAME        sends the signal to tuplane
