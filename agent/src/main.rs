@@ -154,6 +154,13 @@ fn read_config(
             return;
         }
         if detached {
+            let mut order = String::new();
+            let read = input.read_line(&mut order).unwrap_or(0);
+            if read > 0 && matches!(serde_json::from_str(&order), Ok(LaunchRequest::Detach)) {
+                return;
+            }
+            // Its launcher is gone before the start was complete.
+            let _ = farewells.send(Farewell::OwnerGone);
             return;
         }
         let mut rest = [0; 256];

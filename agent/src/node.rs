@@ -118,7 +118,15 @@ pub async fn run(
             serving.accept(incoming);
         }
     });
-    node.join().await?;
+    // Its owner may go, or end it, while it waits for a coordinator.
+    tokio::select! {
+        joined = node.join() => joined?,
+        Some(farewell) = farewells.recv() => {
+            tracing::info!(?farewell, "the agent ends before it has joined");
+            accepting.abort();
+            return Ok(farewell);
+        }
+    }
     ready(&AgentReady::Ready {
         address: node.address.clone(),
         pid: std::process::id(),

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub const READY_MARKER: &str = "TUPLANE-AGENT-READY ";
 
 /// The first line on an agent's standard input: JSON of this. Afterwards the open input is the
-/// agent's lifeline: its end ends the agent, unless `detached`. With `road`, lines of
-/// [`LaunchRequest`] may follow, and only [`LaunchRequest::Detach`] cuts the lifeline: a start that
-/// is given up half-way leaves nothing behind.
+/// agent's lifeline: its end ends the agent. Only [`LaunchRequest::Detach`] cuts it, for an agent
+/// that is `detached`, so that a start which is given up half-way leaves nothing behind. With
+/// `road`, lines of other [`LaunchRequest`]s may come before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentConfig {
     /// The cluster's name.

@@ -58,3 +58,40 @@ fn detached_agents_outlive_their_owner_until_down() {
     let output = world.tuplane(&["jobs"]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
 }
+
+/// Agents whose runtime folder is this test's.
+fn agents_of(world: &World) -> Vec<u32> {
+    let run = world.path("run").display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&read("environ")).into_owned();
+        read("comm").starts_with(b"tuplane-agent") && environment.contains(&run) && alive(*pid)
+    })
+    .collect()
+}
+
+#[test]
+fn a_detached_start_that_is_killed_half_way_leaves_no_agent() {
+    let world = World::new();
+    let mut seen = false;
+    for after in [30, 60, 90, 120, 180] {
+        let mut child = world
+            .command(&["up", "--local", "3", "--detach", "--cluster", "t"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(after));
+        let complete = child.try_wait().unwrap().is_some();
+        let _ = child.kill();
+        child.wait().unwrap();
+        seen |= !complete && !agents_of(&world).is_empty();
+        if world.tuplane(&["agents", "--cluster", "t"]).status.success() {
+            assert!(world.tuplane(&["down", "--yes", "--cluster", "t"]).status.success());
+        }
+        wait("no agent is left", Duration::from_secs(10), || agents_of(&world).is_empty());
+    }
+    assert!(seen, "no start was killed between its first agent and its end");
+}

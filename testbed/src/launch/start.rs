@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinSet;
-use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, READY_MARKER};
+use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, READY_MARKER};
 use tuplane_wire::net::ClusterKey;
 
 use super::folder::{AgentEntry, ClusterFile, ClusterFolder, SCHEMA};
@@ -182,12 +182,32 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
 
     file.coordinator = address;
     folder.write(&file)?;
+    if plan.detached {
+        // Not before its folder names them all: until then they end with this process.
+        for agent in &mut starting.agents {
+            detach(agent).await?;
+        }
+    }
     starting.folder = None;
     let agents = starting
         .agents
         .drain(..)
         .map(|started| (started.entry.name, started.child, started.lifeline.filter(|_| !plan.detached)));
     Ok(LocalCluster::new(folder, file, notices, agents.collect(), None))
+}
+
+/// Cuts an agent's lifeline: it outlives this process.
+async fn detach(agent: &mut Started) -> Result<(), LaunchError> {
+    let Some(lifeline) = &mut agent.lifeline else { return Ok(()) };
+    let fail = |cause: String| LaunchError::Agent {
+        name: agent.entry.name.clone(),
+        address: agent.entry.address.clone(),
+        cause: format!("it could not be detached: {cause}"),
+    };
+    let mut order = serde_json::to_vec(&LaunchRequest::Detach).map_err(|cause| fail(cause.to_string()))?;
+    order.push(b'\n');
+    lifeline.write_all(&order).await.map_err(|cause| fail(cause.to_string()))?;
+    lifeline.flush().await.map_err(|cause| fail(cause.to_string()))
 }
 
 pub(super) fn generate_key() -> Result<KeyPem, LaunchError> {
@@ -307,17 +327,25 @@ impl Drop for KillUnlessReady {
 
 /// The agent's answer; lines before it (a shell's greeting, a library's warning) are skipped.
 async fn read_ready(stdout: impl tokio::io::AsyncRead + Unpin) -> Result<Option<AgentReady>, String> {
-    let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
+    let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).split(b'\n');
     next_answer(&mut lines, &mut Vec::new()).await
+}
+
+/// The next line; a greeting need not be UTF-8.
+pub(super) async fn next_line<R: tokio::io::AsyncBufRead + Unpin>(
+    lines: &mut tokio::io::Split<R>,
+) -> std::io::Result<Option<String>> {
+    let line = lines.next_segment().await?;
+    Ok(line.map(|line| String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned()))
 }
 
 /// The next answer of an agent, `None` at the end of its output; `noise` gets the lines before it.
 pub(super) async fn next_answer<R: tokio::io::AsyncBufRead + Unpin>(
-    lines: &mut tokio::io::Lines<R>,
+    lines: &mut tokio::io::Split<R>,
     noise: &mut Vec<String>,
 ) -> Result<Option<AgentReady>, String> {
     while let Some(line) =
-        lines.next_line().await.map_err(|cause| format!("its answer cannot be read: {cause}"))?
+        next_line(lines).await.map_err(|cause| format!("its answer cannot be read: {cause}"))?
     {
         if let Some(answer) = line.strip_prefix(READY_MARKER) {
             return serde_json::from_str(answer)

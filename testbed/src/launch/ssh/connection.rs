@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::cause::{self, Cause, HostFault};
 use super::{SshOptions, Target, quote, script};
-use crate::launch::start::ANSWER_LIMIT;
+use crate::launch::start::{ANSWER_LIMIT, next_line};
 
 /// What a host takes longer than ssh itself: start-up files of its shell, and the probe.
 const SHELL: Duration = Duration::from_secs(5);
@@ -142,8 +142,8 @@ impl Connection {
         let mut noise = Vec::new();
         let mut words = HashMap::new();
         let answer = async {
-            let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
+            let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).split(b'\n');
+            while let Ok(Some(line)) = next_line(&mut lines).await {
                 match line.strip_prefix(script::MARK).and_then(|rest| rest.split_once(' ')) {
                     Some(("end", _)) => return true,
                     Some((key, value)) => {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Split};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Peer, Road};
@@ -73,7 +73,7 @@ struct Running {
     host: String,
     child: Child,
     stdin: ChildStdin,
-    lines: Lines<BufReader<tokio::io::Take<ChildStdout>>>,
+    lines: Split<BufReader<tokio::io::Take<ChildStdout>>>,
 }
 
 /// What has been made on the way. Dropped, it ends sessions and connections; [`Starting::undo`] also
@@ -459,7 +459,7 @@ impl Job<'_> {
 pub(super) struct Session {
     child: Child,
     stdin: ChildStdin,
-    lines: Lines<BufReader<tokio::io::Take<ChildStdout>>>,
+    lines: Split<BufReader<tokio::io::Take<ChildStdout>>>,
 }
 
 impl Session {
@@ -474,7 +474,7 @@ impl Session {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the input and output of ssh are not there".into());
         };
-        let lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
+        let lines = BufReader::new(stdout.take(ANSWER_LIMIT)).split(b'\n');
         Ok(Self { child, stdin, lines })
     }
 
