@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::style::force_color_output;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
 /// The terminal is ours at the moment.
@@ -53,12 +53,16 @@ impl Term {
     /// Takes it again after [`give_back`], and forgets what it showed.
     pub(crate) fn again(&mut self) -> io::Result<()> {
         self.enter()?;
-        self.terminal.clear()
+        self.forget()
     }
 
     /// Forgets what the terminal shows: the next picture is written whole.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // Ratatui's own `clear` asks the terminal where its cursor is, and one that does not answer would
+        // end the UI.
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 
     /// Draws.
