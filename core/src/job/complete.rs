@@ -55,6 +55,9 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::Merge
             | Op::GroupBy { .. }
             | Op::Aggregate { .. }
+            | Op::RollingAggregate { .. }
+            | Op::Stateful { .. }
+            | Op::Sort { .. }
             | Op::Work(_)
             | Op::Sink(_)
     )
