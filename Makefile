@@ -1,6 +1,7 @@
 # Tuplane: `make help` lists the targets.
 CHECKS  := --release --config .config/checks.toml
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+DENY    := $(shell cargo deny --version >/dev/null 2>&1 && echo yes)
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 SKIPS   := $(TARGET)/skipped-tests
 
@@ -27,13 +28,18 @@ else
 endif
 	@if [ -s $(SKIPS) ]; then echo "skipped:"; sort $(SKIPS) | uniq -c; else echo "no test was skipped"; fi
 
-test-long: ## the long campaigns: more cases of every property, longer failure tests
-	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test
+test-long: ## all tests, with 20,000 cases of every property
+	PROPTEST_CASES=20000 $(MAKE) test
 
-lint: doc ## formatting, clippy, documentation, and what each package may depend on
+lint: doc ## formatting, clippy, documentation, licences, and what each package may depend on
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(CHECKS) -- -D warnings
 	sh .config/arrows.sh
+ifeq ($(DENY),yes)
+	cargo deny check --config .config/deny.toml
+else
+	@echo "cargo-deny is not installed: licences, advisories and sources of libraries were not checked"
+endif
 
 doc: ## documentation of our packages, private items included
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(CHECKS) --document-private-items

@@ -66,10 +66,10 @@ pub enum Ended {
 impl Coordinator {
     /// Opens or makes the log, and goes on from it.
     pub fn start(config: CoordinatorConfig, own: OwnAgent) -> Result<Self, LogError> {
-        let (log, entries) = log::Log::open(&config.state)?;
+        let (log, state) = log::Log::open(&config.state)?;
         let (notes, inbox) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(None);
-        let driver = driver::Driver::new(config, own, notes.clone(), log, entries);
+        let driver = driver::Driver::new(config, own, notes.clone(), log, state);
         tokio::spawn(driver.run(inbox, end));
         Ok(Self { notes, ended })
     }

@@ -1,6 +1,6 @@
 //! The engine: runs' instances on the data runtime, and what the control side may ask of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
-use tuplane_core::job::Op;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::frame::DATA_VERSION;
 use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
@@ -22,12 +21,14 @@ pub mod operator;
 pub(crate) mod output;
 pub mod rows;
 pub(crate) mod run;
+mod seal;
 pub(crate) mod splits;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;
 
 pub use splits::SplitClient;
+pub use task::STACK;
 
 use crate::exchange::edge::Edge;
 use crate::exchange::inbound::{Broken, Inbound};
@@ -59,10 +60,19 @@ pub struct EngineConfig {
     pub security: Security,
 }
 
+/// So many runs that were stopped are remembered: a request to begin one that comes late is refused.
+const CLOSED: usize = 1024;
+
 /// The engine of one agent.
 pub struct Engine {
     shared: Arc<Shared>,
     runs: Mutex<HashMap<u64, Held>>,
+    /// Held while a run is built, and while sessions that none needs are closed.
+    building: tokio::sync::Mutex<()>,
+    /// Runs that are over: none of them begins (again). A run's number is never used twice.
+    closed: Mutex<BTreeSet<u64>>,
+    /// Visible files by run: what may be read from outside.
+    visible: Mutex<HashMap<u64, Vec<SinkFile>>>,
 }
 
 /// A run and the plan it came from.
@@ -116,7 +126,13 @@ impl Engine {
             inbound: Mutex::default(),
             ready: Mutex::default(),
         };
-        Ok(Arc::new(Self { shared: Arc::new(shared), runs: Mutex::default() }))
+        Ok(Arc::new(Self {
+            shared: Arc::new(shared),
+            runs: Mutex::default(),
+            building: tokio::sync::Mutex::default(),
+            closed: Mutex::default(),
+            visible: Mutex::default(),
+        }))
     }
 
     /// Makes the instances, queues and channels of a run. Nothing reads yet.
@@ -128,6 +144,10 @@ impl Engine {
     }
 
     async fn prepare_whole(&self, plan: RunPlan) -> Result<(), WireFault> {
+        let _one = self.building.lock().await;
+        if self.is_closed(plan.run) {
+            return Err(over(plan.run));
+        }
         if let Some(held) = self.find(plan.run) {
             // Asked again after a lost answer.
             return if held.plan.attempt == plan.attempt {
@@ -140,24 +160,51 @@ impl Engine {
             };
         }
         let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
-        let others = lock(&self.runs).values().filter(|held| held.run.is_live()).count() as u64;
+        let live = |held: &&Held| held.run.is_live();
+        let reserved = lock(&self.runs).values().filter(live).map(|held| held.run.reserved).sum();
         // Compiling expressions takes a while.
-        let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, others)).await;
+        let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, reserved)).await;
         let built = match built {
             Ok(Ok(built)) => built,
             Ok(Err(fault)) => {
                 self.shared.forget(kept.run);
+                self.shared.close_unused();
                 return Err(fault);
             }
             Err(panic) => {
                 self.shared.forget(kept.run);
+                self.shared.close_unused();
                 return Err(internal(&format!("preparing a run failed: {panic}")));
             }
         };
         let run = Arc::new(built.run);
+        // Whoever ends a run says so first and looks for it then, so one of the two sees the other.
         lock(&self.shared.ready).insert(run.run, built.instances);
-        lock(&self.runs).insert(run.run, Held { run, plan: kept });
+        lock(&self.runs).insert(run.run, Held { run, plan: kept.clone() });
+        if self.is_closed(kept.run) {
+            self.drop_run(kept.run).await;
+            self.shared.close_unused();
+            return Err(over(kept.run));
+        }
         Ok(())
+    }
+
+    /// The run is over, whether or not it ever began here.
+    fn close_run(&self, run: u64) {
+        let mut closed = lock(&self.closed);
+        closed.insert(run);
+        while closed.len() > CLOSED {
+            closed.pop_first();
+        }
+    }
+
+    /// A coordinator that does not know this agent may use the numbers of runs anew.
+    pub fn reopen(&self) {
+        lock(&self.closed).clear();
+    }
+
+    fn is_closed(&self, run: u64) -> bool {
+        lock(&self.closed).contains(&run)
     }
 
     /// Checks that each peer of a run answers.
@@ -196,8 +243,10 @@ impl Engine {
     /// Rows begin to flow.
     pub fn start(&self, run: u64) -> Result<(), WireFault> {
         let run = self.get(run)?;
+        let mut held = lock(&run.tasks);
+        // A stop takes the list away, and what it has not found there must not begin.
+        let Some(tasks) = held.as_mut() else { return Err(over(run.run)) };
         let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
-        let mut tasks = lock(&run.tasks);
         for edge in run.edges.values() {
             let pump = watch_edge(Arc::clone(&run), Arc::clone(edge), self.shared.events.clone());
             tasks.push(Task::shared(&self.shared.data, pump));
@@ -212,27 +261,58 @@ impl Engine {
                 None => Task::shared(&self.shared.data, watched),
             });
         }
-        drop(tasks);
+        drop(held);
         run.start.send_replace(true);
         Ok(())
     }
 
-    /// All instances stop where they are; gives the counters and the ledger of that moment.
-    pub async fn stop(self: &Arc<Self>, run: u64, reason: &str) -> Result<RunReport, WireFault> {
-        tracing::info!(run, reason, "run stops");
-        lock(&self.shared.ready).remove(&run);
+    /// All instances stop where they are; gives the counters and the ledger of that moment, and the part
+    /// files that stay. With `discard` nothing of the run stays: it had not begun everywhere.
+    pub async fn stop(
+        self: &Arc<Self>,
+        run: u64,
+        reason: &str,
+        discard: bool,
+    ) -> Result<RunReport, WireFault> {
+        tracing::info!(run, reason, discard, "run stops");
         let engine = Arc::clone(self);
         // A task of its own: half a stop would leave queues open and lose the ledger.
-        let stopped = self.shared.data.spawn(async move {
-            let found = engine.get(run);
-            let report = match found {
-                Ok(run) => Ok(run.stop().await),
-                Err(fault) => Err(fault),
-            };
-            engine.shared.forget(run);
-            report
-        });
+        let stopped = self.shared.data.spawn(async move { engine.stop_whole(run, discard).await });
         stopped.await.map_err(|e| internal(&format!("stopping a run failed: {e}")))?
+    }
+
+    async fn stop_whole(&self, run: u64, discard: bool) -> Result<RunReport, WireFault> {
+        self.close_run(run);
+        if self.find(run).is_none() {
+            // It may just be being built: then it is gone when that is over.
+            drop(self.building.lock().await);
+        }
+        lock(&self.shared.ready).remove(&run);
+        let Some(Held { run: held, .. }) = self.find(run) else {
+            self.shared.forget(run);
+            return Err(no_run(run));
+        };
+        let mut report = held.stop().await;
+        self.shared.forget(run);
+        let parts = held.parts.clone();
+        let left = tokio::task::spawn_blocking(move || if discard { parts.remove() } else { parts.left() });
+        report.parts = left.await.map_err(|e| internal(&format!("naming a run's files failed: {e}")))?;
+        if discard {
+            drop(held);
+            let _one = self.building.lock().await;
+            self.drop_run(run).await;
+            self.shared.close_unused();
+        }
+        Ok(report)
+    }
+
+    async fn drop_run(&self, run: u64) {
+        let held = lock(&self.runs).remove(&run);
+        lock(&self.shared.ready).remove(&run);
+        if let Some(held) = held {
+            held.run.stop().await;
+        }
+        self.shared.forget(run);
     }
 
     /// Ends everything: this agent goes on under another name, or not at all.
@@ -252,23 +332,36 @@ impl Engine {
         });
     }
 
-    /// The job has finished: sinks' files become visible. Asking again gives the same answer.
-    pub async fn seal(&self, run: u64, empty: &[String]) -> Result<Vec<SinkFile>, WireFault> {
-        let held = self.find(run).ok_or_else(|| no_run(run))?;
-        let (shared, empty) = (Arc::clone(&self.shared), empty.to_vec());
+    /// The job has finished: parts become visible, those of other agents of this host too, and sinks
+    /// without a row get an empty file. Asking again gives the same answer.
+    pub async fn seal(
+        &self,
+        run: u64,
+        parts: Vec<SinkFile>,
+        empty: Vec<String>,
+    ) -> Result<Vec<SinkFile>, WireFault> {
+        let held = self.find(run);
+        let shared = Arc::clone(&self.shared);
         // Renaming and syncing files blocks.
-        let sealed = self.shared.data.spawn_blocking(move || seal(&shared, &held, &empty));
-        sealed.await.map_err(|e| WireFault::new(FaultCode::Internal, format!("sealing failed: {e}")))?
+        let sealed = self.shared.data.spawn_blocking(move || seal::seal(&shared, run, held, &parts, &empty));
+        let files = sealed
+            .await
+            .map_err(|e| WireFault::new(FaultCode::Internal, format!("sealing failed: {e}")))??;
+        let mut visible = lock(&self.visible);
+        let known = visible.entry(run).or_default();
+        for file in &files {
+            if !known.contains(file) {
+                known.push(file.clone());
+            }
+        }
+        Ok(files)
     }
 
     /// Nothing of the run is needed any more.
     pub async fn forget(&self, run: u64) {
-        let held = lock(&self.runs).remove(&run);
-        lock(&self.shared.ready).remove(&run);
-        if let Some(held) = held {
-            held.run.stop().await;
-        }
-        self.shared.forget(run);
+        self.close_run(run);
+        lock(&self.visible).remove(&run);
+        self.drop_run(run).await;
     }
 
     /// Changes a live option of a stage's instances here.
@@ -304,6 +397,7 @@ impl Engine {
 
     /// Drops runs that the coordinator no longer knows.
     pub fn retain(self: &Arc<Self>, runs: &[u64]) {
+        lock(&self.visible).retain(|run, _| runs.contains(run));
         let gone: Vec<u64> = lock(&self.runs).keys().filter(|run| !runs.contains(run)).copied().collect();
         for run in gone {
             tracing::warn!(run, "the coordinator does not know this run any more: dropped");
@@ -314,8 +408,7 @@ impl Engine {
 
     /// A file that a sink of the run wrote; no other file may be read from outside.
     pub fn sink_file(&self, run: u64, path: &str) -> Option<PathBuf> {
-        let held = self.find(run)?;
-        let known = lock(&held.run.files).iter().any(|file| file.path == path);
+        let known = lock(&self.visible).get(&run).is_some_and(|files| files.iter().any(|f| f.path == path));
         known.then(|| PathBuf::from(path))
     }
 
@@ -378,7 +471,7 @@ impl Shared {
         let (me, id, address) = (self.me.clone(), peer.id.clone(), peer.address.clone());
         let session = Outbound::new(me, id, address, self.security.clone(), self.broken());
         sessions.insert(peer.id.clone(), Arc::clone(&session));
-        let (shared, kept) = (Arc::clone(self), Arc::clone(&session));
+        let (shared, kept, ended_session) = (Arc::clone(self), Arc::clone(&session), Arc::clone(&session));
         self.data.spawn(async move {
             let peer = kept.peer().clone();
             let ended = std::panic::AssertUnwindSafe(kept.run()).catch_unwind().await;
@@ -390,7 +483,11 @@ impl Shared {
                     let _ = shared.events.send(Event::PeerGone { peer: peer.clone(), cause });
                 }
             }
-            lock(&shared.outbound).remove(&peer);
+            let mut sessions = lock(&shared.outbound);
+            // Another one may have taken its place.
+            if sessions.get(&peer).is_some_and(|now| Arc::ptr_eq(now, &ended_session)) {
+                sessions.remove(&peer);
+            }
         });
         session
     }
@@ -426,6 +523,17 @@ impl Shared {
         }
     }
 
+    /// Ends sessions that no run sends on; a later run makes new ones. Not while a run is built.
+    fn close_unused(&self) {
+        lock(&self.outbound).retain(|_, session| {
+            let used = session.is_used();
+            if !used {
+                session.close();
+            }
+            used
+        });
+    }
+
     /// What sessions call when a run cannot go on.
     fn broken(&self) -> Broken {
         let events = self.events.clone();
@@ -453,7 +561,6 @@ async fn watch_instance(
     let event = match ended {
         Ok(Ok(files)) => {
             run.wait_until_arrived(local).await;
-            lock(&run.files).extend(files.iter().cloned());
             let last = Box::new(run.instance_report(local));
             Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }
         }
@@ -502,22 +609,9 @@ fn internal(message: &str) -> WireFault {
     WireFault::new(FaultCode::Internal, message)
 }
 
-fn seal(shared: &Shared, held: &Held, empty: &[String]) -> Result<Vec<SinkFile>, WireFault> {
-    let fault = |e: crate::sink::SinkError| WireFault::new(FaultCode::Instance, e.to_string());
-    let run = &held.run;
-    let mut files = crate::sink::seal(&lock(&run.files).clone()).map_err(fault)?;
-    for local in run.local.iter().filter(|local| local.placed.number == 0) {
-        let vertex = run.dag.vertex(local.placed.vertex);
-        let Some(id) = vertex.stages.last().filter(|id| empty.contains(id)) else { continue };
-        let Some(stage) = run.job.stages.iter().find(|s| s.id == *id) else { continue };
-        let Op::Sink(sink) = &stage.op else { continue };
-        let schema = local.sink_schema.clone();
-        let Some(schema) = schema else { continue };
-        let context = build::sink_context(shared, &held.plan, &run.job, stage, 0, schema);
-        files.extend(crate::sink::make_empty(sink, context).map_err(fault)?);
-    }
-    lock(&run.files).clone_from(&files);
-    Ok(files)
+/// A run that was ended, or was never to begin.
+fn over(run: u64) -> WireFault {
+    WireFault::new(FaultCode::Stale, format!("run {run} was stopped"))
 }
 
 fn no_run(run: u64) -> WireFault {
@@ -527,3 +621,6 @@ fn no_run(run: u64) -> WireFault {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,3 +15,11 @@ pub(crate) mod session;
 
 #[cfg(all(test, feature = "shuttle"))]
 mod shuttle;
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod tests;
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod torn;

@@ -4,6 +4,7 @@ pub mod coordinator;
 pub mod engine;
 mod exchange;
 pub mod node;
+pub mod road;
 pub mod sink;
 pub mod source;
 mod sync;

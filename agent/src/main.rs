@@ -3,13 +3,15 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 use tuplane_agent::node::{self, Build, Farewell};
-use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
+use tuplane_agent::road;
+use tuplane_wire::launch::{AgentConfig, AgentReady, LaunchRequest, READY_MARKER};
 
 // glibc's arenas grow by fragmentation, and an agent's memory is promised to be flat.
 #[global_allocator]
@@ -44,12 +46,21 @@ fn main() -> ExitCode {
 
 fn start() -> anyhow::Result<ExitCode> {
     let (farewells, inbox) = mpsc::unbounded_channel();
-    let config = read_config(farewells.clone())?;
+    let (orders, asked) = mpsc::unbounded_channel();
+    let mut config = read_config(farewells.clone(), orders)?;
     log_to(config.log.as_deref())?;
+    if let Some(road) = &config.road {
+        if road.probe {
+            return probe(&config, asked);
+        }
+        road::leave_session();
+        road::write_pid(road)?;
+        let data = road::data_address(road, &road::interfaces()).map_err(anyhow::Error::msg)?;
+        config.listen = road::listen_on(data.address, &config.listen);
+    }
     let data = tokio::runtime::Builder::new_multi_thread()
         .thread_name("data")
-        // Expressions are evaluated by recursion, at most 400 deep; what is not used costs nothing.
-        .thread_stack_size(8 << 20)
+        .thread_stack_size(tuplane_agent::engine::STACK)
         .enable_all()
         .build()
         .context("cannot start the data runtime")?;
@@ -63,7 +74,17 @@ fn start() -> anyhow::Result<ExitCode> {
     tracing::info!(name = config.name, cluster = config.cluster, pid = std::process::id(), "agent starts");
     let farewell = control.block_on(async {
         watch_signals(farewells)?;
-        Ok::<_, anyhow::Error>(node::run(config, build, handle, inbox, announce).await?)
+        let ready = if let Some(road) = config.road.clone() {
+            tokio::spawn(road::serve(config.key.clone(), asked, announce));
+            Some(road)
+        } else {
+            None
+        };
+        let ready = move |answer: &AgentReady| match ready {
+            Some(road) => announce(&road::confirm(&road, answer)),
+            None => announce(answer),
+        };
+        Ok::<_, anyhow::Error>(node::run(config, build, handle, inbox, ready).await?)
     })?;
     // Instances stop where they are: what they hold is not promised to anybody.
     data.shutdown_background();
@@ -77,8 +98,25 @@ fn start() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Reads the first line, and then waits for the end of standard input: the owner's lifeline.
-fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<AgentConfig> {
+/// Says where this agent would listen, and what time it is, and starts nothing.
+fn probe(
+    config: &AgentConfig,
+    mut lines: mpsc::UnboundedReceiver<Option<LaunchRequest>>,
+) -> anyhow::Result<ExitCode> {
+    let road = config.road.as_ref().context("a probe is for agents on named hosts")?;
+    announce(&road::probe(road, &config.listen, env!("CARGO_PKG_VERSION")).map_err(anyhow::Error::msg)?);
+    while lines.blocking_recv().is_some() {
+        announce(&AgentReady::Clock(node::wall_ns()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the first line, and then waits for the end of standard input: the owner's lifeline. Further
+/// lines are orders of a launcher that came over ssh; one that cannot be read is handed on as `None`.
+fn read_config(
+    farewells: mpsc::UnboundedSender<Farewell>,
+    orders: mpsc::UnboundedSender<Option<LaunchRequest>>,
+) -> anyhow::Result<AgentConfig> {
     let (send, config) = std::sync::mpsc::channel();
     // A thread of its own: reading standard input cannot be cancelled.
     std::thread::Builder::new().name("lifeline".to_owned()).spawn(move || {
@@ -88,9 +126,33 @@ fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<Age
             serde_json::from_str::<AgentConfig>(&line)
                 .context("the first line of standard input is no agent configuration; use `tuplane up`")
         });
+        let road = read.as_ref().ok().and_then(|config| config.road.as_ref());
+        let lease = Duration::from_millis(road.map_or(0, |road| road.lease_ms));
+        let over_ssh = read.as_ref().is_ok_and(|config| config.road.is_some());
         let detached = read.as_ref().map_or(true, |config| config.detached);
         // The receiver waits for exactly this.
         let _ = send.send(read);
+        if over_ssh {
+            let heard = Heard::of(lease, farewells.clone());
+            for line in input.lines() {
+                let Ok(line) = line else { break };
+                heard.now();
+                if line.is_empty() {
+                    continue;
+                }
+                let order = serde_json::from_str::<LaunchRequest>(&line).ok();
+                let detaches = matches!(order, Some(LaunchRequest::Detach));
+                // Without its receiver the agent is ending already.
+                let _ = orders.send(order);
+                if detaches && detached {
+                    heard.nothing_more();
+                    return;
+                }
+            }
+            drop(orders);
+            let _ = farewells.send(Farewell::OwnerGone);
+            return;
+        }
         if detached {
             return;
         }
@@ -100,6 +162,50 @@ fn read_config(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<Age
         let _ = farewells.send(Farewell::OwnerGone);
     })?;
     config.recv().context("standard input was not read")?
+}
+
+/// When the launcher was heard of last. Its connection may stand although its machine sleeps.
+#[derive(Debug, Clone)]
+struct Heard {
+    /// Absent once nothing more is expected.
+    last: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Heard {
+    /// Says farewell when nothing was heard for a lease; never where that is 0.
+    fn of(lease: Duration, farewells: mpsc::UnboundedSender<Farewell>) -> Self {
+        let heard = Self { last: Arc::new(Mutex::new(Some(Instant::now()))) };
+        let watched = heard.clone();
+        let look = (lease / 8).min(Duration::from_secs(1));
+        let watch = move || {
+            let mut late = 0;
+            // Twice in a row: after a freeze of this process the lines that came are read first.
+            while late < 2 {
+                std::thread::sleep(look);
+                let Some(last) = watched.last() else { return };
+                late = if last.elapsed() > lease { late + 1 } else { 0 };
+            }
+            tracing::warn!("the launcher was not heard of for {} s", lease.as_secs());
+            // Without its receiver the agent is ending already.
+            let _ = farewells.send(Farewell::OwnerGone);
+        };
+        if !lease.is_zero() && std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).is_err() {
+            tracing::warn!("no thread to watch the launcher with: only the end of its connection is seen");
+        }
+        heard
+    }
+
+    fn now(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn nothing_more(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn last(&self) -> Option<Instant> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<()> {

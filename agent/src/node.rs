@@ -124,6 +124,7 @@ pub async fn run(
         pid: std::process::id(),
         started: telemetry::process_start().unwrap_or(0),
         version: node.build.version.clone(),
+        binary: String::new(),
     });
     let reporting = tokio::spawn(report::report(node.clone()));
     let farewell = tokio::select! {
@@ -310,10 +311,12 @@ impl Node {
             AgentRequest::Prepare(plan) => engine.prepare(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
-            AgentRequest::Stop { run, reason } => {
-                engine.stop(run, &reason).await.map(|report| AgentReply::Stopped(Box::new(report)))
+            AgentRequest::Stop { run, reason, discard } => {
+                engine.stop(run, &reason, discard).await.map(|report| AgentReply::Stopped(Box::new(report)))
             }
-            AgentRequest::Seal { run, empty } => engine.seal(run, &empty).await.map(AgentReply::Sealed),
+            AgentRequest::Seal { run, empty, parts } => {
+                engine.seal(run, parts, empty).await.map(AgentReply::Sealed)
+            }
             AgentRequest::Forget { run } => {
                 engine.forget(run).await;
                 Ok(AgentReply::Done)
@@ -381,6 +384,6 @@ fn read_part(path: &std::path::Path, offset: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// Wall clock, for names and for display.
-pub(crate) fn wall_ns() -> u64 {
+pub fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -18,7 +18,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
-pub use part::seal;
+pub use part::{Parts, seal};
 
 /// A running sink instance.
 pub trait Sink: Send {
@@ -79,10 +79,11 @@ pub struct SinkContext {
     pub folder: PathBuf,
     /// Columns of its rows.
     pub schema: SchemaRef,
+    /// Where its run's part files are noted.
+    pub parts: Parts,
 }
 
 /// Makes an instance of a sink.
-#[expect(clippy::needless_pass_by_value, reason = "like `source::make`: a context is one instance's own")]
 pub fn make(sink: &job::Sink, context: SinkContext) -> Result<Box<dyn Sink>, SinkError> {
     match &sink.connector {
         Some(SinkConnector::Count) => Ok(Box::new(Count)),
@@ -100,7 +101,6 @@ pub fn make(sink: &job::Sink, context: SinkContext) -> Result<Box<dyn Sink>, Sin
 
 /// Makes the one file of a sink to which no instance wrote a row: a csv header, or nothing. Asking
 /// again gives the same file.
-#[expect(clippy::needless_pass_by_value, reason = "like `make`")]
 pub fn make_empty(sink: &job::Sink, context: SinkContext) -> Result<Option<SinkFile>, SinkError> {
     let (place, header) = match &sink.connector {
         Some(SinkConnector::Count) => return Ok(None),

@@ -24,7 +24,7 @@ mod words;
 mod tests;
 
 pub(crate) use file::lines_before;
-pub use splits::{csv_header, local_splits, shared_splits};
+pub use splits::{csv_header, splits};
 
 /// Most rows of one batch, whatever is asked for.
 const BATCH_ROWS: usize = 8192;
@@ -65,7 +65,9 @@ pub trait Source: Send {
 pub struct Rejected {
     /// How many, by reason: [`Rejected::BAD_LINE`], [`Rejected::TOO_LONG`].
     pub by_reason: BTreeMap<&'static str, u64>,
-    /// The last one, as `file:line: why`.
+    /// The first one, as `file:line: why`.
+    pub first: Option<String>,
+    /// The last one, likewise.
     pub last: Option<String>,
 }
 
@@ -78,6 +80,21 @@ impl Rejected {
     /// All rows left out.
     pub fn total(&self) -> u64 {
         self.by_reason.values().sum()
+    }
+
+    /// The last one, and the first where that is another.
+    pub fn note(&self) -> Option<String> {
+        let last = self.last.as_ref()?;
+        Some(match self.first.as_ref().filter(|first| *first != last) {
+            Some(first) => format!("{last} (the first: {first})"),
+            None => last.clone(),
+        })
+    }
+
+    fn show(&mut self, place: &str, why: &str) {
+        let shown = format!("{place}: {why}");
+        self.first.get_or_insert_with(|| shown.clone());
+        self.last = Some(shown);
     }
 
     fn count(&mut self, reason: &'static str) {

@@ -11,10 +11,12 @@ mod overrides;
 mod parse;
 mod paths;
 mod read;
+mod remarks;
 mod table;
 
 pub use live::MAX_WORK_MS;
 pub use model::*;
 pub use overrides::name_override;
 pub use parse::{Case, cases};
+pub use read::LEAST_MEMORY;
 pub use tree::FileFormat;

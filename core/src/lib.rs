@@ -5,7 +5,9 @@
 
 pub mod cluster;
 pub mod fault;
+pub mod fingerprint;
 pub mod job;
 pub mod place;
 pub mod plan;
 pub mod route;
+pub mod scale;

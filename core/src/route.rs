@@ -3,4 +3,6 @@
 pub mod key;
 pub mod policy;
 
-pub use policy::{Choice, DEAL, Policy, PolicyError, Target, Targets, make_policy, policy_names};
+pub use policy::{
+    Choice, DEAL, Policy, PolicyError, Target, Targets, later_policies, make_policy, policy_names,
+};

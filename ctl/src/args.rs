@@ -1,11 +1,17 @@
 //! The command line's shape.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use clap::{Args, Parser, Subcommand};
+use tuplane_core::job::LEAST_MEMORY;
+use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
 
-use crate::command::{agents, cancel, check, down, fetch, jobs, plan, route, run, set, status, submit, up};
+use crate::command::{
+    agents, cancel, check, clean, down, fetch, hosts, jobs, plan, route, run, set, status, submit, tui, up,
+};
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
 
@@ -16,7 +22,7 @@ reachable; 4 waiting ran out; 5 stale request; 6 not found; 7 needs --yes; 8 ver
 
 /// Runs stream-processing jobs on a cluster of agents, and shows and steers what they do.
 #[derive(Debug, Parser)]
-#[command(name = "tuplane", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "tuplane", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -33,6 +39,9 @@ pub(crate) struct Global {
     /// The cluster: its name, or the coordinator's HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_CLUSTER", value_name = "NAME|HOST:PORT")]
     pub(crate) cluster: Option<String>,
+    /// Whether `--cluster` was given by hand or by the environment.
+    #[arg(skip)]
+    pub(crate) cluster_from: Option<ValueSource>,
     /// The cluster's cluster.json, for a cluster given as HOST:PORT
     #[arg(long, global = true, env = "TUPLANE_KEY_FILE", value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -55,10 +64,14 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Starts agents on this machine
+    /// Starts agents on this machine, or on named hosts over ssh
     Up(up::Args),
     /// Ends a cluster's jobs and agents
     Down(down::Args),
+    /// Ends what earlier commands left on hosts, by recorded pid and start time
+    Clean(clean::Args),
+    /// Looks at the hosts of a hosts file
+    Hosts(hosts::Args),
     /// Lists the agents
     Agents(agents::Args),
     /// Checks a job file: structure, functions and types
@@ -81,6 +94,8 @@ pub(crate) enum Command {
     Route(route::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
+    /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
+    Tui(tui::Args),
     /// Shows the version
     Version,
 }
@@ -90,7 +105,9 @@ pub(crate) enum Command {
 pub(crate) struct Overrides {
     /// Changes an option of the job file (`job.OPTION=VALUE` for the job's own)
     ///
-    /// Paths given so count from the present folder, those in the file from the file's. Setting the
+    /// A value is text as it stands; numbers, true, false, lists and tables are read as TOML where the file
+    /// has no text. Text in TOML's quotes is what TOML reads (`s.delimiter="\t"` is a tab), and a list of
+    /// such texts is a list (`m.in=["a", "b"]`). Paths given so count from the present folder, those in the file from the file's. Setting the
     /// path of a source whose rows are made up makes it read that file instead.
     #[arg(long = "set", value_name = "STAGE.OPTION=VALUE", value_parser = parse_set)]
     pub(crate) sets: Vec<(String, String)>,
@@ -122,6 +139,87 @@ pub(crate) struct LocalArgs {
     pub(crate) insecure: bool,
 }
 
+/// How hosts are reached.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Hosts")]
+pub(crate) struct SshArgs {
+    /// What is done about hosts' keys: only known ones; new ones noted and changed ones refused; nothing
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
+    pub(crate) host_keys: HostKeys,
+    /// A file of known hosts in place of yours
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known_hosts: Option<PathBuf>,
+    /// A configuration of ssh in place of yours
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// An option for ssh, as its -o takes them; may be repeated
+    #[arg(long = "ssh-option", value_name = "KEY=VALUE", value_parser = parse_ssh_option)]
+    pub(crate) ssh_options: Vec<String>,
+    /// Goes through these hosts, unless a line says otherwise
+    #[arg(long, value_name = "[USER@]HOST[:PORT],..")]
+    pub(crate) jump: Option<String>,
+    /// How long connecting to a host may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    pub(crate) connect_timeout: Duration,
+    /// Logins under way at once; through one jump host at most 4
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) fan_out: u16,
+    /// Folder on the hosts for the agent's binary and what runs, below the home folder unless absolute
+    #[arg(long, value_name = "FOLDER", default_value = tuplane_testbed::launch::ssh::REMOTE_DIR)]
+    pub(crate) remote_dir: String,
+}
+
+impl SshArgs {
+    /// As the launcher takes them. Paths are made absolute: other commands need them later.
+    pub(crate) fn options(&self) -> SshOptions {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        SshOptions {
+            host_keys: self.host_keys,
+            known_hosts: self.known_hosts.as_ref().map(absolute),
+            config: self.ssh_config.as_ref().map(absolute),
+            options: self.ssh_options.clone(),
+            connect_s: self.connect_timeout.as_secs().max(1),
+        }
+    }
+}
+
+fn parse_ssh_option(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() && !text.contains('\n') => Ok(text.to_owned()),
+        _ => Err("write KEY=VALUE, such as IdentityFile=~/.ssh/lab".into()),
+    }
+}
+
+/// `--wait 5s` means what `--wait=5s` does. The option's value may be left out, so the parser itself would
+/// take the next word for the job file.
+pub(crate) fn join_wait(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut args = args.peekable();
+    std::iter::from_fn(move || {
+        let arg = args.next()?;
+        let is_span = |next: &OsString| next.to_str().is_some_and(|next| parse_span(next).is_ok());
+        match args.next_if(|next| arg == "--wait" && is_span(next)) {
+            Some(span) => Some([arg, span].join(OsStr::new("="))),
+            None => Some(arg),
+        }
+    })
+}
+
+/// The format of documents that a command line asks for which cannot be read otherwise.
+pub(crate) fn wants_documents(args: &[OsString]) -> Option<Format> {
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    words.iter().enumerate().find_map(|(at, word)| {
+        let format = match *word {
+            "-o" | "--output" => words.get(at + 1).copied()?,
+            word => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o"))?,
+        };
+        match format.trim_start_matches('=') {
+            "json" => Some(Format::Json),
+            "jsonl" => Some(Format::Jsonl),
+            _ => None,
+        }
+    })
+}
+
 fn parse_set(text: &str) -> Result<(String, String), String> {
     let (target, value) = text.split_once('=').ok_or("write STAGE.OPTION=VALUE")?;
     if target.split('.').filter(|part| !part.is_empty()).count() < 2 {
@@ -133,7 +231,7 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
 fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().or_else(|| tuplane_core::job::units::size(text));
     match size {
-        Some(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),
         Some(_) => Err("at least 1MiB".into()),
         None => Err(format!("`{text}` is no size; write 64MiB, 1GB or a number of bytes")),
     }
@@ -147,6 +245,28 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wait_may_stand_apart_from_its_time() {
+        let joined = |words: &[&str]| -> Vec<String> {
+            let args = join_wait(words.iter().map(OsString::from));
+            args.map(|arg| arg.into_string().unwrap()).collect()
+        };
+        assert_eq!(joined(&["submit", "--wait", "1s", "j.toml"]), ["submit", "--wait=1s", "j.toml"]);
+        assert_eq!(joined(&["submit", "--wait", "j.toml"]), ["submit", "--wait", "j.toml"]);
+        assert_eq!(joined(&["submit", "j.toml", "--wait"]), ["submit", "j.toml", "--wait"]);
+        assert_eq!(joined(&["--name", "5s"]), ["--name", "5s"]);
+    }
+
+    #[test]
+    fn a_broken_command_line_still_says_what_it_wants() {
+        let wants = |words: &[&str]| wants_documents(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        for words in [&["x", "-o", "json"][..], &["-ojson", "x"], &["--output=json"], &["--output", "json"]] {
+            assert_eq!(wants(words), Some(Format::Json), "{words:?}");
+        }
+        assert_eq!(wants(&["x", "-o", "jsonl"]), Some(Format::Jsonl));
+        assert_eq!((wants(&["x", "-o"]), wants(&["-o", "text", "json"])), (None, None));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Finding a cluster and talking to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tuplane_testbed::launch::ssh::{self, SshCarrier};
 use tuplane_testbed::launch::{
     ClusterFile, ClusterFolder, Ended, Stopped, end_processes, find_clusters, runtime_root,
 };
-use tuplane_wire::client::{CallError, Client};
+use tuplane_wire::client::{CallError, Carrier, Client};
 use tuplane_wire::message::{
     AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary,
 };
@@ -32,6 +34,8 @@ pub(crate) struct Cluster {
     client: Client,
     security: Security,
     timeout: Duration,
+    /// Ways through ssh, by the address of the agent, where agents cannot be dialled from here.
+    carriers: Vec<(String, Arc<SshCarrier>)>,
 }
 
 impl Cluster {
@@ -77,11 +81,13 @@ impl Cluster {
             )));
         }
         let security = security(file)?;
+        let carriers = carriers(file);
         Ok(Self {
             name: file.name.clone(),
-            client: client(&file.coordinator, &security),
+            client: over(client(&file.coordinator, &security), &carriers),
             security,
             timeout,
+            carriers,
             local: Some(local),
         })
     }
@@ -98,13 +104,19 @@ impl Cluster {
             client: client(address, &security),
             security,
             timeout: global.timeout,
+            carriers: Vec::new(),
             local: None,
         })
     }
 
-    /// Its agents were started here.
+    /// The same, where one call may take at most so long.
+    pub(crate) fn with_patience(self, patience: Duration) -> Self {
+        Self { timeout: self.timeout.min(patience), ..self }
+    }
+
+    /// Its agents are processes of this machine.
     pub(crate) fn is_on_this_machine(&self) -> bool {
-        self.local.is_some()
+        self.local.as_ref().is_some_and(|(_, file)| file.road.is_none())
     }
 
     /// Asks the coordinator.
@@ -166,14 +178,14 @@ impl Cluster {
 
     /// A client of one agent.
     pub(crate) fn agent(&self, address: &str) -> AgentClient {
-        AgentClient { client: client(address, &self.security), timeout: self.timeout }
+        AgentClient { client: over(client(address, &self.security), &self.carriers), timeout: self.timeout }
     }
 
-    /// Ends jobs and agents. Agents on this machine that do not end as asked are ended by pid and
-    /// start time, and the folder is removed.
+    /// Ends jobs and agents. Agents that do not end as asked are ended by pid and start time, on their
+    /// hosts where they are on others, and their folders are removed.
     pub(crate) async fn down(&self) -> Outcome<Vec<Stopped>> {
         let agents = self.local.as_ref().map_or(&[][..], |(_, file)| file.agents.as_slice());
-        let gone: Vec<bool> = agents.iter().map(|agent| !agent.process.is_alive()).collect();
+        let gone: Vec<bool> = agents.iter().map(|agent| !agent.is_alive_here()).collect();
         let asked = self.tell(ClusterRequest::Shutdown).await;
         let Some((folder, file)) = &self.local else {
             asked?;
@@ -181,12 +193,22 @@ impl Cluster {
         };
         // Without an answer: it may have ended before the answer left, or be past answering.
         let patience = if asked.is_ok() { DOWN_PATIENCE } else { Duration::from_millis(500) };
-        let mut stopped = end_processes(&file.agents, patience).await;
-        for (agent, gone) in stopped.iter_mut().zip(gone) {
-            if gone {
-                agent.how = Ended::Gone;
+        let stopped = if file.road.is_some() {
+            let mut stopped = ssh::end(file, &runtime_root(), patience).await?;
+            // Who had gone when it was looked at had been asked to, a moment before.
+            for agent in stopped.iter_mut().filter(|agent| asked.is_ok() && agent.how == Ended::Gone) {
+                agent.how = Ended::Itself;
             }
-        }
+            stopped
+        } else {
+            let mut stopped = end_processes(&file.agents, patience).await;
+            for (agent, gone) in stopped.iter_mut().zip(gone) {
+                if gone {
+                    agent.how = Ended::Gone;
+                }
+            }
+            stopped
+        };
         if let Some(stays) = stopped.iter().find(|agent| agent.how == Ended::Stays) {
             return Err(Failure::Failed {
                 kind: "agent",
@@ -222,6 +244,31 @@ impl AgentClient {
 /// The command line has no registry of operators; agents compare theirs among themselves.
 fn client(address: &str, security: &Security) -> Client {
     Client::new(address, security.clone(), Hello::ours(env!("CARGO_PKG_VERSION"), 0))
+}
+
+/// One way through ssh for each agent, shared by those of one host.
+fn carriers(file: &ClusterFile) -> Vec<(String, Arc<SshCarrier>)> {
+    let Some(road) = file.road.as_ref().filter(|road| road.through_ssh) else { return Vec::new() };
+    let mut ways = Vec::new();
+    let mut made: Vec<(&ssh::Target, Arc<SshCarrier>)> = Vec::new();
+    for agent in &file.agents {
+        let Some(host) = &agent.host else { continue };
+        let known = made.iter().find(|(target, _)| *target == &host.target).map(|(_, way)| Arc::clone(way));
+        let way = known.unwrap_or_else(|| {
+            let way = SshCarrier::new(host.clone(), road.ssh.clone(), runtime_root());
+            made.push((&host.target, Arc::clone(&way)));
+            way
+        });
+        ways.push((agent.address.clone(), way));
+    }
+    ways
+}
+
+fn over(client: Client, carriers: &[(String, Arc<SshCarrier>)]) -> Client {
+    match carriers.iter().find(|(address, _)| address == client.address()) {
+        Some((_, way)) => client.over(Arc::clone(way) as Arc<dyn Carrier>),
+        None => client,
+    }
 }
 
 fn security(file: &ClusterFile) -> Outcome<Security> {

@@ -3,8 +3,10 @@
 pub(crate) mod agents;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod clean;
 pub(crate) mod down;
 pub(crate) mod fetch;
+pub(crate) mod hosts;
 pub(crate) mod jobs;
 pub(crate) mod plan;
 pub(crate) mod route;
@@ -12,6 +14,7 @@ pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tui;
 pub(crate) mod up;
 mod version;
 
@@ -27,7 +30,9 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         return Err(Failure::Usage("only `plan` draws dot; use -o text, json or jsonl".into()));
     }
     match command {
-        Command::Up(args) => up::run(args, global, output).await,
+        Command::Up(args) => Box::pin(up::run(args, global, output)).await,
+        Command::Clean(args) => clean::run(args, global, output).await,
+        Command::Hosts(args) => hosts::run(args, output).await,
         Command::Down(args) => down::run(args, global, output).await,
         Command::Agents(args) => agents::run(args, global, output).await,
         Command::Check(args) => check::run(&args, output),
@@ -41,6 +46,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
+        Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,
         Command::Version => version::run(output),
     }
 }

@@ -50,6 +50,9 @@ pub(crate) enum Failure {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// Ended by what has been said already, or by a signal; only the code is left to give.
+    #[error("ended")]
+    Ended(u8),
     /// The reader of the output has gone; that is its right.
     #[error("the output is closed")]
     BrokenPipe,
@@ -70,6 +73,7 @@ impl Failure {
             Self::Version(_) => 8,
             Self::Internal(_) => 70,
             Self::Interrupted => 130,
+            Self::Ended(code) => *code,
         }
     }
 
@@ -85,7 +89,7 @@ impl Failure {
             Self::NeedsYes(_) => "needs_yes",
             Self::Version(_) => "version",
             Self::Internal(_) => "internal",
-            Self::Interrupted => "interrupted",
+            Self::Interrupted | Self::Ended(_) => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
     }
@@ -94,6 +98,11 @@ impl Failure {
     pub(crate) fn file(action: &str, path: &std::path::Path, cause: &io::Error) -> Self {
         Self::Usage(format!("cannot {action} {}: {cause}", path.display()))
     }
+}
+
+/// A failure as the document `error` has it.
+pub(crate) fn document(failure: &Failure) -> serde_json::Value {
+    serde_json::json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()})
 }
 
 /// An error of standard output: everything else is given its own sentence where it arises.
@@ -151,7 +160,11 @@ impl From<LaunchError> for Failure {
     fn from(error: LaunchError) -> Self {
         let message = error.to_string();
         match error {
-            LaunchError::Agent { .. } => Self::Failed { kind: "agent", message },
+            LaunchError::Interrupted => Self::Interrupted,
+            LaunchError::Hosts { faults } if faults.iter().all(|fault| fault.cause.is_connection()) => {
+                Self::Unreachable(message)
+            }
+            LaunchError::Hosts { .. } | LaunchError::Agent { .. } => Self::Failed { kind: "agent", message },
             LaunchError::Refused(_) | LaunchError::File { .. } => Self::Usage(message),
         }
     }

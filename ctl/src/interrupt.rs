@@ -78,8 +78,9 @@ impl Interrupt {
 
 fn end_at_once(guarded: &Mutex<Option<Guarded>>) {
     if let Some(guarded) = guarded.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        for agent in &guarded.agents {
-            agent.process.kill();
+        // Those on other hosts end with this process: it holds their lifelines.
+        for process in guarded.agents.iter().filter_map(AgentEntry::here) {
+            process.kill();
         }
         // What stays is found stale by the next command.
         let _ = guarded.folder.remove();

@@ -16,6 +16,18 @@ use crate::output::Output;
 /// The largest job file that is read: anything longer is something else.
 const LONGEST: u64 = 16 << 20;
 
+/// A way from text to a job.
+type Parse = fn(&str, FileFormat, &[(String, String)]) -> Result<Job, Vec<Fault>>;
+
+/// A job that can run, and what its file says in vain.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The job.
+    pub(crate) job: Job,
+    /// Options and stages that have no effect.
+    pub(crate) warnings: Vec<Fault>,
+}
+
 /// A file and what the command line changes in it.
 #[derive(Debug)]
 pub(crate) struct JobFile {
@@ -56,20 +68,25 @@ impl JobFile {
         Ok(Self { name, text, path: path.to_owned(), sets: overrides.sets.clone() })
     }
 
-    /// The job's structure, its paths absolute.
+    /// The job's structure as far as planning needs it, its paths absolute.
     pub(crate) fn parse(&self) -> Result<Job, Vec<Fault>> {
-        let mut job = Job::parse_with(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
+        self.parsed(Job::parse_with)
+    }
+
+    fn parsed(&self, parse: Parse) -> Result<Job, Vec<Fault>> {
+        let mut job = parse(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
         self.place_paths(&mut job).map_err(|fault| vec![fault])?;
         Ok(job)
     }
 
     /// All that a run needs: structure, functions, connectors, plan and types; every fault that
     /// can be found together.
-    pub(crate) fn check(&self) -> Result<Job, Vec<Fault>> {
-        let job = self.parse()?;
+    pub(crate) fn check(&self) -> Result<Checked, Vec<Fault>> {
+        let job = self.parsed(Job::parse_to_run)?;
         let mut faults = job.runnable().err().unwrap_or_default();
+        let planned = plan(&job);
         // What was said of a place once is not said again by the next check.
-        let later = plan(&job).err().map(|error| error.fault).into_iter().chain(types(&job));
+        let later = planned.as_ref().err().map(|error| error.fault.clone()).into_iter().chain(types(&job));
         for fault in later {
             if !faults.iter().any(|known| known.at == fault.at) {
                 faults.push(fault);
@@ -79,12 +96,32 @@ impl JobFile {
         for fault in &mut faults {
             name_override(fault, &self.sets);
         }
-        if faults.is_empty() { Ok(job) } else { Err(faults) }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let notes = planned.map(|dag| dag.notes).unwrap_or_default();
+        let idle = notes.into_iter().filter(|note| note.no_effect);
+        let mut warnings = job.remarks();
+        warnings.extend(idle.map(|note| Fault::new(note.text.at, note.text.value)));
+        warnings.sort_by_key(|warning| warning.at);
+        Ok(Checked { job, warnings })
+    }
+
+    /// A warning in one line, with its place.
+    pub(crate) fn warning(&self, warning: &Fault) -> String {
+        match warning.at.line {
+            0 => format!("{}: {}", self.name, warning.message),
+            line => format!("{}:{line}: {}", self.name, warning.message),
+        }
     }
 
     /// As [`check`](Self::check), where faults end the command: they are shown on standard error.
     pub(crate) fn ready(&self, output: &mut Output) -> Outcome<Job> {
-        self.check().map_err(|faults| self.refuse(&faults, output))
+        let checked = self.check().map_err(|faults| self.refuse(&faults, output))?;
+        for warning in &checked.warnings {
+            output.notice(&format!("warning: {}", self.warning(warning)));
+        }
+        Ok(checked.job)
     }
 
     /// Shows faults on standard error, and in documents as an error's list.
@@ -180,7 +217,7 @@ fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
 }
 
 /// Faults of expressions and types.
-fn types(job: &Job) -> Vec<Fault> {
+pub(crate) fn types(job: &Job) -> Vec<Fault> {
     let Headers { names, mut faults } = Headers::read(job);
     let found = tuplane_expr::resolve_with(job, &|stage| names.get(stage).cloned()).err().unwrap_or_default();
     // What is wrong with a header was said where it was read.

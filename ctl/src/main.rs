@@ -6,15 +6,18 @@ mod command;
 mod failure;
 mod faults;
 mod headers;
+mod hostsfile;
 mod interrupt;
 mod jobfile;
 mod output;
 mod report;
+mod tui;
 mod wait;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use args::Cli;
 use failure::{Failure, Outcome};
@@ -46,15 +49,26 @@ fn panic_message(panic: &std::panic::PanicHookInfo<'_>) -> String {
 }
 
 fn run() -> u8 {
-    let cli = match Cli::try_parse() {
+    let args: Vec<OsString> = args::join_wait(std::env::args_os()).collect();
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(usage) => {
             // Help and version come this way too; a closed pipe takes nothing from them.
             let _ = usage.print();
-            return if usage.use_stderr() { Failure::Shown.code() } else { 0 };
+            if !usage.use_stderr() {
+                return 0;
+            }
+            if let Some(format) = args::wants_documents(&args) {
+                let mut output = Output::new(format, output::Color::Never, true, false);
+                let said = usage.to_string();
+                // What was wrong is on standard error; a reader that has gone misses nothing.
+                let _ = output.document("error", &failure::document(&Failure::Usage(first_line(&said))));
+            }
+            return Failure::Shown.code();
         }
     };
-    let Some(command) = cli.command else {
+    // Alone on a terminal it is the UI.
+    let Some(command) = cli.command.or_else(command::tui::alone) else {
         let _ = std::io::Write::write_all(
             &mut std::io::stderr(),
             Cli::command().render_help().to_string().as_bytes(),
@@ -69,6 +83,19 @@ fn run() -> u8 {
             failure.code()
         }
     }
+}
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(args)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.global.cluster_from = matches.value_source("cluster");
+    Ok(cli)
+}
+
+/// A usage error's own sentence; what follows it are hints.
+fn first_line(said: &str) -> String {
+    let line = said.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 /// One thread serves a command: it waits for others, mostly.

@@ -7,9 +7,9 @@ pub(crate) mod time;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{self, Failure, Outcome};
 
 /// `-o`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -111,6 +111,11 @@ impl Output {
         self.quiet
     }
 
+    /// `-v`: more than usual is shown.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// What makes a result other than it looks: said on standard error, under `-q` too.
     #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn warning(&self, sentence: &str) {
@@ -170,6 +175,11 @@ impl Output {
         self.colors_on(io::stderr().is_terminal())
     }
 
+    /// As `--color` says.
+    pub(crate) fn color(&self) -> Color {
+        self.color
+    }
+
     fn colors_on(&self, terminal: bool) -> bool {
         match self.color {
             Color::Always => true,
@@ -189,14 +199,12 @@ impl Output {
             return;
         }
         self.progress_done();
-        if !matches!(failure, Failure::Shown) {
+        if !matches!(failure, Failure::Shown | Failure::Ended(_)) {
             to_stderr(&format!("tuplane: {}\n", safe::lines(&failure.to_string())));
         }
         if matches!(self.format, Format::Json | Format::Jsonl) && self.documents == 0 {
-            let body =
-                json!({"kind": failure.kind(), "message": failure.to_string(), "exit": failure.code()});
             // The error itself was said above; a reader that has gone misses nothing.
-            let _ = self.document("error", &body);
+            let _ = self.document("error", &failure::document(failure));
         }
     }
 }
@@ -217,6 +225,7 @@ fn to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-fn terminal_can_move() -> bool {
+/// The terminal takes escape sequences.
+pub(crate) fn terminal_can_move() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }

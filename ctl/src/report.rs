@@ -6,19 +6,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
-use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
-use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, SinkFile};
+use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
+use tuplane_wire::message::{
+    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
+};
 
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{now_ms, rfc3339};
 
-pub(crate) use text::{files_text, text};
-
-/// Reasons of a ledger for rows that an end by cancel or failure cost: found in queues, gone with an agent.
-const LOST: [&str; 2] = [DROPPED_BY_STOP, DROPPED_BY_LOSS];
+pub(crate) use text::{files_text, instances_text, text};
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
 #[derive(Debug, Serialize)]
@@ -41,6 +39,12 @@ pub(crate) struct JobView {
     pub(crate) vertices: Vec<VertexView>,
     pub(crate) edges: Vec<EdgeView>,
     pub(crate) files: Vec<FileView>,
+    /// Parts that earlier attempts have left.
+    earlier_parts: Vec<FileView>,
+    /// Sink instances whose parts may be left on agents that could not be asked.
+    unasked: Vec<UnaskedView>,
+    /// Every instance for itself (`instances` is their number).
+    per_instance: Vec<InstanceView>,
 }
 
 /// A line of `tuplane jobs`.
@@ -50,7 +54,7 @@ pub(crate) struct SummaryView {
     pub(crate) run: u64,
     #[serde(serialize_with = "phase_name")]
     pub(crate) phase: JobPhase,
-    attempt: u32,
+    pub(crate) attempt: u32,
     pub(crate) submitted_at: String,
     ended_at: Option<String>,
     /// From submit to the end, or to now.
@@ -58,6 +62,51 @@ pub(crate) struct SummaryView {
     instances: u32,
     pub(crate) agents: Vec<String>,
     pub(crate) fault: Option<JobFault>,
+    /// Files of a finished job that are not visible yet.
+    pub(crate) pending: Vec<PendingView>,
+}
+
+/// Files of one agent that are not visible yet.
+#[derive(Debug, Serialize)]
+pub(crate) struct PendingView {
+    agent: String,
+    cause: String,
+    parts: Vec<String>,
+    #[serde(skip)]
+    sentence: String,
+}
+
+impl PendingView {
+    /// With the hidden parts' paths.
+    pub(crate) fn sentence(&self) -> &str {
+        &self.sentence
+    }
+}
+
+impl From<&Pending> for PendingView {
+    fn from(pending: &Pending) -> Self {
+        Self {
+            agent: pending.agent.clone(),
+            cause: pending.cause.clone(),
+            parts: pending.parts.iter().map(|part| part.path.clone()).collect(),
+            sentence: pending.to_string(),
+        }
+    }
+}
+
+/// Sink instances of one agent that could not be asked for their parts.
+#[derive(Debug, Serialize)]
+struct UnaskedView {
+    agent: String,
+    attempt: u32,
+    instances: Vec<String>,
+}
+
+impl From<&Unasked> for UnaskedView {
+    fn from(unasked: &Unasked) -> Self {
+        let Unasked { agent, attempt, instances } = unasked.clone();
+        Self { agent, attempt, instances }
+    }
 }
 
 /// Why a job failed.
@@ -92,6 +141,34 @@ pub(crate) struct VertexView {
     is_source: bool,
 }
 
+/// One instance.
+#[derive(Debug, Serialize)]
+struct InstanceView {
+    instance: u32,
+    vertex: String,
+    /// Among the instances of its vertex, from 0.
+    number: u32,
+    agent: String,
+    rows_in: u64,
+    rows_out: u64,
+    busy: Value,
+    blocked: Value,
+    idle: Value,
+    queue_in: u64,
+    queue_out: u64,
+    ended: bool,
+    #[serde(skip)]
+    shares: Shares,
+}
+
+/// Of an instance's time between two looks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    busy: Option<f64>,
+    blocked: Option<f64>,
+    idle: Option<f64>,
+}
+
 /// What changes between two looks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rates {
@@ -118,6 +195,8 @@ pub(crate) struct EdgeView {
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Rows that were emitted and neither taken nor dropped for a named reason.
     pub(crate) open: u64,
+    #[serde(skip)]
+    lost: u64,
     wire_bytes: u64,
     /// What went from agent to agent, an agent's own rows included.
     flows: Vec<FlowView>,
@@ -202,6 +281,7 @@ impl From<&JobSummary> for SummaryView {
                 .fault
                 .as_ref()
                 .map(|fault| JobFault { kind: fault_kind(fault.code), message: fault.message.clone() }),
+            pending: summary.pending.iter().map(PendingView::from).collect(),
         }
     }
 }
@@ -235,6 +315,9 @@ impl JobView {
             vertices,
             edges,
             files: status.files.iter().map(FileView::from).collect(),
+            earlier_parts: status.earlier_parts.iter().map(FileView::from).collect(),
+            unasked: status.unasked.iter().map(UnaskedView::from).collect(),
+            per_instance: instance_views(&dag, status, before.map(|(earlier, _)| earlier)),
         })
     }
 
@@ -249,9 +332,9 @@ impl JobView {
         self.guarantee.clear();
     }
 
-    /// What sources left out of the input, a sentence each.
+    /// What was left out: input by sources, rows by expressions; a sentence each.
     pub(crate) fn left_out_sentences(&self) -> Vec<String> {
-        self.sources().filter_map(VertexView::left_out_sentence).collect()
+        self.vertices.iter().filter_map(VertexView::left_out_sentence).collect()
     }
 
     /// Vertices that read no edge.
@@ -267,7 +350,7 @@ impl JobView {
     /// Rows lost per edge, for a job that did not finish, edges that lost none left out: those that
     /// went with an agent and those that the stop found in queues, as the coordinator counts them.
     pub(crate) fn lost(&self) -> Vec<(String, u64)> {
-        let edges = self.edges.iter().map(|edge| (edge.edge.clone(), edge.lost()));
+        let edges = self.edges.iter().map(|edge| (edge.edge.clone(), edge.lost));
         edges.filter(|(_, rows)| *rows > 0).collect()
     }
 }
@@ -285,15 +368,15 @@ impl VertexView {
         let reasons: Vec<&str> =
             self.dropped.iter().filter(|(_, rows)| **rows > 0).map(|(reason, _)| reason.as_str()).collect();
         let last = self.notes.last().map_or_else(String::new, |note| format!("; last: {note}"));
-        let (rows, reasons) = (counted(rows, "line"), reasons.join(", "));
-        Some(format!("{rows} left out ({reasons}) by `{}`{last}", self.vertex))
-    }
-}
-
-impl EdgeView {
-    /// Rows that nobody took and that no operator dropped.
-    fn lost(&self) -> u64 {
-        self.open + LOST.iter().filter_map(|reason| self.dropped.get(*reason)).sum::<u64>()
+        let (rows, reasons) =
+            (counted(rows, if self.is_source { "line" } else { "row" }), reasons.join(", "));
+        let vertex = &self.vertex;
+        if self.is_source && self.rows_out == 0 {
+            return Some(format!(
+                "NOTHING WAS READ: `{vertex}` left out every line of its input, {rows} ({reasons}){last}"
+            ));
+        }
+        Some(format!("{rows} left out ({reasons}) by `{vertex}`{last}"))
     }
 }
 
@@ -395,11 +478,47 @@ fn sum(status: &JobStatus, id: VertexId) -> Sum {
     sum
 }
 
+fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> Vec<InstanceView> {
+    let by_id = |status: &JobStatus| -> BTreeMap<u32, InstanceReport> {
+        status.counters.iter().map(|report| (report.instance, report.clone())).collect()
+    };
+    let (now, earlier) = (by_id(status), before.map(by_id).unwrap_or_default());
+    let none = InstanceReport::default();
+    let view = |instance: &Instance| {
+        let report = now.get(&instance.id).unwrap_or(&none);
+        let before = earlier.get(&instance.id).unwrap_or(&none);
+        let spent = [
+            report.busy_ns.saturating_sub(before.busy_ns),
+            report.blocked_ns.saturating_sub(before.blocked_ns),
+            report.idle_ns.saturating_sub(before.idle_ns),
+        ];
+        let all: u64 = spent.iter().sum();
+        let [busy, blocked, idle] = spent.map(|ns| (all > 0).then(|| ns as f64 / all as f64));
+        let value = |share: Option<f64>| share.map_or(Value::Null, number);
+        let agent = status.agents.get(usize::from(instance.agent));
+        InstanceView {
+            instance: instance.id,
+            vertex: dag.vertex(instance.vertex).label(),
+            number: instance.number,
+            agent: agent.map_or_else(|| "?".to_owned(), |info| info.id.name.clone()),
+            rows_in: report.rows_in,
+            rows_out: report.rows_out,
+            busy: value(busy),
+            blocked: value(blocked),
+            idle: value(idle),
+            queue_in: report.queue_in,
+            queue_out: report.queue_out,
+            ended: report.ended,
+            shares: Shares { busy, blocked, idle },
+        }
+    };
+    status.instances.iter().map(view).collect()
+}
+
 fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> EdgeView {
     let edge = dag.edge(id);
     let none = EdgeLedger::default();
     let ledger = status.edges.iter().find(|ledger| ledger.edge == id.0).unwrap_or(&none);
-    let dropped: u64 = ledger.dropped.values().sum();
     EdgeView {
         edge: dag.edge_name(id),
         routing: routing_word(&edge.routing),
@@ -411,7 +530,8 @@ fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> E
         in_flight: ledger.in_flight,
         queued_in: ledger.queued_in,
         dropped: ledger.dropped.clone(),
-        open: ledger.emitted.saturating_sub(ledger.taken).saturating_sub(dropped),
+        open: ledger.emitted.saturating_sub(ledger.accounted()),
+        lost: ledger.lost(),
         wire_bytes: ledger.flows.values().map(|flow| flow.wire_bytes).sum(),
         flows: ledger.flows.iter().map(|(pair, flow)| FlowView::new(status, *pair, flow)).collect(),
         into_sink: sinks.contains(&edge.to),

@@ -73,7 +73,8 @@ impl Samples {
         Ok(view)
     }
 
-    fn line(&mut self, cluster: &str, status: JobStatus) -> String {
+    /// A new look in one line.
+    pub(crate) fn line(&mut self, cluster: &str, status: JobStatus) -> String {
         let phase = phase_word(status.summary.phase);
         match self.view(cluster, status) {
             Ok(view) => {

@@ -63,7 +63,7 @@ fn help_is_on_stdout_and_lists_what_there_is() {
     assert!(help.err.is_empty());
     for command in [
         "up", "down", "agents", "check", "plan", "run", "submit", "jobs", "status", "cancel", "set", "route",
-        "fetch", "version",
+        "fetch", "tui", "version", "clean", "hosts",
     ] {
         assert!(
             help.out.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))),
@@ -83,6 +83,14 @@ fn without_a_command_it_says_the_commands_and_exits_2() {
 }
 
 #[test]
+fn off_a_terminal_the_ui_is_refused_in_a_sentence() {
+    let refused = ran(tuplane(&runtime()).arg("tui"));
+    assert_eq!((refused.code, refused.out.as_str()), (Some(2), ""));
+    assert!(refused.err.contains("needs a terminal"), "{}", refused.err);
+    assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+}
+
+#[test]
 fn wrong_usage_is_exit_2() {
     for args in [
         &["no-such-command"][..],
@@ -98,6 +106,33 @@ fn wrong_usage_is_exit_2() {
         assert_eq!((bad.code, bad.out.as_str()), (Some(2), ""), "{args:?}: {}", bad.err);
         assert!(!bad.err.is_empty(), "{args:?}");
     }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let whole = ran(tuplane(&runtime()).arg("help"));
+    assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""));
+    assert!(whole.out.contains("Exit codes"), "{}", whole.out);
+    let own = ran(tuplane(&runtime()).args(["help", "submit"]));
+    assert!(own.code == Some(0) && own.out.contains("--wait"), "{}{}", own.out, own.err);
+}
+
+#[test]
+fn a_wrong_command_line_is_a_document_where_one_was_asked_for() {
+    let bad = ran(tuplane(&runtime()).args(["check", "--no-such-option", "-o", "json"]));
+    assert_eq!(bad.code, Some(2));
+    let document: Value = serde_json::from_str(&bad.out).unwrap();
+    assert_eq!((&document["schema"], &document["kind"]), (&"tuplane/error/1".into(), &"refused".into()));
+    assert!(document["message"].as_str().unwrap().contains("--no-such-option"), "{document}");
+    assert!(bad.err.contains("--no-such-option"), "{}", bad.err);
+}
+
+#[test]
+fn a_run_takes_no_address_for_its_name() {
+    let job = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/jobs/wordcount.toml");
+    let bad = ran(tuplane(&runtime()).arg("run").arg(job).args(["--cluster", "127.0.0.1:1"]));
+    assert_eq!(bad.code, Some(2), "{}", bad.err);
+    assert!(bad.err.contains("is an address"), "{}", bad.err);
 }
 
 #[test]

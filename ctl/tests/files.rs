@@ -236,6 +236,70 @@ fn an_unknown_connector_is_one_fault() {
     assert!(bad.out.contains(": 1 fault\n"), "{}", bad.out);
 }
 
+/// A rebalance that nobody reads, and a policy.
+const IDLE: &str = "name = \"n\"\n[[stage]]\nid = \"a\"\nop = \"source\"\nconnector = \"ids\"\nn = 5\n\
+    [[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"a\"\n\
+    [[stage]]\nid = \"k\"\nop = \"sink\"\nin = \"a\"\nconnector = \"count\"\n";
+
+#[test]
+fn what_has_no_effect_is_a_warning_of_check() {
+    let warned = with(IDLE, &["check"]);
+    assert_eq!(warned.code, Some(0), "{}{}", warned.out, warned.err);
+    assert!(warned.out.contains("rebalance `r` has no effect: no stage reads it"), "{}", warned.out);
+    assert!(
+        warned.out.contains("job.toml:8: ") && warned.out.contains(": ok, 3 stages, 1 warning"),
+        "{}",
+        warned.out
+    );
+    let json = with(IDLE, &["check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&document["ok"], &document["warnings"][0]["line"]), (&true.into(), &8.into()), "{document}");
+}
+
+#[test]
+fn a_plan_needs_no_expressions_but_says_that_it_looked_at_none() {
+    let text = IDLE.replace("op = \"rebalance\"", "op = \"filter\"\nwhere = \"idd > 1\"");
+    let text = text.replace("op = \"sink\"\nin = \"a\"", "op = \"sink\"\nin = \"r\"");
+    let planned = with(&text, &["plan"]);
+    assert_eq!(planned.code, Some(0), "{}", planned.err);
+    assert_eq!(planned.err, "tuplane: expressions were not checked: `tuplane check`\n");
+    assert_eq!(with(&text.replace("idd", "id"), &["plan"]).err, "");
+    let nowhere =
+        with(&IDLE.replace("op = \"rebalance\"", "op = \"rebalance\"\npolicy = \"best\""), &["plan"]);
+    assert_eq!((nowhere.code, nowhere.out.as_str()), (Some(2), ""));
+    assert!(nowhere.err.contains("there is no policy `best`"), "{}", nowhere.err);
+    let later =
+        with(&IDLE.replace("op = \"rebalance\"", "op = \"rebalance\"\npolicy = \"potus\""), &["plan"]);
+    assert_eq!(later.code, Some(0), "{}", later.err);
+}
+
+#[test]
+fn types_that_a_format_cannot_hold_are_refused() {
+    let job = |format: &str, kind: &str| {
+        format!(
+            "name = \"n\"\n[[stage]]\nid = \"a\"\nop = \"source\"\npath = \"x\"\nformat = \"{format}\"\n\
+             columns = {{ c = \"{kind}\" }}\n[[stage]]\nid = \"k\"\nop = \"sink\"\nin = \"a\"\nconnector = \"count\"\n"
+        )
+    };
+    for (format, kind) in [("csv", "text[]"), ("jsonl", "int[][]"), ("csv", "struct<a int>")] {
+        let bad = with(&job(format, kind), &["check"]);
+        assert_eq!(bad.code, Some(2), "{format} {kind}: {}", bad.out);
+        assert!(bad.out.contains("job.toml:7:"), "{}", bad.out);
+    }
+    let csv = with(&job("csv", "text[]"), &["check"]);
+    assert!(
+        csv.out.contains("csv cannot be read as text[]") && csv.out.contains("jsonl and json"),
+        "{}",
+        csv.out
+    );
+    for (format, kind) in
+        [("jsonl", "text[]"), ("json", "bigint[]"), ("jsonl", "date[]"), ("csv", "decimal(10, 2)")]
+    {
+        let good = with(&job(format, kind), &["check"]);
+        assert_eq!(good.code, Some(0), "{format} {kind}: {}", good.out);
+    }
+}
+
 #[test]
 fn whole_numbers_may_be_written_with_an_exponent() {
     let text = "name = \"n\"\n[[stage]]\nid = \"a\"\nop = \"source\"\nconnector = \"ids\"\nn = 5\n\

@@ -6,3 +6,4 @@ mod cli;
 mod files;
 mod real;
 mod run;
+mod ui;

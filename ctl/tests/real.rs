@@ -1,9 +1,13 @@
 //! Real agents as real processes, driven by the real command.
 
 mod bounds;
+mod documents;
 mod failures;
 mod jobs;
 mod language;
 mod owners;
+mod remarks;
 mod results;
-mod world;
+mod road;
+mod seat;
+pub(crate) mod world;

@@ -1,14 +1,18 @@
-//! Starting and ending agents: the cluster's folder, local processes, and how they are ended.
+//! Starting and ending agents: the cluster's folder, local processes, hosts over ssh, how they are ended.
 
 mod costs;
 mod folder;
 mod local;
 mod process;
+pub mod ssh;
 mod start;
 mod stop;
 
 pub use costs::{CostEntry, parse_costs};
-pub use folder::{AgentEntry, ClusterFile, ClusterFolder, Found, SCHEMA, find_clusters, runtime_root};
+pub use folder::{
+    AgentEntry, ClusterFile, ClusterFolder, Found, HostEntry, RoadEntry, SCHEMA, find_clusters, runtime_root,
+};
+pub(crate) use local::agent_name;
 pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};
 pub use process::{Ended, ProcessId};
 pub use start::{LocalCluster, start};
@@ -42,6 +46,19 @@ pub enum LaunchError {
         /// Why.
         cause: String,
     },
+    /// Hosts on which something failed; what had been started is ended again.
+    #[error("{}", lines(faults))]
+    Hosts {
+        /// One each, in the file's order.
+        faults: Vec<ssh::HostFault>,
+    },
+    /// The command was interrupted; what had been started is ended again.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+fn lines(faults: &[ssh::HostFault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 impl LaunchError {

@@ -1,4 +1,6 @@
 //! Tuplane's testbed: where agents run and how experiments are done.
 
+pub mod hosts;
+pub mod jobs;
 pub mod launch;
 pub mod skip;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
-use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance};
+use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
 use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
@@ -78,7 +78,7 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
         job: json.to_owned(),
         edge_names: (0..dag.edges.len() as u32).map(|edge| dag.edge_name(EdgeId(edge))).collect(),
         dag: serde_json::to_string(&dag).map_err(encode)?,
-        file_sinks: file_sinks(&job),
+        file_sinks: file_sinks(&job, &dag),
         headers,
         restart: job.options.restart,
         placed,
@@ -137,7 +137,7 @@ fn read_splits(
     for (stage, file, at) in shared_files(job).filter(|(_, file, _)| file.files == Files::Shared) {
         let reads = |instance: &&Instance| dag.vertex(instance.vertex).stages.iter().any(|id| id == stage);
         let readers = instances.iter().filter(reads).count() as u32;
-        match source::shared_splits(file, &around.folder, readers.max(1)) {
+        match source::splits(file, &around.folder, readers.max(1)) {
             Ok(found) => {
                 splits.insert(stage.to_owned(), found);
             }
@@ -152,7 +152,7 @@ fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BT
     let mut headers = BTreeMap::new();
     let unknown = |file: &FileSource| file.format == Format::Csv && file.header && file.columns.is_empty();
     for (stage, file, at) in shared_files(job).filter(|(_, file, _)| unknown(file)) {
-        let names = source::shared_splits(file, &around.folder, 1).and_then(|splits| {
+        let names = source::splits(file, &around.folder, 1).and_then(|splits| {
             let first = splits.first().map(|split| Path::new(&split.path).to_owned());
             first.map_or(Ok(Vec::new()), |path| source::csv_header(&path, file.delimiter))
         });
@@ -161,9 +161,7 @@ fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BT
                 headers.insert(stage.to_owned(), names);
             }
             // A file that is not there is said once, by its splits.
-            Err(_)
-                if file.files == Files::Shared && source::shared_splits(file, &around.folder, 1).is_err() => {
-            }
+            Err(_) if file.files == Files::Shared && source::splits(file, &around.folder, 1).is_err() => {}
             Err(e) => faults.push(Fault::new(place(file, at), e.to_string()).stage(stage)),
         }
     }
@@ -174,14 +172,20 @@ fn place(file: &FileSource, stage: tuplane_core::fault::At) -> tuplane_core::fau
     file.paths.first().map_or(stage, |path| path.at)
 }
 
-fn file_sinks(job: &Job) -> Vec<String> {
+/// Stages that write files, with the vertex that each ends.
+fn file_sinks(job: &Job, dag: &Dag) -> BTreeMap<String, VertexId> {
     let writes = |op: &Op| match op {
         Op::Sink(sink) => {
             matches!(sink.connector, Some(SinkConnector::File { .. } | SinkConnector::Ledger { .. }))
         }
         _ => false,
     };
-    job.stages.iter().filter(|stage| writes(&stage.op)).map(|stage| stage.id.clone()).collect()
+    let vertex = |id: &String| {
+        let mut vertices = (0u32..).map(VertexId).take(dag.vertices.len());
+        vertices.find(|vertex| dag.vertex(*vertex).stages.last() == Some(id))
+    };
+    let stages = job.stages.iter().filter(|stage| writes(&stage.op));
+    stages.filter_map(|stage| Some((stage.id.clone(), vertex(&stage.id)?))).collect()
 }
 
 /// Stages that write files into a folder of the owner's choice, with that folder.
@@ -217,7 +221,7 @@ pub(super) fn taken_folders<'a>(
     for (stage, path) in sink_folders(&job) {
         if let Some(name) = taken.get(&folder.join(&path.value)) {
             let message = format!("job {name}, which has not ended, writes to folder `{}` too", path.value);
-            let help = "name another folder, wait for that job, or submit with --force to keep both";
+            let help = "name another folder, wait for that job, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }
@@ -240,7 +244,7 @@ fn old_results(job: &Job, folder: &Path, faults: &mut Vec<Fault>) {
                 n => format!(" and {} more", n - 1),
             };
             let message = format!("folder `{}` has files of an earlier run: {first}{others}", path.value);
-            let help = "name another folder, remove them, or submit with --force to keep both";
+            let help = "name another folder, remove them, or keep both with --force";
             faults.push(Fault::new(path.at, message).help(help).stage(stage));
         }
     }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, State};
-use tuplane_wire::message::{
-    AgentId, ClusterReply, ClusterRequest, JobPhase, RunReport, SinkFile, WireFault,
-};
+use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
 
 use super::check::Mixing;
+use super::effects::LastWords;
 use super::links::Links;
 use super::live::{Live, LiveRun};
 use super::log::Log;
@@ -41,10 +40,10 @@ pub(super) enum Note {
     Placed { run: u64, result: Result<Placed, WireFault> },
     /// An effect has ended.
     Happened(Command),
-    /// Agents have stopped a run; the last words of those that answered, by agent.
-    Stopped { run: u64, last: Vec<(String, RunReport)> },
-    /// The files of a run are visible.
-    Sealed { run: u64, files: Vec<SinkFile> },
+    /// Agents have stopped a run; those that answered, with their last words.
+    Stopped { run: u64, last: Vec<LastWords> },
+    /// Files of a run were made visible, or could not be.
+    Sealed { run: u64, work: SealWork },
     /// The process of an agent is gone.
     Gone { id: AgentId, cause: String },
     /// Two agents that are both there cannot reach each other.
@@ -83,8 +82,8 @@ pub(super) struct Driver {
     notes: mpsc::UnboundedSender<Note>,
     /// Runs that are being prepared: a stop ends that first.
     beginning: HashMap<u64, AbortHandle>,
-    /// Runs whose files are visible and whose ledger is not settled, with the time since.
-    settling: HashMap<u64, (Instant, Vec<SinkFile>)>,
+    /// Runs that were sealed and whose ledger is not settled, with the time since.
+    settling: HashMap<u64, (Instant, SealWork)>,
     ending: bool,
 }
 
@@ -94,13 +93,8 @@ impl Driver {
         own: OwnAgent,
         notes: mpsc::UnboundedSender<Note>,
         log: Log,
-        entries: Vec<Logged>,
+        state: State,
     ) -> Self {
-        let mut state = State::default();
-        for entry in entries {
-            // Effects of the past were carried out, or ended with those who did.
-            state.apply(entry);
-        }
         let hello = Hello::ours(env!("CARGO_PKG_VERSION"), config.registry);
         let links = Links::new(config.me.clone(), own, config.security.clone(), hello, notes.clone());
         Self {
@@ -171,7 +165,7 @@ impl Driver {
     /// Logs, then answers and acts.
     async fn finish(&mut self, turn: Turn) -> Result<(), String> {
         if !turn.entries.is_empty() {
-            self.log.append(&turn.entries).await.map_err(|e| e.to_string())?;
+            self.log.append(&turn.entries, &self.state).await.map_err(|e| e.to_string())?;
         }
         for (reply, result) in turn.replies {
             // Whoever asked may have given up.
@@ -222,6 +216,10 @@ impl Driver {
             Note::Asked { request, reply } => self.asked(turn, *request, reply),
             Note::Checked { result, mixing, reply } => {
                 let result = match *result {
+                    // An agent was lost meanwhile: it is placed again, on those that are left.
+                    Ok(new) if new.placed.agents.iter().any(|info| !self.state.is_alive(&info.id)) => {
+                        return self.check(turn, new.job, mixing, reply);
+                    }
                     Ok(new) => self.submit(turn, new, mixing),
                     Err(fault) => Err(fault),
                 };
@@ -241,15 +239,20 @@ impl Driver {
                 self.apply(turn, command);
             }
             Note::Stopped { run, last } => {
+                let (mut parts, mut answered) = (Vec::new(), Vec::new());
                 for (agent, report) in last {
-                    self.live.stopped(&agent, run, report);
+                    if let Some(mut report) = report {
+                        parts.append(&mut report.parts);
+                        self.live.stopped(&agent, run, report);
+                    }
+                    answered.push(agent);
                 }
                 let edges = self.live.run(run).map(LiveRun::ledger).unwrap_or_default();
-                self.apply(turn, Command::Stopped { run, edges });
+                self.apply(turn, Command::Stopped { run, edges, parts, answered });
             }
-            Note::Sealed { run, files } => {
+            Note::Sealed { run, work } => {
                 let now = Instant::now();
-                self.settling.insert(run, (now, files));
+                self.settling.insert(run, (now, work));
                 self.settle(turn, run, now);
             }
             Note::Gone { id, cause } => self.lose(turn, id, cause),

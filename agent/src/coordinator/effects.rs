@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
+use tuplane_core::cluster::{SealTask, SealWork};
 use tuplane_wire::message::{
     AgentId, AgentReply, AgentRequest, FaultCode, RunPlan, RunReport, SinkFile, WireFault,
 };
@@ -20,6 +21,9 @@ const SHORT: Duration = Duration::from_secs(10);
 
 /// Files are synced.
 const SEAL: Duration = Duration::from_mins(1);
+
+/// A file that cannot be made visible is tried so often, this far apart: a disk may have room again.
+const SEAL_TRIES: (u32, Duration) = (8, Duration::from_millis(500));
 
 /// Pause before a request that must not be lost is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -43,23 +47,33 @@ async fn on_all(
     try_join_all(calls).await.map(|_| ())
 }
 
-/// Stops a run; the last words of those that answered. An agent that is there runs until it is
-/// told, so it is told until it answers or is dead.
+/// An agent's answer to a stop: its name, and its last words if it had the run.
+pub(super) type LastWords = (String, Option<RunReport>);
+
+/// Stops a run; what those said that answered. An agent that is there runs until it is told, so it is
+/// told until it answers or is dead.
 pub(super) async fn stop(
     links: &Links,
     run: u64,
     agents: &[AgentId],
     reason: &str,
-) -> Vec<(String, RunReport)> {
-    let calls = agents.iter().map(|agent| stop_one(links, run, agent, reason));
+    discard: bool,
+) -> Vec<LastWords> {
+    let calls = agents.iter().map(|agent| stop_one(links, run, agent, reason, discard));
     join_all(calls).await.into_iter().flatten().collect()
 }
 
-async fn stop_one(links: &Links, run: u64, agent: &AgentId, reason: &str) -> Option<(String, RunReport)> {
+async fn stop_one(
+    links: &Links,
+    run: u64,
+    agent: &AgentId,
+    reason: &str,
+    discard: bool,
+) -> Option<LastWords> {
     loop {
-        let request = AgentRequest::Stop { run, reason: reason.to_owned() };
+        let request = AgentRequest::Stop { run, reason: reason.to_owned(), discard };
         match links.call(agent, request, SHORT).await {
-            Ok(AgentReply::Stopped(report)) => return Some((agent.name.clone(), *report)),
+            Ok(AgentReply::Stopped(report)) => return Some((agent.name.clone(), Some(*report))),
             Ok(other) => {
                 tracing::warn!(run, agent = %agent.name, ?other, "stop was answered by something else");
                 return None;
@@ -69,8 +83,10 @@ async fn stop_one(links: &Links, run: u64, agent: &AgentId, reason: &str) -> Opt
                 tracing::debug!(run, agent = %agent.name, %fault, "stop is sent again");
                 tokio::time::sleep(AGAIN).await;
             }
+            // It never had the run, or has dropped it; what it last reported stands.
+            Err(fault) if fault.code == FaultCode::NotFound => return Some((agent.name.clone(), None)),
             Err(fault) => {
-                // It never had the run, or is lost; what it last reported stands.
+                // It is lost; what it last reported stands.
                 tracing::info!(run, agent = %agent.name, %fault, "stop was not answered");
                 return None;
             }
@@ -78,21 +94,74 @@ async fn stop_one(links: &Links, run: u64, agent: &AgentId, reason: &str) -> Opt
     }
 }
 
-/// Makes the files of a run visible.
-pub(super) async fn seal(
+/// Makes files of a run visible, each agent its own.
+pub(super) async fn seal(links: &Links, run: u64, tasks: Vec<SealTask>) -> SealWork {
+    let mut all = SealWork::default();
+    for work in join_all(tasks.into_iter().map(|task| seal_one(links, run, task))).await {
+        all.parts.extend(work.parts);
+        all.files.extend(work.files);
+        all.causes.extend(work.causes);
+    }
+    all
+}
+
+/// All at once; where that fails each file for itself, so that one keeps no other hidden.
+async fn seal_one(links: &Links, run: u64, task: SealTask) -> SealWork {
+    let SealTask { agent, parts, empty } = task;
+    let mut work = SealWork::default();
+    let whole = seal_call(links, run, &agent, parts.clone(), empty.clone()).await;
+    let pieces: Vec<(Vec<SinkFile>, Vec<String>)> = match &whole {
+        Err(fault) if fault.code != FaultCode::Agent && parts.len() + empty.len() > 1 => {
+            let parts = parts.into_iter().map(|part| (vec![part], Vec::new()));
+            parts.chain(empty.into_iter().map(|stage| (Vec::new(), vec![stage]))).collect()
+        }
+        _ => {
+            take(&mut work, &agent, parts, whole);
+            return work;
+        }
+    };
+    for (parts, empty) in pieces {
+        let made = seal_call(links, run, &agent, parts.clone(), empty).await;
+        take(&mut work, &agent, parts, made);
+    }
+    work
+}
+
+fn take(work: &mut SealWork, agent: &AgentId, parts: Vec<SinkFile>, made: Result<Vec<SinkFile>, WireFault>) {
+    match made {
+        Ok(files) => {
+            work.parts.extend(parts);
+            work.files.extend(files);
+        }
+        Err(fault) => {
+            tracing::warn!(agent = %agent.name, %fault, "files of a finished job are not visible");
+            work.causes.insert(agent.name.clone(), fault.message);
+        }
+    }
+}
+
+/// Asked until it is answered or the agent is dead. Doing it again changes nothing.
+async fn seal_call(
     links: &Links,
     run: u64,
-    agents: &[AgentId],
-    empty: &[String],
+    agent: &AgentId,
+    parts: Vec<SinkFile>,
+    empty: Vec<String>,
 ) -> Result<Vec<SinkFile>, WireFault> {
-    let calls = agents.iter().map(async |agent| {
-        let request = AgentRequest::Seal { run, empty: empty.to_vec() };
-        match links.call(agent, request, SEAL).await? {
-            AgentReply::Sealed(files) => Ok(files),
-            other => Err(unexpected(agent, &other)),
+    let mut tries = 1;
+    loop {
+        let request = AgentRequest::Seal { run, empty: empty.clone(), parts: parts.clone() };
+        match links.call(agent, request, SEAL).await {
+            Ok(AgentReply::Sealed(files)) => return Ok(files),
+            Ok(other) => return Err(unexpected(agent, &other)),
+            Err(fault) if fault.retryable => tokio::time::sleep(AGAIN).await,
+            Err(fault) if fault.code == FaultCode::Instance && tries < SEAL_TRIES.0 => {
+                tries += 1;
+                tokio::time::sleep(SEAL_TRIES.1).await;
+            }
+            Err(fault) => return Err(fault),
         }
-    });
-    Ok(try_join_all(calls).await?.into_iter().flatten().collect())
+    }
 }
 
 /// Tells agents something whose loss does no harm: what a run left is dropped later all the same.
@@ -129,18 +198,19 @@ mod tests {
     use super::super::OwnAgent;
     use super::*;
 
-    /// Links to an agent that answers the calls with these faults, and then stops.
+    /// Links to an agent that answers the calls with these faults, and then does as asked.
     fn links(me: &AgentId, faults: Vec<WireFault>) -> (Links, Arc<AtomicU32>) {
         let (notes, _) = tokio::sync::mpsc::unbounded_channel();
         let calls = Arc::new(AtomicU32::new(0));
         let counted = calls.clone();
-        let own: OwnAgent = Arc::new(move |_| {
+        let own: OwnAgent = Arc::new(move |request| {
             let call = counted.fetch_add(1, Ordering::Relaxed) as usize;
             let fault = faults.get(call).cloned();
             Box::pin(async move {
-                match fault {
-                    Some(fault) => Err(fault),
-                    None => Ok(AgentReply::Stopped(Box::default())),
+                match (fault, request) {
+                    (Some(fault), _) => Err(fault),
+                    (None, AgentRequest::Seal { parts, .. }) => Ok(AgentReply::Sealed(parts)),
+                    (None, _) => Ok(AgentReply::Stopped(Box::default())),
                 }
             })
         });
@@ -154,10 +224,41 @@ mod tests {
         let again = WireFault { retryable: true, ..lost.clone() };
         let agents = [me.clone()];
         let (broken, calls) = links(&me, vec![again.clone(), again]);
-        assert_eq!(stop(&broken, 1, &agents, "r").await, [("a".to_owned(), RunReport::default())]);
+        let said = stop(&broken, 1, &agents, "r", false).await;
+        assert_eq!(said, [("a".to_owned(), Some(RunReport::default()))]);
         assert_eq!(calls.load(Ordering::Relaxed), 3);
         let (dead, calls) = links(&me, vec![lost]);
-        assert_eq!(stop(&dead, 1, &agents, "r").await, []);
+        assert_eq!(stop(&dead, 1, &agents, "r", false).await, []);
         assert_eq!(calls.load(Ordering::Relaxed), 1);
+        let (without, _) = links(&me, vec![WireFault::new(FaultCode::NotFound, "no run 1 here")]);
+        assert_eq!(stop(&without, 1, &agents, "r", false).await, [("a".to_owned(), None)]);
+    }
+
+    #[tokio::test]
+    async fn one_file_that_stays_hidden_keeps_no_other_hidden() {
+        let me = AgentId { name: "a".to_owned(), incarnation: 1 };
+        let part = |path: &str| SinkFile {
+            agent: "a".to_owned(),
+            stage: "out".to_owned(),
+            path: path.to_owned(),
+            rows: 1,
+            bytes: 1,
+        };
+        let task = || SealTask { agent: me.clone(), parts: vec![part("p"), part("q")], empty: vec![] };
+        let full = WireFault::new(FaultCode::Instance, "the disk is full");
+        let broken =
+            WireFault { retryable: true, ..WireFault::new(FaultCode::Agent, "the connection broke") };
+        // A lost answer and a passing fault; then all is well.
+        let (passing, calls) = links(&me, vec![broken, full.clone()]);
+        let work = seal(&passing, 1, vec![task()]).await;
+        assert_eq!((work.parts.len(), work.causes.len()), (2, 0));
+        assert_eq!(calls.load(Ordering::Relaxed), 3);
+        // So often for both, as often for the first alone, and the second is well.
+        let tries = SEAL_TRIES.0 as usize;
+        let (lasting, calls) = links(&me, vec![full; 2 * tries]);
+        let work = seal(&lasting, 1, vec![task()]).await;
+        assert_eq!((work.parts, work.files), (vec![part("q")], vec![part("q")]));
+        assert_eq!(work.causes["a"], "the disk is full");
+        assert_eq!(calls.load(Ordering::Relaxed) as usize, 2 * tries + 1);
     }
 }

@@ -16,7 +16,7 @@ use tuplane_wire::service::Hello;
 use super::OwnAgent;
 use super::driver::Note;
 
-/// A process that is gone refuses the last of so many dials, this far apart.
+/// A process that is gone refuses one of so many dials, this far apart.
 const PROOF: (u32, Duration) = (4, Duration::from_millis(250));
 
 /// How long one of those dials may take.
@@ -123,21 +123,23 @@ impl Links {
         })
     }
 
-    /// Nobody listens where the agent was, at the last of several dials. An answer at any of them
-    /// proves that somebody is there; other errors prove nothing, since a dial may still land in the
-    /// queue of a listener that is closing.
+    /// Nobody listens where the agent was. A refused dial proves that, since an agent listens before it
+    /// registers and for as long as it lives, and an answer proves the contrary; other errors prove nothing,
+    /// since a dial may still land in the queue of a listener that is closing.
     pub(super) async fn is_gone(&self, address: &str) -> Option<String> {
-        let mut refused = false;
         for attempt in 0..PROOF.0 {
             if attempt > 0 {
                 tokio::time::sleep(PROOF.1).await;
             }
             match net::dial(address, Kind::Control, &self.inner.security, DIAL).await {
                 Ok(_) => return None,
-                Err(error) => refused = matches!(error, NetError::Refused { .. }),
+                Err(NetError::Refused { .. }) => {
+                    return Some(format!("its process is gone (nobody listens on {address} any more)"));
+                }
+                Err(_) => {}
             }
         }
-        refused.then(|| format!("its process is gone (nobody listens on {address} any more)"))
+        None
     }
 
     /// Those of the agents that are gone, with what proves it.

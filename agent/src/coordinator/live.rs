@@ -99,7 +99,7 @@ impl Live {
     ) {
         let now = Instant::now();
         let instances = vec![last];
-        self.run_reported(agent, RunReport { run, instances, edges }, now);
+        self.run_reported(agent, RunReport { run, instances, edges, parts: Vec::new() }, now);
     }
 
     fn run_reported(&mut self, agent: &str, report: RunReport, now: Instant) {
@@ -201,17 +201,15 @@ impl LiveRun {
     pub(super) fn ledger(&self) -> Vec<EdgeLedger> {
         let mut sums: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
         for edge in self.edges.values().flat_map(BTreeMap::values) {
-            add(
-                sums.entry(edge.edge).or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }),
-                edge,
-            );
+            let sum = sums.entry(edge.edge);
+            sum.or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }).add(edge);
         }
         sums.into_values().collect()
     }
 
     /// All rows that were emitted have been taken or dropped.
     pub(super) fn is_settled(&self) -> bool {
-        self.ledger().iter().all(|edge| edge.emitted == edge.taken + edge.dropped.values().sum::<u64>())
+        self.ledger().iter().all(EdgeLedger::is_settled)
     }
 
     /// The ledger at the end: once every row is taken or dropped, none waits or is under way, and
@@ -219,7 +217,7 @@ impl LiveRun {
     pub(super) fn final_ledger(&self) -> Vec<EdgeLedger> {
         let mut ledger = self.ledger();
         for edge in &mut ledger {
-            if edge.emitted == edge.taken + edge.dropped.values().sum::<u64>() {
+            if edge.is_settled() {
                 (edge.queued_out, edge.in_flight, edge.queued_in) = (0, 0, 0);
             }
         }
@@ -247,29 +245,6 @@ impl LiveRun {
     }
 }
 
-fn add(sum: &mut EdgeLedger, edge: &EdgeLedger) {
-    sum.emitted += edge.emitted;
-    sum.queued_out += edge.queued_out;
-    sum.in_flight += edge.in_flight;
-    sum.queued_in += edge.queued_in;
-    sum.taken += edge.taken;
-    for (reason, rows) in &edge.dropped {
-        *sum.dropped.entry(reason.clone()).or_default() += rows;
-    }
-    for (pair, flow) in &edge.flows {
-        let total = sum.flows.entry(*pair).or_default();
-        total.rows += flow.rows;
-        total.bytes += flow.bytes;
-        total.wire_bytes += flow.wire_bytes;
-    }
-    for (target, rows) in &edge.targets {
-        *sum.targets.entry(*target).or_default() += rows;
-    }
-    if sum.policy.is_none() {
-        sum.policy.clone_from(&edge.policy);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +261,7 @@ mod tests {
     }
 
     fn report(sequence: u64, edge: EdgeLedger) -> Report {
-        let run = RunReport { run: 7, instances: vec![], edges: vec![edge] };
+        let run = RunReport { run: 7, edges: vec![edge], ..RunReport::default() };
         Report { sequence, runs: vec![run], ..Report::default() }
     }
 
@@ -336,12 +311,12 @@ mod tests {
         };
         let report = |sequence, instances, emitted| Report {
             sequence,
-            runs: vec![RunReport { run: 7, instances, edges: vec![edge(emitted, 0, &[])] }],
+            runs: vec![RunReport { run: 7, instances, edges: vec![edge(emitted, 0, &[])], parts: vec![] }],
             ..Report::default()
         };
         live.report(&id("a"), report(1, vec![counters(0, 5, true), counters(1, 5, false)], 10), &[7], now);
         let instances = vec![counters(0, 4, false), counters(1, 8, false)];
-        live.stopped("a", 7, RunReport { run: 7, instances, edges: vec![edge(12, 0, &[])] });
+        live.stopped("a", 7, RunReport { run: 7, instances, edges: vec![edge(12, 0, &[])], parts: vec![] });
         // One that was under way is older.
         live.report(&id("a"), report(2, vec![counters(1, 6, false)], 11), &[7], now);
         let run = live.run(7).unwrap();

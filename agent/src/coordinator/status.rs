@@ -52,6 +52,7 @@ pub(super) fn summary(job: &Job) -> JobSummary {
         fault: job.fault.clone(),
         instances: job.instances.len() as u32,
         agents: job.agents.iter().map(|agent| agent.id.name.clone()).collect(),
+        pending: job.pending.clone(),
     }
 }
 
@@ -91,6 +92,8 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
         running_ms: job
             .started_ms
             .map(|started| job.rows_ended_ms.unwrap_or(wall_ms).saturating_sub(started)),
+        earlier_parts: job.earlier_parts.clone(),
+        unasked: job.unasked.clone(),
     }
 }
 

@@ -35,7 +35,7 @@ use crate::exchange::lane;
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
-use crate::sink::SinkContext;
+use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
 
 /// No queue's bound is less.
@@ -52,15 +52,16 @@ pub(crate) struct Built {
 
 /// Builds this agent's part of a run.
 ///
-/// `others` runs share the agent's memory with it.
-pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, others: u64) -> Result<Built, WireFault> {
+/// `reserved` bytes of the agent's memory are what the queues of its live runs may hold.
+pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Result<Built, WireFault> {
     let job: Job = parse(&plan.job, "job")?;
     let dag: Dag = parse(&plan.dag, "plan")?;
     let me = plan.agents.iter().position(|a| a.id == shared.me);
     let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, others }.build()
+    let parts = Parts::default();
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts }.build()
 }
 
 /// The splits of this agent's own files.
@@ -93,12 +94,14 @@ struct Builder<'a> {
     types: Types,
     me: u16,
     plan: RunPlan,
-    others: u64,
+    reserved: u64,
+    parts: Parts,
 }
 
 impl Builder<'_> {
     fn build(self) -> Result<Built, WireFault> {
         let bound = self.queue_bound();
+        let reserved = bound * self.queues();
         let local: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let programs = self.programs(&local)?;
         let wakes: HashMap<u32, Arc<Notify>> =
@@ -201,6 +204,7 @@ impl Builder<'_> {
                     Arc::clone(&self.shared.budget),
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
+                    self.job.options.on_error,
                 ),
                 counters,
                 options: changes,
@@ -215,32 +219,32 @@ impl Builder<'_> {
             job: self.job,
             dag: self.dag,
             me: self.me,
+            reserved,
             local: locals,
             edges,
             sessions,
             flights,
             start,
-            tasks: Mutex::default(),
-            files: Mutex::default(),
+            tasks: Mutex::new(Some(Vec::new())),
+            parts: self.parts,
             own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
         };
         Ok(Built { run, instances })
     }
 
-    /// Each queue's share of the agent's budget.
+    /// The run's queues on this agent.
+    fn queues(&self) -> u64 {
+        let mine = self.plan.instances.iter().filter(|i| i.agent == self.me);
+        mine.map(|i| (self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count()) as u64).sum()
+    }
+
+    /// Each queue's share of the agent's budget: of half of what earlier runs have left, so that a job
+    /// which stands still never holds what the next one needs.
     fn queue_bound(&self) -> u64 {
-        let queues: usize = self
-            .plan
-            .instances
-            .iter()
-            .filter(|i| i.agent == self.me)
-            .map(|i| self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count())
-            .sum();
-        // A job that stands still must not hold what the others need.
-        let mine = self.shared.budget.limit() / (self.others + 1);
+        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
         let memory = self.job.options.memory.unwrap_or(mine).min(mine);
-        (memory / queues.max(1) as u64).clamp(LEAST_BOUND, MOST_BOUND)
+        (memory / self.queues().max(1)).clamp(LEAST_BOUND, MOST_BOUND)
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {
@@ -548,7 +552,8 @@ impl Builder<'_> {
         program: &VertexProgram,
     ) -> Result<SinkContext, WireFault> {
         let schema = program.input.first().ok_or_else(|| internal("a sink without input"))?;
-        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, own_columns(schema)))
+        let (schema, parts) = (own_columns(schema), self.parts.clone());
+        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, schema, parts))
     }
 
     fn sink_schema(&self, placed: &Placed, program: &VertexProgram) -> Option<SchemaRef> {
@@ -574,7 +579,7 @@ impl Builder<'_> {
         }
         let here =
             self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me).count();
-        let all = crate::source::local_splits(file, &self.shared.folder, here as u32)
+        let all = crate::source::splits(file, &self.shared.folder, here as u32)
             .map_err(|e| stage_refused(stage, &e.to_string()))?;
         let left = Arc::new(Mutex::new(all.iter().rev().cloned().collect()));
         own.insert(stage.id.clone(), OwnSplits { all, left: Arc::clone(&left) });
@@ -590,6 +595,7 @@ pub(crate) fn sink_context(
     stage: &Stage,
     instance_number: u32,
     schema: SchemaRef,
+    parts: Parts,
 ) -> SinkContext {
     SinkContext {
         job: job.name.clone(),
@@ -600,6 +606,7 @@ pub(crate) fn sink_context(
         agent: shared.me.name.clone(),
         folder: PathBuf::from(&shared.folder),
         schema,
+        parts,
     }
 }
 

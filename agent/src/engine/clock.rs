@@ -19,7 +19,7 @@ const CHANGING: u64 = 3;
 /// Stands there when the instance has ended.
 const ENDED: u64 = 7;
 
-/// The times of one instance. Written by the instance, read by anyone: a reading includes the
+/// The times of one instance. Written by the instance (and ended by whoever stops it), read by anyone: a reading includes the
 /// stretch that is under way, so work in progress counts now and not when it ends.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -63,12 +63,20 @@ impl Clock {
     }
 
     fn change(&self, to: impl FnOnce(u64) -> u64) {
-        let before = self.now.load(Ordering::Relaxed);
-        if before == ENDED {
-            return;
-        }
+        // Two may write: the instance, and whoever stops it while it stands in a call to the system.
+        let before = loop {
+            let before = self.now.load(Ordering::Relaxed);
+            if before == ENDED {
+                return;
+            }
+            if before != CHANGING
+                && self.now.compare_exchange(before, CHANGING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                break before;
+            }
+            std::hint::spin_loop();
+        };
         let elapsed = self.start.elapsed().as_nanos() as u64;
-        self.now.store(CHANGING, Ordering::Relaxed);
         fence(Ordering::Release);
         self.totals[(before % 4) as usize].fetch_add(elapsed.saturating_sub(before / 4), Ordering::Relaxed);
         self.now.store(to(elapsed), Ordering::Release);

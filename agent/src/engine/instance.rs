@@ -25,8 +25,6 @@ use crate::source::{Polled, Source, SourceError};
 
 /// A step lasts about so long; then others have their turn.
 const STEP: Duration = Duration::from_millis(2);
-/// Rows of a first step, when their cost is not known: a row of a millisecond makes it a quarter second.
-const UNMEASURED: usize = 256;
 /// Windows are divided anew this often.
 const ADAPT: Duration = Duration::from_millis(100);
 /// An instance that is over its bound looks at least this often whether an option has changed.
@@ -65,26 +63,33 @@ pub(crate) struct Instance {
 
 /// How many rows make a step: measured.
 struct Stride {
+    /// 0 while nothing is known.
     ns_per_row: f64,
+    /// The most rows that were measured at once.
+    most: usize,
     adapted: Instant,
 }
 
 impl Stride {
     /// `expected`: the cost of a row, as far as it is known beforehand.
     fn new(expected: Duration) -> Self {
-        Self { ns_per_row: expected.as_nanos() as f64, adapted: Instant::now() }
+        Self { ns_per_row: expected.as_nanos() as f64, most: 0, adapted: Instant::now() }
     }
 
     fn rows(&self) -> usize {
         if self.ns_per_row <= 0.0 {
-            return UNMEASURED;
+            return 1;
         }
         ((STEP.as_nanos() as f64 / self.ns_per_row) as usize).clamp(1, MOST_ROWS)
     }
 
     fn measure(&mut self, rows: usize, busy_ns: u64) {
-        let now = busy_ns as f64 / rows.max(1) as f64;
-        self.ns_per_row = if self.ns_per_row <= 0.0 { now } else { 0.8 * self.ns_per_row + 0.2 * now };
+        // A clock that has not moved says that the rows cost next to nothing.
+        let now = (busy_ns as f64 / rows.max(1) as f64).max(f64::MIN_POSITIVE);
+        // The cost of a batch spreads over its rows: more rows than ever tell more than all before.
+        let new = self.ns_per_row <= 0.0 || rows > self.most;
+        self.ns_per_row = if new { now } else { 0.8 * self.ns_per_row + 0.2 * now };
+        self.most = self.most.max(rows);
     }
 }
 
@@ -117,7 +122,9 @@ impl Instance {
             Body::Source(_) => self.produce().await.map(|()| Vec::new()),
             _ => self.consume().await,
         };
-        self.counters.working.store(0, Ordering::Relaxed);
+        if result.is_err() {
+            self.counters.drop_in_hand();
+        }
         match result {
             Ok(files) => {
                 self.leave().await?;
@@ -150,13 +157,13 @@ impl Instance {
                 stride = Stride::new(self.expected());
             }
             let began = Instant::now();
-            let mut worked = false;
-            while began.elapsed() < STEP {
+            // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
+            let mut nothing = None;
+            while nothing.is_none() && began.elapsed() < STEP {
                 let full = self.output.is_full();
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
                 match taken {
                     Taken::Rows { input, channel, rows } => {
-                        worked = true;
                         let input = if merges { channel } else { input };
                         let (count, busy) = (rows.len(), self.counters.clock.read().busy);
                         self.counters.clock.set(Doing::Busy);
@@ -171,25 +178,24 @@ impl Instance {
                         self.counters.clock.set(Doing::Busy);
                         return self.finish().await;
                     }
-                    Taken::Nothing => break,
+                    Taken::Nothing => nothing = Some(full),
                 }
             }
-            self.output.settle().map_err(|e| fault(&self.name, &e))?;
+            self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
                 self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
             }
-            if worked && began.elapsed() >= STEP {
-                tokio::task::yield_now().await;
-            } else {
-                self.rest().await;
+            match nothing {
+                Some(full) => self.rest(full).await,
+                None => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Nothing to take, or no room: waits for either.
-    async fn rest(&mut self) {
-        let full = self.output.is_full();
+    /// Waits until there may be something to take, or room. `full` is what [`Inbox::take`] was told:
+    /// looking again would miss room that came in between, and rows that were passed over for its want.
+    async fn rest(&mut self, full: bool) {
         self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
         if !full {
             self.output.flush();
@@ -205,6 +211,7 @@ impl Instance {
         let count = rows.len() as u64;
         self.counters.add_in(count);
         self.counters.working.store(count, Ordering::Relaxed);
+        self.output.comes_of(&rows);
         match &mut self.body {
             Body::Operator(operator) => {
                 let partitions = rows.partitions().cloned();
@@ -215,7 +222,7 @@ impl Instance {
             }
             Body::Work(work) => {
                 work.run(rows.len(), &self.counters.clock).await;
-                self.emit(rows.into_batch())?;
+                self.emit(rows.batch().clone())?;
             }
             Body::Sink(sink) => {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
@@ -276,7 +283,7 @@ impl Instance {
             let began = Instant::now();
             while began.elapsed() < STEP {
                 if self.output.is_full() {
-                    self.output.settle().map_err(|e| fault(&self.name, &e))?;
+                    self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                     self.counters.clock.set(Doing::Blocked);
                     tokio::select! {
                         () = self.output.wait() => {}
@@ -290,7 +297,7 @@ impl Instance {
                 let rejected = source.rejected();
                 if rejected.total() > 0 {
                     let totals = rejected.by_reason.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect();
-                    self.counters.set_rejected(totals, rejected.last.clone());
+                    self.counters.set_rejected(totals, rejected.note());
                 }
                 match polled.map_err(|e| source_fault(&self.name, &e))? {
                     Polled::Rows(batch) => {
@@ -299,7 +306,7 @@ impl Instance {
                         self.emit(batch)?;
                     }
                     Polled::Wait(until) => {
-                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
+                        self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
                         tokio::select! {
@@ -309,7 +316,7 @@ impl Instance {
                         break;
                     }
                     Polled::NeedSplit => {
-                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
+                        self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
                         let split = self.splits.next().await?;
@@ -318,12 +325,12 @@ impl Instance {
                         }
                     }
                     Polled::End => {
-                        self.output.settle().map_err(|e| fault(&self.name, &e))?;
+                        self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                         return Ok(());
                     }
                 }
             }
-            self.output.settle().map_err(|e| fault(&self.name, &e))?;
+            self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             tokio::task::yield_now().await;
         }
     }

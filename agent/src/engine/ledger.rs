@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::place::RowPlace;
 
 use super::clock::Clock;
@@ -46,12 +47,25 @@ impl Counters {
         }
     }
 
+    /// The vertex.
+    pub(crate) fn vertex(&self) -> &str {
+        &self.vertex
+    }
+
     pub(crate) fn add_in(&self, rows: u64) {
         self.rows_in.fetch_add(rows, Ordering::Relaxed);
     }
 
     pub(crate) fn add_out(&self, rows: u64) {
         self.rows_out.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Rows that the instance had in hand when it failed or was stopped: taken, and nothing came of them.
+    pub(crate) fn drop_in_hand(&self) {
+        let rows = self.working.swap(0, Ordering::Relaxed);
+        if rows > 0 {
+            self.drop_rows(BTreeMap::from([(DROPPED_BY_STOP.to_owned(), rows)]));
+        }
     }
 
     /// Rows left out, for these reasons.

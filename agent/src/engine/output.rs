@@ -13,7 +13,7 @@ use tuplane_expr::{Dropped, KeyExprs};
 
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, OperatorError, Remark};
-use super::rows::{Budget, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
+use super::rows::{Budget, Charged, Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
 use crate::exchange::edge::Edge;
 use crate::exchange::mark::Mark;
 
@@ -53,9 +53,14 @@ pub(crate) struct Output {
     counters: Arc<Counters>,
     /// Columns of its rows.
     schema: SchemaRef,
+    on_error: OnError,
     /// Small pieces of this step.
     small: Vec<RecordBatch>,
     small_rows: usize,
+    /// The rows that were taken last: what comes of them may share their buffers.
+    input: Option<Kept>,
+    /// What was appended last.
+    last: Option<Charged>,
 }
 
 impl Output {
@@ -65,8 +70,27 @@ impl Output {
         budget: Arc<Budget>,
         counters: Arc<Counters>,
         schema: SchemaRef,
+        on_error: OnError,
     ) -> Self {
-        Self { exits, room, budget, counters, schema, small: Vec::new(), small_rows: 0 }
+        Self {
+            exits,
+            room,
+            budget,
+            counters,
+            schema,
+            on_error,
+            small: Vec::new(),
+            small_rows: 0,
+            input: None,
+            last: None,
+        }
+    }
+
+    /// What is emitted until the end of the step comes of these rows. Nothing is sent on by a sink.
+    pub(crate) fn comes_of(&mut self, rows: &Rows) {
+        if !self.exits.is_empty() {
+            self.input = Some(rows.kept());
+        }
     }
 
     /// Appends rows to every outgoing edge. Small pieces wait for the end of the step.
@@ -85,45 +109,74 @@ impl Output {
         if self.small_rows >= SMALL { self.settle() } else { Ok(()) }
     }
 
-    /// Appends what waits: a step has ended, or a mark follows.
-    pub(crate) fn settle(&mut self) -> Result<(), OperatorError> {
+    /// Appends what waits.
+    fn settle(&mut self) -> Result<(), OperatorError> {
         self.small_rows = 0;
         let joined = match &self.small[..] {
-            [] => return Ok(()),
-            [only] => only.clone(),
-            [first, ..] => concat_batches(&first.schema(), &self.small).map_err(other)?,
+            [] => None,
+            [only] => Some(only.clone()),
+            [first, ..] => Some(concat_batches(&first.schema(), &self.small).map_err(other)?),
         };
         self.small.clear();
-        self.append(joined)
+        joined.map_or(Ok(()), |joined| self.append(joined))
     }
 
-    fn append(&self, batch: RecordBatch) -> Result<(), OperatorError> {
-        let mut from = 0;
-        while from < batch.num_rows() {
+    /// A step has ended: what waits is appended, and the rows that were taken are let go.
+    pub(crate) fn end_step(&mut self) -> Result<(), OperatorError> {
+        self.settle()?;
+        self.input = None;
+        Ok(())
+    }
+
+    fn append(&mut self, batch: RecordBatch) -> Result<(), OperatorError> {
+        let known = self.input.iter().map(Kept::charged).chain(&self.last);
+        let Some(mut rest) = Rows::derived(batch, known, &self.budget) else { return Ok(()) };
+        // The next batch may be another slice of the same buffers.
+        self.last = Some(rest.charged());
+        loop {
             // 8,192 rows and 1 MiB at most; at least one row, however long.
-            let mut count = (batch.num_rows() - from).min(MOST_ROWS);
-            let mut piece = batch.slice(from, count);
-            while count > 1 && own_bytes(&piece) > MOST_BYTES {
+            let mut count = rest.len().min(MOST_ROWS);
+            while count > 1 && own_bytes(&rest.batch().slice(0, count)) > MOST_BYTES {
                 count = count.div_ceil(2);
-                piece = batch.slice(from, count);
             }
-            from += count;
-            if count == 1 && own_bytes(&piece) > MOST_ROW && !self.exits.is_empty() {
-                self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
-                continue;
+            if count == rest.len() {
+                return self.append_piece(rest);
             }
-            self.counters.add_out(count as u64);
-            let Some(rows) = Rows::new(piece, None, &self.budget) else { continue };
-            for exit in &self.exits {
-                let rows = match &exit.key {
-                    Some(key) => self.with_key(key, &rows)?,
-                    None => Some(rows.clone()),
-                };
-                if let Some(rows) = rows {
-                    exit.edge.append(exit.sender, rows).map_err(other)?;
-                }
+            let piece = rest.cut(count);
+            self.append_piece(piece)?;
+        }
+    }
+
+    fn append_piece(&self, rows: Rows) -> Result<(), OperatorError> {
+        if rows.len() == 1 && rows.bytes() > MOST_ROW && !self.exits.is_empty() {
+            return self.too_long(&rows);
+        }
+        // A row counts once, on however many edges, unless its key leaves it out of all.
+        let mut given = if self.exits.is_empty() { rows.len() } else { 0 };
+        for exit in &self.exits {
+            let rows = match &exit.key {
+                Some(key) => self.with_key(key, &rows)?,
+                None => Some(rows.clone()),
+            };
+            if let Some(rows) = rows {
+                given = given.max(rows.len());
+                exit.edge.append(exit.sender, rows).map_err(other)?;
             }
         }
+        self.counters.add_out(given as u64);
+        Ok(())
+    }
+
+    /// A row that no frame would take: as if an expression could not take it.
+    fn too_long(&self, rows: &Rows) -> Result<(), OperatorError> {
+        let most = MOST_ROW >> 20;
+        let message = format!("a row of {} bytes was made; a row has {most} MiB at most", rows.bytes());
+        let remark = Remark::of(self.counters.vertex(), &message, Places::of(rows.batch()).of_row(0));
+        if self.on_error == OnError::Fail {
+            return Err(OperatorError::Row { row: 0, remark });
+        }
+        self.counters.remark(&remark);
+        self.counters.drop_rows(BTreeMap::from([("too_long".to_owned(), 1)]));
         Ok(())
     }
 

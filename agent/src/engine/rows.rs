@@ -1,8 +1,9 @@
 //! Rows in queues: a slice of a batch, and the charge for the buffers that it keeps alive.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt16Array, UInt32Array};
 use tuplane_expr::arrow::buffer::Buffer;
 use tuplane_expr::arrow::compute::{concat, concat_batches, take, take_record_batch};
@@ -54,12 +55,44 @@ impl Budget {
 struct Charge {
     bytes: u64,
     budget: Arc<Budget>,
+    /// Charges of buffers that it shares, which stay until it goes.
+    shared: SmallVec<[Arc<Charge>; 1]>,
 }
 
 impl Charge {
     fn new(bytes: u64, budget: &Arc<Budget>) -> Arc<Self> {
+        Self::beside(bytes, budget, SmallVec::new())
+    }
+
+    fn beside(bytes: u64, budget: &Arc<Budget>, shared: SmallVec<[Arc<Charge>; 1]>) -> Arc<Self> {
         budget.used.fetch_add(bytes, Ordering::Relaxed);
-        Arc::new(Self { bytes, budget: Arc::clone(budget) })
+        Arc::new(Self { bytes, budget: Arc::clone(budget), shared })
+    }
+
+    /// Bytes that it keeps alive, shared ones included.
+    fn alive(&self) -> u64 {
+        self.bytes + self.shared.iter().map(|charge| charge.alive()).sum::<u64>()
+    }
+}
+
+/// A charge and the buffers that it stands for, so that whatever else shares them is not charged again.
+#[derive(Debug, Clone)]
+pub(crate) struct Charged {
+    charge: Weak<Charge>,
+    /// Where they begin, in order.
+    buffers: Vec<usize>,
+}
+
+/// As [`Charged`], and it keeps the charge.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    charged: Charged,
+    _charge: Arc<Charge>,
+}
+
+impl Kept {
+    pub(crate) fn charged(&self) -> &Charged {
+        &self.charged
     }
 }
 
@@ -116,21 +149,53 @@ impl Rows {
         if batch.num_rows() == 0 {
             return None;
         }
-        let alive = alive_bytes(&batch)
-            + partitions.as_ref().map_or(0, tuplane_expr::arrow::array::Array::get_array_memory_size);
+        let ids = partitions.as_ref().map_or(0, Array::get_array_memory_size);
         let bytes = own_bytes(&batch);
-        let charge = Charge::new(alive as u64, budget);
+        let charge = Charge::new(alive_bytes(&batch) + ids as u64, budget);
         Some(Self { batch, partitions, bytes, charge, since: Instant::now() })
+    }
+
+    /// As [`Rows::new`] for an operator's output: buffers that `known` charges stand for are not
+    /// charged again, and their charges stay as long as these rows.
+    pub(crate) fn derived<'a>(
+        batch: RecordBatch,
+        known: impl Iterator<Item = &'a Charged>,
+        budget: &Arc<Budget>,
+    ) -> Option<Self> {
+        if batch.num_rows() == 0 {
+            return None;
+        }
+        let known: SmallVec<[(Arc<Charge>, &[usize]); 2]> =
+            known.filter_map(|known| Some((known.charge.upgrade()?, &known.buffers[..]))).collect();
+        let (mut bytes, mut shared) = (0, SmallVec::<[Arc<Charge>; 1]>::new());
+        for (start, size) in buffers(&batch) {
+            match known.iter().find(|(_, buffers)| buffers.binary_search(&start).is_ok()) {
+                None => bytes += size,
+                Some((charge, _)) if shared.iter().any(|had| Arc::ptr_eq(had, charge)) => {}
+                Some((charge, _)) => shared.push(Arc::clone(charge)),
+            }
+        }
+        let charge = match &shared[..] {
+            [only] if bytes == 0 => Arc::clone(only),
+            _ => Charge::beside(bytes, budget, shared),
+        };
+        Some(Self { bytes: own_bytes(&batch), batch, partitions: None, charge, since: Instant::now() })
+    }
+
+    /// What stands for its buffers, as long as somebody else keeps them.
+    pub(crate) fn charged(&self) -> Charged {
+        let buffers = buffers(&self.batch).map(|(start, _)| start).collect();
+        Charged { charge: Arc::downgrade(&self.charge), buffers }
+    }
+
+    /// What stands for its buffers, and keeps their charge.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { charged: self.charged(), _charge: Arc::clone(&self.charge) }
     }
 
     /// The rows.
     pub fn batch(&self) -> &RecordBatch {
         &self.batch
-    }
-
-    /// The rows, given up; their charge ends here.
-    pub fn into_batch(self) -> RecordBatch {
-        self.batch
     }
 
     /// Key partition of each row, where the edge is partitioned.
@@ -207,7 +272,7 @@ impl Rows {
     /// Copies a slice that has waited for long while it kept much more than itself alive.
     pub fn compact(&mut self, now: Instant) {
         let old = now.saturating_duration_since(self.since) >= COPY_AFTER;
-        if old && self.charge.bytes > self.bytes.saturating_mul(COPY_FACTOR).max(4096) {
+        if old && self.charge.alive() > self.bytes.saturating_mul(COPY_FACTOR).max(4096) {
             let indices = UInt32Array::from_iter_values(0..self.len() as u32);
             if let Ok(copy) = self.pick(&indices) {
                 *self = copy.counted_as(self.bytes);
@@ -233,29 +298,28 @@ impl Rows {
     }
 
     fn replaced(&self, batch: RecordBatch, partitions: Option<UInt16Array>) -> Self {
-        let alive = alive_bytes(&batch)
-            + partitions.as_ref().map_or(0, tuplane_expr::arrow::array::Array::get_array_memory_size);
+        let ids = partitions.as_ref().map_or(0, Array::get_array_memory_size);
         Self {
             bytes: own_bytes(&batch),
+            charge: Charge::new(alive_bytes(&batch) + ids as u64, &self.charge.budget),
             batch,
             partitions,
-            charge: Charge::new(alive as u64, &self.charge.budget),
             since: self.since,
         }
     }
 }
 
-/// Bytes of the buffers that a batch keeps alive, each counted once: the columns of a frame that
-/// was received all lie in one.
-fn alive_bytes(batch: &RecordBatch) -> usize {
-    let mut seen: Vec<*const u8> = Vec::with_capacity(batch.num_columns() * 2);
-    let mut bytes = 0;
+/// Bytes of the buffers that a batch keeps alive.
+fn alive_bytes(batch: &RecordBatch) -> u64 {
+    buffers(batch).map(|(_, bytes)| bytes).sum()
+}
+
+/// The buffers that a batch keeps alive, each once and in order: where it begins, and its bytes. The
+/// columns of a frame that was received all lie in one.
+fn buffers(batch: &RecordBatch) -> impl Iterator<Item = (usize, u64)> {
+    let mut seen: Vec<(usize, u64)> = Vec::with_capacity(batch.num_columns() * 2);
     let mut count = |buffer: &Buffer| {
-        let start = buffer.data_ptr().as_ptr().cast_const();
-        if !seen.contains(&start) {
-            seen.push(start);
-            bytes += buffer.capacity();
-        }
+        seen.push((buffer.data_ptr().as_ptr() as usize, buffer.capacity() as u64));
     };
     let mut arrays: Vec<_> = batch.columns().iter().map(tuplane_expr::arrow::array::Array::to_data).collect();
     while let Some(array) = arrays.pop() {
@@ -265,7 +329,9 @@ fn alive_bytes(batch: &RecordBatch) -> usize {
         }
         arrays.extend_from_slice(array.child_data());
     }
-    bytes
+    seen.sort_unstable();
+    seen.dedup_by_key(|(start, _)| *start);
+    seen.into_iter()
 }
 
 /// The bytes that the rows of a batch occupy, whatever buffers they share. At least one a row.
@@ -344,6 +410,38 @@ mod tests {
         assert_eq!(budget.used(), charged);
         drop(slices);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_shares_buffers_is_not_charged_again_and_keeps_their_charge() {
+        let budget = Budget::new(1 << 30);
+        let input = Rows::new(batch(8192), None, &budget).unwrap();
+        let charged = budget.used();
+        let kept = input.kept();
+        let pieces: Vec<Rows> = (0..100)
+            .map(|n| Rows::derived(input.batch().slice(n, 2), [kept.charged()].into_iter(), &budget).unwrap())
+            .collect();
+        assert_eq!(budget.used(), charged, "slices of the input");
+        let columns =
+            vec![Arc::clone(input.batch().column(0)), Arc::new(Int64Array::from(vec![1; 8192])) as _];
+        let schema = Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("one", DataType::Int64, false),
+        ]);
+        let mixed = RecordBatch::try_new(Arc::new(schema), columns).unwrap();
+        let mixed = Rows::derived(mixed, [kept.charged()].into_iter(), &budget).unwrap();
+        assert_eq!(budget.used(), charged + 8192 * 8, "one column is new");
+        // Another slice of the same output, as a source gives a document by pieces.
+        let last = mixed.charged();
+        let next = Rows::derived(mixed.batch().slice(5, 5), [&last].into_iter(), &budget).unwrap();
+        assert_eq!(budget.used(), charged + 8192 * 8);
+        drop((input, kept, pieces, mixed));
+        assert_eq!(budget.used(), charged + 8192 * 8, "all buffers are alive");
+        drop(next);
+        assert_eq!(budget.used(), 0);
+        let gone = Rows::derived(batch(10), [&last].into_iter(), &budget).unwrap();
+        assert!(budget.used() > 0, "a charge that is gone stands for nothing");
+        drop(gone);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, SinkFile, Split, WireFault};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, Split, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -21,6 +21,7 @@ use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::lane::edge_of;
 use crate::exchange::outbound::{Flight, Outbound};
+use crate::sink::Parts;
 
 /// Pause between two looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(2);
@@ -32,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) dag: Arc<Dag>,
     /// This agent's index in the run.
     pub(crate) me: u16,
+    /// Bytes that its queues here may hold.
+    pub(crate) reserved: u64,
     pub(crate) local: Vec<Local>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
@@ -39,8 +42,10 @@ pub(crate) struct Run {
     pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
     pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
     pub(crate) start: watch::Sender<bool>,
-    pub(crate) tasks: Mutex<Vec<Task>>,
-    pub(crate) files: Mutex<Vec<SinkFile>>,
+    /// None once it was stopped: nothing begins any more.
+    pub(crate) tasks: Mutex<Option<Vec<Task>>>,
+    /// Part files that its sinks have made.
+    pub(crate) parts: Parts,
     /// Splits of sources that read this agent's own files, by stage.
     pub(crate) own_splits: HashMap<String, Vec<Split>>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
@@ -149,7 +154,8 @@ impl Run {
 
     /// Counters and ledger.
     pub(crate) fn report(&self) -> RunReport {
-        RunReport { run: self.run, instances: self.instance_reports(), edges: self.ledger() }
+        let (instances, edges) = (self.instance_reports(), self.ledger());
+        RunReport { run: self.run, instances, edges, parts: Vec::new() }
     }
 
     /// It was stopped.
@@ -165,7 +171,7 @@ impl Run {
 
     /// Ends everything where it stands; rows that wait are dropped and counted.
     pub(crate) async fn stop(&self) -> RunReport {
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         for task in &tasks {
             task.abort();
         }
@@ -186,6 +192,7 @@ impl Run {
         }
         for local in &self.local {
             local.counters.clock.end();
+            local.counters.drop_in_hand();
         }
         let report = self.report();
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(report).clone()

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tuplane_wire::message::{Split, WireFault};
 
-/// Pause before a split is asked for again, when the coordinator did not answer.
-const AGAIN: Duration = Duration::from_millis(300);
+/// Pause before the coordinator is asked again, when it did not answer or cannot take it now.
+pub(crate) const AGAIN: Duration = Duration::from_millis(250);
 
 /// Asks the coordinator for splits.
 pub trait SplitClient: Send + Sync {

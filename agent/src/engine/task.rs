@@ -11,6 +11,10 @@ use tokio::task::JoinHandle;
 /// returns, and must not keep a job from ending.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// The stack of a thread that runs instances: expressions are evaluated by recursion, at most 400 deep.
+/// What is not used costs nothing.
+pub const STACK: usize = 8 << 20;
+
 /// Something that runs until its end or until it is told to end.
 #[derive(Debug)]
 pub(crate) enum Task {
@@ -44,7 +48,7 @@ impl Task {
         let (ending, ended) = oneshot::channel();
         let data = data.clone();
         // Linux shows the first 15 bytes of it, so the number must not be cut off: `id#n` is short.
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || {
             // Aborted or done: its end is what counts.
             let _ = data.block_on(work);
             drop(ending);

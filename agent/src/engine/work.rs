@@ -132,15 +132,20 @@ mod tests {
 
     #[tokio::test]
     async fn the_mean_of_a_steady_sleep_is_exact() {
-        let mut work = work(2.0, Spread::None);
         let clock = Clock::new(Instant::now());
-        let start = Instant::now();
-        for _ in 0..100 {
-            work.run(1, &clock).await;
+        let mut took = Vec::new();
+        // A busy machine may be late for all of a second, but not five times.
+        while took.len() < 5 && !took.iter().any(|took| *took < 0.204) {
+            let mut work = work(2.0, Spread::None);
+            let start = Instant::now();
+            for _ in 0..100 {
+                work.run(1, &clock).await;
+            }
+            took.push(start.elapsed().as_secs_f64());
         }
-        // 100 rows of 2 ms never take less, and lateness does not add up.
-        let took = start.elapsed().as_secs_f64();
-        assert!(took >= 0.2 && work.due <= Instant::now(), "{took}");
+        // 100 rows of 2 ms never take less, and lateness does not add up: plain sleeps on tokio's wheel
+        // of a millisecond take 0.3 s.
+        assert!(took.iter().all(|took| *took >= 0.2) && took.iter().any(|took| *took < 0.204), "{took:?}");
     }
 
     #[test]

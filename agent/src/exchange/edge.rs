@@ -29,6 +29,9 @@ pub(crate) struct Edge {
     barriers_in_order: bool,
     /// The setting's length of a run.
     deal: u32,
+    routes: Routes,
+    /// How many outlets there are.
+    width: usize,
     state: Mutex<State>,
     wake: Arc<Notify>,
 }
@@ -39,7 +42,6 @@ struct State {
     /// One set of channels for all senders, or one for each.
     outlets: Vec<Outlets>,
     channels: Channels,
-    routes: Routes,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     watermark: Option<i64>,
@@ -133,12 +135,13 @@ impl Edge {
             index: spec.index,
             barriers_in_order: spec.barriers_in_order,
             deal: spec.deal,
+            routes: spec.routes,
+            width: outlets.first().map_or(0, |set| set.list().len()),
             wake,
             state: Mutex::new(State {
                 senders: Vec::new(),
                 outlets,
                 channels,
-                routes: spec.routes,
                 turn: 0,
                 watermark: None,
                 repump: false,
@@ -173,16 +176,17 @@ impl Edge {
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), ArrowError> {
-        let mut state = lock(&self.state);
-        let State { senders, routes, emitted, dropped, closed, pace, .. } = &mut *state;
         let count = rows.len() as u64;
+        let pieces = self.routes.divide(rows, self.width)?;
+        let mut state = lock(&self.state);
+        let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
         if *closed {
             *emitted += count;
             *dropped.entry(DROPPED_BY_STOP).or_default() += count;
             return Ok(());
         }
         pace.add(count, Instant::now());
-        *emitted += senders[sender].queue.append(rows, routes)?;
+        *emitted += senders[sender].queue.append(pieces)?;
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
@@ -246,7 +250,6 @@ impl Edge {
         for step in 0..count {
             state.release((first + step) % count, self.deal);
         }
-        state.outlets.iter().for_each(Outlets::flush);
         self.settle(&mut state);
     }
 

@@ -76,6 +76,8 @@ struct State {
     turn: usize,
     /// Bytes that may wait here, over all channels.
     bound: u64,
+    /// Mean bytes of a row; 0 while none has come.
+    row_bytes: u64,
     watermark: Option<i64>,
     /// An input has ended: those that waited for it at a barrier may go on.
     recheck: bool,
@@ -111,14 +113,14 @@ struct Channel {
     queue: VecDeque<Item>,
     queued_rows: u64,
     received_rows: u64,
-    received_bytes: u64,
     taken_bytes: u64,
     /// `taken_bytes` when credit was last given.
     granted_at: u64,
     limit: u64,
     window: u64,
-    /// Bytes taken since windows were last divided.
+    /// Bytes and rows taken in the last second or so: each division forgets a tenth.
     used: u64,
+    used_rows: u64,
     watermark: Option<i64>,
     barrier: Option<u64>,
     /// Not read now; see [`Reading::ByChannel`].
@@ -127,13 +129,14 @@ struct Channel {
 }
 
 impl Inbox {
-    /// An inbox with a bound of `bound` bytes. Channels are numbered through all inputs in order.
+    /// An inbox with a bound of `bound` bytes for each input. Channels are numbered through all inputs in order.
     pub(crate) fn new(inputs: Vec<InputSpec>, bound: u64, budget: Arc<Budget>) -> Arc<Self> {
         let mut state = State {
             inputs: Vec::new(),
             channels: Vec::new(),
             turn: 0,
-            bound,
+            bound: bound * inputs.len().max(1) as u64,
+            row_bytes: 0,
             watermark: None,
             recheck: false,
             reading: Reading::InTurn,
@@ -156,12 +159,12 @@ impl Inbox {
                 queue: VecDeque::new(),
                 queued_rows: 0,
                 received_rows: 0,
-                received_bytes: 0,
                 taken_bytes: 0,
                 granted_at: 0,
                 limit: LEAST_WINDOW,
                 window: LEAST_WINDOW,
                 used: 0,
+                used_rows: 0,
                 watermark: None,
                 barrier: None,
                 held: false,
@@ -200,10 +203,9 @@ impl Inbox {
         }
         let channel = &mut state.channels[channel];
         if let Item::Rows(rows) = &item {
-            let (count, bytes) = (rows.len() as u64, rows.bytes());
+            let count = rows.len() as u64;
             channel.queued_rows += count;
             channel.received_rows += count;
-            channel.received_bytes += bytes;
         }
         channel.queue.push_back(item);
         drop(state);
@@ -235,8 +237,8 @@ impl Inbox {
         Ok(taken)
     }
 
-    /// Divides the bound over the channels: each 16 KiB, the rest by what was used since the last
-    /// call; less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`.
+    /// Divides the bound over the channels: each 16 KiB, the rest by what was used in the last second
+    /// (called ten times in it); less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`.
     pub(crate) fn adapt(&self, ns_per_row: u64, queue_time: bool) {
         let mut grants = Vec::new();
         {
@@ -247,7 +249,7 @@ impl Inbox {
                 if channel.raise(over)
                     && let Upstream::Local(credit) = &channel.upstream
                 {
-                    grants.push((Arc::clone(credit), channel.limit, channel.window));
+                    grants.push((Arc::clone(credit), channel.limit, channel.window_now(over)));
                 }
             }
         }
@@ -275,7 +277,7 @@ impl Inbox {
         channel.raise(over);
         Note {
             limit: channel.limit,
-            window: channel.window,
+            window: channel.window_now(over),
             received_rows: channel.received_rows,
             queued_rows: channel.queued_rows,
         }
@@ -340,12 +342,8 @@ impl State {
         }
         if std::mem::take(&mut self.recheck) {
             // What the ended input held back: a barrier, or the watermark.
-            let taken = match self.align()? {
-                Some(taken) => Some(taken),
-                None => self.advance(),
-            };
-            if taken.is_some() {
-                return Ok(taken.map(|taken| (taken, None)));
+            if let Some(taken) = self.freed()? {
+                return Ok(Some((taken, None)));
             }
         }
         let open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
@@ -390,13 +388,16 @@ impl State {
         let (count, bytes) = (rows.len() as u64, rows.bytes());
         channel.queued_rows -= count;
         channel.used += bytes;
+        channel.used_rows += count;
         channel.taken_bytes += bytes;
         channel.held = self.reading == Reading::ByChannel;
         let input = channel.input;
         self.inputs[input].taken_rows += count;
         let due = channel.queue.is_empty() || channel.taken_bytes - channel.granted_at >= channel.window / 8;
         let grant = (due && channel.raise(over)).then(|| match &channel.upstream {
-            Upstream::Local(credit) => Grant::Local(Arc::clone(credit), channel.limit, channel.window),
+            Upstream::Local(credit) => {
+                Grant::Local(Arc::clone(credit), channel.limit, channel.window_now(over))
+            }
             Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
         });
         (Taken::Rows { input, channel: index, rows }, grant)
@@ -426,10 +427,7 @@ impl State {
                 }
                 if !all {
                     // The channel no longer holds back a barrier or the watermark.
-                    return Ok(match self.align()? {
-                        Some(taken) => Some(taken),
-                        None => self.advance(),
-                    });
+                    return self.freed();
                 }
                 self.inputs[number].ended = true;
                 if self.inputs.iter().all(|i| i.ended) {
@@ -440,6 +438,17 @@ impl State {
                 Ok(Some(Taken::InputEnded(number)))
             }
         }
+    }
+
+    /// What an ended channel held back: a barrier first, then the watermark.
+    fn freed(&mut self) -> Result<Option<Taken>, String> {
+        let barrier = self.align()?;
+        if barrier.is_some() {
+            // The watermark is for the next call.
+            self.recheck = true;
+            return Ok(barrier);
+        }
+        Ok(self.advance())
     }
 
     fn advance(&mut self) -> Option<Taken> {
@@ -475,26 +484,34 @@ impl State {
         if open == 0 {
             return;
         }
-        let rows: u64 = self.channels.iter().map(|c| c.received_rows).sum();
-        let bytes: u64 = self.channels.iter().map(|c| c.received_bytes).sum();
-        let row = bytes.checked_div(rows).unwrap_or(0).max(1);
+        let rows: u64 = self.channels.iter().map(|c| c.used_rows).sum();
+        let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
+        // After a pause the rows are taken to be what they were.
+        self.row_bytes = bytes.checked_div(rows).unwrap_or(self.row_bytes);
+        let row = self.row_bytes.max(1);
         let mut bound = self.bound;
-        if queue_time && ns_per_row > 0 {
+        if queue_time && ns_per_row > 0 && self.row_bytes > 0 {
             bound = bound.min((QUEUE_TIME_NS / ns_per_row).saturating_mul(row));
         }
         bound = bound.max(2 * row * open);
         let base = LEAST_WINDOW.min(bound / open);
         let rest = bound - base * open;
-        let used: u64 = self.channels.iter().map(|c| c.used).sum();
         for channel in &mut self.channels {
-            let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(used));
+            let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(bytes));
             channel.window = base + share.unwrap_or(0) as u64;
-            channel.used = 0;
+            channel.used -= channel.used.div_ceil(10);
+            channel.used_rows -= channel.used_rows.div_ceil(10);
         }
     }
 }
 
 impl Channel {
+    /// What the sender cuts its frames by: over the agent's budget they are small, since every channel
+    /// may send one.
+    fn window_now(&self, over: bool) -> u64 {
+        if over { self.window.min(LEAST_WINDOW) } else { self.window }
+    }
+
     /// Raises the limit to what the window allows now. Over the agent's budget only a channel
     /// whose queue is empty may send, and only one frame.
     fn raise(&mut self, over: bool) -> bool {

@@ -171,6 +171,11 @@ impl Outbound {
         lock(&self.state).credits.insert(key, credit);
     }
 
+    /// Some run sends on it.
+    pub(crate) fn is_used(&self) -> bool {
+        !lock(&self.state).edges.is_empty()
+    }
+
     /// Nothing of a run is sent any more; what waits is dropped.
     pub(crate) fn forget(&self, run: u64) {
         let mut state = lock(&self.state);
@@ -196,6 +201,10 @@ impl Outbound {
         let mut state = lock(&self.state);
         let Some(facts) = state.edges.get(&(key.run, key.edge)) else { return };
         facts.flight.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        if state.dead {
+            // They count as in flight for ever, which is what `lost` is made of.
+            return;
+        }
         let before = state.waiting_bytes;
         state.waiting_bytes += rows.bytes();
         let after = state.waiting_bytes;
@@ -216,9 +225,10 @@ impl Outbound {
         if !state.edges.contains_key(&(run, edge)) {
             return;
         }
-        let State { pending, turns, ready, .. } = &mut *state;
+        let State { pending, turns, ready, credits, .. } = &mut *state;
         for (key, queue) in pending.iter_mut().filter(|(key, _)| key.run == run && key.edge == edge) {
-            while let Some(rows) = next_pieces(queue, FLUSH_BYTES) {
+            let most = credits.get(key).map_or(FLUSH_BYTES, |credit| credit.frame());
+            while let Some(rows) = next_pieces(queue, most) {
                 ready.push_back(Outgoing::Rows(*key, rows));
             }
         }
@@ -241,7 +251,7 @@ impl Outbound {
 
     /// The peer is dead, or this agent ends.
     pub(crate) fn close(&self) {
-        lock(&self.state).dead = true;
+        lock(&self.state).die();
         self.wake.notify_one();
     }
 
@@ -258,7 +268,7 @@ impl Outbound {
     pub(crate) async fn run(self: Arc<Self>) -> Ended {
         let ended = self.keep_up().await;
         let mut state = lock(&self.state);
-        state.dead = true;
+        state.die();
         if let Ended::Gone(cause) | Ended::Broken(cause) = &ended {
             state.failure = Some(cause.clone());
         }
@@ -273,13 +283,7 @@ impl Outbound {
             }
             match self.connect().await {
                 Ok(stream) => {
-                    let (reader, writer) = split(stream);
-                    // Either half's end ends the connection; the session goes on with the next.
-                    let why = tokio::select! {
-                        why = self.read_notes(reader) => why,
-                        why = self.write_frames(writer) => why,
-                    };
-                    if let Err(error) = why {
+                    if let Err(error) = self.talk(stream).await {
                         tracing::info!(peer = %self.peer.name, %error, "data connection lost; dialling anew");
                     }
                 }
@@ -294,7 +298,7 @@ impl Outbound {
     }
 
     async fn connect(&self) -> Result<Stream, Refusal> {
-        let mut stream = match dial(&self.address, Kind::Data, &self.security, DIAL).await {
+        let stream = match dial(&self.address, Kind::Data, &self.security, DIAL).await {
             Ok(stream) => stream,
             Err(e @ NetError::Refused { .. }) => return Err(Refusal::Gone(e.to_string())),
             Err(e @ (NetError::Auth { .. } | NetError::Version { .. } | NetError::Insecure { .. })) => {
@@ -302,6 +306,11 @@ impl Outbound {
             }
             Err(e) => return Err(Refusal::Later(e.to_string())),
         };
+        self.greet(stream).await
+    }
+
+    /// Says who calls on a new connection, and learns where the session stands.
+    pub(super) async fn greet(&self, mut stream: Stream) -> Result<Stream, Refusal> {
         let greeting = Greeting {
             version: DATA_VERSION,
             from: self.me.clone(),
@@ -323,6 +332,15 @@ impl Outbound {
             Welcome::Version(theirs) => {
                 Err(Refusal::Broken(format!("{} speaks data format {theirs}", self.peer.name)))
             }
+        }
+    }
+
+    /// Uses a connection. Either half's end ends it; the session goes on with the next.
+    pub(super) async fn talk(&self, stream: Stream) -> io::Result<()> {
+        let (reader, writer) = split(stream);
+        tokio::select! {
+            why = self.read_notes(reader) => why,
+            why = self.write_frames(writer) => why,
         }
     }
 
@@ -493,6 +511,16 @@ impl Outbound {
 }
 
 impl State {
+    /// Nothing is sent any more: what waits is let go, for a run may keep the session for its counters.
+    fn die(&mut self) {
+        self.dead = true;
+        self.ready.clear();
+        self.pending.clear();
+        self.turns.clear();
+        self.unacknowledged.clear();
+        self.waiting_bytes = 0;
+    }
+
     /// The next channel's rows, as one frame.
     fn next_turn(&mut self) -> Option<Outgoing> {
         let key = self.turns.pop_front()?;
@@ -535,7 +563,9 @@ enum Next {
     Dead,
 }
 
-enum Refusal {
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum Refusal {
     Gone(String),
     Broken(String),
     Later(String),

@@ -63,7 +63,13 @@ impl Outlets {
         outlet.sent_bytes += rows.bytes();
         match &outlet.link {
             Link::Local { inbox, channel } => inbox.push(*channel, Item::Rows(rows)),
-            Link::Remote { session, key } => session.send(*key, rows),
+            Link::Remote { session, key } => {
+                session.send(*key, rows);
+                // Without credit nothing can be added to what waits: there is nothing to wait for.
+                if !outlet.credit.allows(outlet.sent_bytes) {
+                    session.flush();
+                }
+            }
         }
     }
 

@@ -30,6 +30,22 @@ pub(crate) enum Routes {
     Every,
 }
 
+impl Routes {
+    /// Rows by the lane that they wait in, for an edge with so many outlets. Rows are copied where the
+    /// edge is partitioned, which is why this is done before the edge is locked.
+    pub(crate) fn divide(
+        &self,
+        rows: Rows,
+        outlets: usize,
+    ) -> Result<SmallVec<[(usize, Rows); 1]>, ArrowError> {
+        match self {
+            Self::Every => Ok((0..outlets).map(|lane| (lane, rows.clone())).collect()),
+            Self::ByPartition(map) if outlets > 1 => divide(&rows, map, outlets),
+            _ => Ok(SmallVec::from([(0, rows)])),
+        }
+    }
+}
+
 /// The output queue.
 #[derive(Debug)]
 pub(crate) struct OutQueue {
@@ -87,26 +103,24 @@ impl OutQueue {
         }
     }
 
-    /// Appends rows. Gives how many the ledger counts: a broadcast row once per target.
-    pub(crate) fn append(&mut self, rows: Rows, routes: &Routes) -> Result<u64, ArrowError> {
+    /// Appends rows by lane, as [`Routes::divide`] gave them. Gives how many the ledger counts: a
+    /// broadcast row once per target.
+    pub(crate) fn append(&mut self, pieces: SmallVec<[(usize, Rows); 1]>) -> Result<u64, ArrowError> {
         let before = self.rows;
         match &mut self.kind {
             Kind::Pool { items, .. } => {
-                self.rows += rows.len() as u64;
-                self.bytes += rows.bytes();
-                match items.back_mut() {
-                    Some(Item::Rows(last)) if fits(last, &rows) => join(last, rows)?,
-                    _ => items.push_back(Item::Rows(rows)),
+                for (_, rows) in pieces {
+                    self.rows += rows.len() as u64;
+                    self.bytes += rows.bytes();
+                    match items.back_mut() {
+                        Some(Item::Rows(last)) if fits(last, &rows) => join(last, rows)?,
+                        _ => items.push_back(Item::Rows(rows)),
+                    }
                 }
             }
             Kind::Lanes { lanes, next, marks } => {
                 let number = *next;
                 *next += 1;
-                let pieces = match routes {
-                    Routes::Every => (0..lanes.len()).map(|lane| (lane, rows.clone())).collect(),
-                    Routes::ByPartition(map) if lanes.len() > 1 => divide(&rows, map, lanes.len())?,
-                    _ => vec![(0, rows)],
-                };
                 for (lane, piece) in pieces {
                     self.rows += piece.len() as u64;
                     self.bytes += piece.bytes();
@@ -136,7 +150,8 @@ impl OutQueue {
         }
     }
 
-    /// Sends what may leave, in runs of at most `deal` rows; gives the marks that have been reached.
+    /// Sends what may leave, in runs of at most `deal` rows; gives the marks that have been reached. A
+    /// barrier among them is the last, and no row behind it has left: it waits for the other senders.
     pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) -> SmallVec<[Mark; 2]> {
         let mut reached = SmallVec::new();
         match &mut self.kind {
@@ -147,8 +162,12 @@ impl OutQueue {
                 while let Some(front) = items.front_mut() {
                     let rows = match front {
                         Item::Mark(mark) => {
-                            reached.push(*mark);
+                            let mark = *mark;
                             items.pop_front();
+                            reached.push(mark);
+                            if matches!(mark, Mark::Barrier(_)) {
+                                break;
+                            }
                             continue;
                         }
                         Item::Rows(rows) => rows,
@@ -171,9 +190,11 @@ impl OutQueue {
                 }
             }
             Kind::Lanes { lanes, marks, .. } => {
+                let barrier =
+                    marks.iter().find(|(_, mark)| matches!(mark, Mark::Barrier(_))).map(|(n, _)| *n);
                 for (outlet, lane) in lanes.iter_mut().enumerate() {
-                    while let Some((_, rows)) = lane.front_mut() {
-                        if !to.open(outlet) {
+                    while let Some((number, rows)) = lane.front_mut() {
+                        if barrier.is_some_and(|barrier| barrier < *number) || !to.open(outlet) {
                             break;
                         }
                         let count = rows.rows_within(to.frame(outlet));
@@ -194,8 +215,12 @@ impl OutQueue {
                     if oldest.is_some_and(|oldest| oldest < *number) {
                         break;
                     }
-                    reached.push(*mark);
+                    let mark = *mark;
                     marks.pop_front();
+                    reached.push(mark);
+                    if matches!(mark, Mark::Barrier(_)) {
+                        break;
+                    }
                 }
             }
         }
@@ -242,7 +267,7 @@ fn join(last: &mut Rows, more: Rows) -> Result<(), ArrowError> {
 }
 
 /// Rows by the outlet that holds their partition.
-fn divide(rows: &Rows, map: &[u32], outlets: usize) -> Result<Vec<(usize, Rows)>, ArrowError> {
+fn divide(rows: &Rows, map: &[u32], outlets: usize) -> Result<SmallVec<[(usize, Rows); 1]>, ArrowError> {
     let Some(ids) = rows.partitions() else {
         return Err(ArrowError::InvalidArgumentError("rows on a partitioned edge carry no partition".into()));
     };

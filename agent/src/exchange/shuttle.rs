@@ -52,7 +52,7 @@ fn send(edge: &Edge, sender: usize, room: &Notify, budget: &Arc<Budget>, first: 
     }
 }
 
-fn two_senders_one_target_full_queues_and_a_mark(lanes: bool) {
+fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
     let budget = Budget::new(1 << 30);
     let wake = Arc::new(Notify::new());
     let credit = Credit::new(Arc::clone(&wake));
@@ -61,7 +61,7 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool) {
     let link = Link::Local { inbox: Arc::clone(&inbox), channel: 0 };
     let outlet = Outlet { instance: 0, agent: 0, credit, link, sent_rows: 0, sent_bytes: 0 };
     let routes = if lanes { Routes::One } else { Routes::Any };
-    let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 1, routes };
+    let spec = EdgeSpec { index: 0, barriers_in_order: in_order, deal: 1, routes };
     let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
     let rooms: Vec<Arc<Notify>> = (0..2).map(|_| Arc::default()).collect();
     for (number, room) in (0..).zip(&rooms) {
@@ -107,15 +107,20 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool) {
 
 #[test]
 fn shuttle_unicast() {
-    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(false), 300);
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(false, false), 300);
 }
 
 #[test]
 fn shuttle_one_lane() {
-    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true), 300);
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true, false), 300);
+}
+
+#[test]
+fn shuttle_one_lane_with_the_barrier_in_order() {
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true, true), 300);
 }
 
 #[test]
 fn shuttle_with_rare_preemptions() {
-    shuttle::check_pct(|| two_senders_one_target_full_queues_and_a_mark(false), 300, 3);
+    shuttle::check_pct(|| two_senders_one_target_full_queues_and_a_mark(false, false), 300, 3);
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -11,17 +10,12 @@ use tuplane_wire::launch::AgentConfig;
 use tuplane_wire::message::{AgentId, ClusterRequest, Event, FaultCode};
 use tuplane_wire::net::Security;
 
-use super::upstream::{AskSplits, Slot};
+use super::upstream::{ANSWER, AskSplits, Slot};
+use crate::engine::splits::AGAIN;
 use crate::engine::{Engine, EngineConfig};
 
 /// Events that travel together.
 const BATCH: usize = 16;
-
-/// After so long events are sent again.
-const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Pause before they are, when the coordinator answered that it cannot take them now.
-const AGAIN: Duration = Duration::from_millis(250);
 
 /// An incarnation.
 pub(super) struct Member {
@@ -72,7 +66,7 @@ async fn forward(id: AgentId, slot: Slot, mut events: mpsc::UnboundedReceiver<Ev
                 continue;
             };
             let request = ClusterRequest::Events { agent: id.clone(), events: events.clone() };
-            match upstream.call(request, DEADLINE).await {
+            match upstream.call(request, ANSWER).await {
                 Ok(_) => break,
                 // Unreachable, or a coordinator that was started again and not joined yet.
                 Err(fault) if fault.retryable || fault.code == FaultCode::NotFound => {

@@ -54,6 +54,7 @@ pub(super) async fn report(node: Arc<Node>) {
                 if matches!(fault.code, FaultCode::Stale | FaultCode::NotFound) {
                     // The coordinator has forgotten what it was told.
                     sent = Sent::default();
+                    member.engine.reopen();
                     last_contact = Instant::now();
                 }
             }
@@ -213,6 +214,7 @@ mod tests {
             run: number,
             instances: (0..3).map(instance).collect(),
             edges: vec![EdgeLedger { emitted: rows, ..EdgeLedger::default() }],
+            parts: vec![],
         }
     }
 

@@ -13,8 +13,8 @@ use tuplane_wire::version::DATA_VERSION;
 use crate::coordinator::Coordinator;
 use crate::engine::SplitClient;
 
-/// How long a split may be waited for, before it is asked for again.
-const SPLIT: Duration = Duration::from_secs(5);
+/// How long the coordinator's answer to what must not be lost is waited for, before it is asked again.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 
 /// Where requests to the coordinator go.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl SplitClient for AskSplits {
         let upstream = self.slot.get();
         Box::pin(async move {
             let starting = || WireFault::new(FaultCode::Internal, "the agent is still starting");
-            match upstream.ok_or_else(starting)?.call(request, SPLIT).await? {
+            match upstream.ok_or_else(starting)?.call(request, ANSWER).await? {
                 ClusterReply::Split(split) => Ok(split),
                 other => Err(WireFault::new(FaultCode::Internal, format!("unexpected answer: {other:?}"))),
             }

@@ -1,8 +1,10 @@
 //! Part files: written hidden, made visible by a rename once the job has finished.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tuplane_wire::message::SinkFile;
 
@@ -11,6 +13,36 @@ use super::{SinkContext, SinkError};
 const BUFFER: usize = 256 << 10;
 const SUFFIX: &str = ".part";
 const SYNC: &str = "write to disk";
+
+/// The part files that sinks of one run have made, so that they can be named when it stops.
+#[derive(Debug, Clone, Default)]
+pub struct Parts(Arc<Mutex<BTreeMap<String, SinkFile>>>);
+
+impl Parts {
+    fn note(&self, file: SinkFile) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), file);
+    }
+
+    /// Those that are still there, with their length on disk. Looks at the files.
+    pub fn left(&self) -> Vec<SinkFile> {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let left = |file: SinkFile| Some(SinkFile { bytes: fs::metadata(&file.path).ok()?.len(), ..file });
+        noted.into_values().filter_map(left).collect()
+    }
+
+    /// Removes them; gives those that could not be removed.
+    pub fn remove(&self) -> Vec<SinkFile> {
+        let mut left = self.left();
+        left.retain(|file| match fs::remove_file(&file.path) {
+            Ok(()) => false,
+            Err(error) => {
+                tracing::warn!(path = file.path, %error, "a part file cannot be removed");
+                true
+            }
+        });
+        left
+    }
+}
 
 /// Folder and name of an instance's files.
 #[derive(Debug, Clone)]
@@ -21,6 +53,7 @@ pub(super) struct Place {
     extension: &'static str,
     agent: String,
     stage: String,
+    parts: Parts,
 }
 
 impl Place {
@@ -43,6 +76,7 @@ impl Place {
             extension,
             agent: context.agent.clone(),
             stage: context.stage.clone(),
+            parts: context.parts.clone(),
         }
     }
 
@@ -95,6 +129,7 @@ impl Part {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     let writer = BufWriter::with_capacity(BUFFER, file);
+                    place.parts.note(place.file(&path, 0, 0));
                     return Ok(Self { place: place.clone(), path, writer, rows: 0, bytes: 0 });
                 }
                 Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {}
@@ -116,6 +151,7 @@ impl Part {
         self.writer.write_all(bytes).map_err(|cause| SinkError::file("write to", &self.path, cause))?;
         self.rows += rows as u64;
         self.bytes += bytes.len() as u64;
+        self.place.parts.note(self.place.file(&self.path, self.rows, self.bytes));
         Ok(())
     }
 

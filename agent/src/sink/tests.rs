@@ -14,7 +14,7 @@ use tuplane_expr::arrow::array::{
 use tuplane_expr::arrow::compute::concat_batches;
 use tuplane_wire::message::{SinkFile, Split};
 
-use super::{Sink, SinkContext, SinkError, make, make_empty, seal};
+use super::{Parts, Sink, SinkContext, SinkError, make, make_empty, seal};
 use crate::source::{self, Polled, SourceContext};
 
 fn sink(connector: SinkConnector) -> job::Sink {
@@ -40,6 +40,7 @@ fn context(folder: &Path, rows: &RecordBatch) -> SinkContext {
         agent: "a1".to_owned(),
         folder: folder.to_owned(),
         schema: rows.schema(),
+        parts: Parts::default(),
     }
 }
 
@@ -97,6 +98,27 @@ fn csv_is_hidden_until_it_is_sealed() {
     assert_eq!(text, format!("n,t,x,b,at,day,raw\n{row}{row}"));
     assert_eq!((sealed[0].rows, sealed[0].bytes), (4, text.len() as u64));
     assert_eq!((sealed[0].agent.as_str(), sealed[0].stage.as_str()), ("a1", "out"));
+}
+
+#[test]
+fn a_run_names_or_removes_the_parts_that_are_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = context(folder.path(), &typed());
+    let parts = context.parts.clone();
+    let mut open = make(&file(SinkFormat::Csv), context.clone()).unwrap();
+    assert!(parts.left().is_empty());
+    open.write(&typed()).unwrap();
+    let sealed = seal(&write(&mut *make(&file(SinkFormat::Csv), context).unwrap(), &typed())).unwrap();
+    drop(open);
+    let left = parts.left();
+    assert_eq!(left.len(), 1, "what is visible is no part any more: {left:?}");
+    assert!(left[0].path.ends_with("out/deep/.out-2-1-0.csv.part"), "{left:?}");
+    assert_eq!((left[0].rows, left[0].bytes), (2, fs::metadata(&left[0].path).unwrap().len()));
+    assert!(left[0].bytes > 0, "what was written before the end is in it");
+    assert!(parts.remove().is_empty());
+    assert!(parts.left().is_empty());
+    assert_eq!(names(&folder.path().join("out/deep")), ["out-2-1-1.csv"]);
+    assert!(Path::new(&sealed[0].path).exists());
 }
 
 #[test]

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use tuplane_core::job::FileSource;
 use tuplane_core::place::{RowPlace, SourcePlaces};
 use tuplane_expr::arrow::array::{
-    Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, RecordBatch, StringBuilder,
-    UInt64Array,
+    Array, ArrayRef, BooleanArray, BooleanBuilder, Float64Builder, Int64Builder, ListArray, RecordBatch,
+    StringBuilder, UInt64Array,
 };
-use tuplane_expr::arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter_record_batch};
+use tuplane_expr::arrow::buffer::{NullBuffer, OffsetBuffer};
+use tuplane_expr::arrow::compute::{CastOptions, cast_with_options, filter_record_batch};
 use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
 use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
+use tuplane_expr::types::is_readable;
 
 use super::SourceError;
 
@@ -23,9 +25,11 @@ pub(super) enum Cell {
     Int(i64),
     Float(f64),
     Bool(bool),
+    /// A range of the values beside it, none of them a list.
+    List(Range<usize>),
 }
 
-/// What JSON values a column takes.
+/// What JSON values a column takes, or the lists of a column hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Bool,
@@ -51,6 +55,120 @@ enum Builder {
     Float(Float64Builder),
     Text(StringBuilder),
     Cast(StringBuilder),
+    List(Box<ListBuilder>),
+}
+
+/// Lists in the making: all their values one after another, and how many each list has.
+struct ListBuilder {
+    values: Builder,
+    lengths: Vec<usize>,
+    valid: Vec<bool>,
+}
+
+/// A value that has not its column's type: where it stands in the column, and its text.
+type Unfit = (usize, String);
+
+impl Builder {
+    fn new(takes: Takes) -> Self {
+        match takes {
+            Takes::Bool => Self::Bool(BooleanBuilder::new()),
+            Takes::Int => Self::Int(Int64Builder::new()),
+            Takes::Float => Self::Float(Float64Builder::new()),
+            Takes::Text => Self::Text(StringBuilder::new()),
+            Takes::Cast => Self::Cast(StringBuilder::new()),
+        }
+    }
+
+    fn list_of(takes: Takes) -> Self {
+        Self::List(Box::new(ListBuilder { values: Self::new(takes), lengths: Vec::new(), valid: Vec::new() }))
+    }
+
+    /// Appends a cell that fits; gives its bytes.
+    fn push(&mut self, cell: &Cell, of: Cells<'_>) -> usize {
+        match (&mut *self, cell) {
+            (Self::Bool(builder), Cell::Bool(value)) => builder.append_value(*value),
+            (Self::Int(builder), Cell::Int(value)) => builder.append_value(*value),
+            (Self::Float(builder), Cell::Float(value)) => builder.append_value(*value),
+            (Self::Float(builder), Cell::Int(value)) => builder.append_value(*value as f64),
+            (Self::Text(builder) | Self::Cast(builder), Cell::Text(range)) => {
+                builder.append_value(&of.texts[range.clone()]);
+                return range.len();
+            }
+            (Self::Cast(builder), Cell::Int(value)) => builder.append_value(value.to_string()),
+            (Self::Cast(builder), Cell::Float(value)) => builder.append_value(value.to_string()),
+            (Self::List(list), Cell::List(range)) => {
+                list.lengths.push(range.len());
+                list.valid.push(true);
+                let items = of.items[range.clone()].iter();
+                return 8 + items.map(|item| list.values.push(item, of)).sum::<usize>();
+            }
+            (Self::Bool(builder), _) => builder.append_null(),
+            (Self::Int(builder), _) => builder.append_null(),
+            (Self::Float(builder), _) => builder.append_null(),
+            (Self::Text(builder) | Self::Cast(builder), _) => builder.append_null(),
+            (Self::List(list), _) => {
+                list.lengths.push(0);
+                list.valid.push(false);
+            }
+        }
+        8
+    }
+
+    /// The column so far; what does not fit its type is null in it and said in `unfit`.
+    fn finish(&mut self, data_type: &DataType, unfit: &mut Vec<Unfit>) -> Result<ArrayRef, SourceError> {
+        Ok(match self {
+            Self::Bool(builder) => Arc::new(builder.finish()),
+            Self::Int(builder) => Arc::new(builder.finish()),
+            Self::Float(builder) => Arc::new(builder.finish()),
+            Self::Text(builder) => Arc::new(builder.finish()),
+            Self::Cast(builder) => {
+                let texts = builder.finish();
+                let options = CastOptions { safe: true, ..CastOptions::default() };
+                let column = cast_with_options(&texts, data_type, &options)?;
+                if column.null_count() > texts.null_count() {
+                    let lost = (0..texts.len()).filter(|row| column.is_null(*row) && texts.is_valid(*row));
+                    unfit.extend(lost.map(|row| (row, shortened(texts.value(row)))));
+                }
+                column
+            }
+            Self::List(list) => {
+                let DataType::List(item) = data_type else {
+                    return Err(SourceError::Refused(format!("lists cannot be read as {data_type}")));
+                };
+                let mut within = Vec::new();
+                let values = list.values.finish(item.data_type(), &mut within)?;
+                let offsets = OffsetBuffer::<i32>::from_lengths(std::mem::take(&mut list.lengths));
+                // The list that holds a value is the last that begins at or before it; empty ones begin there too.
+                let holder = |value: usize| offsets.partition_point(|start| *start as usize <= value) - 1;
+                unfit.extend(within.into_iter().map(|(value, text)| (holder(value), text)));
+                let nulls = NullBuffer::from(std::mem::take(&mut list.valid));
+                Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, Some(nulls))?)
+            }
+        })
+    }
+
+    fn discard(&mut self) {
+        match self {
+            Self::Bool(builder) => drop(builder.finish()),
+            Self::Int(builder) => drop(builder.finish()),
+            Self::Float(builder) => drop(builder.finish()),
+            Self::Text(builder) | Self::Cast(builder) => drop(builder.finish()),
+            Self::List(list) => {
+                list.values.discard();
+                list.lengths.clear();
+                list.valid.clear();
+            }
+        }
+    }
+}
+
+/// What the ranges of a row's cells are ranges of.
+#[derive(Clone, Copy)]
+pub(super) struct Cells<'a> {
+    /// The texts, one after another.
+    pub(super) texts: &'a str,
+    /// Values of lists, one list after another.
+    pub(super) items: &'a [Cell],
 }
 
 /// Rows carry the place where they entered, in a column of its own behind the others.
@@ -66,7 +184,8 @@ struct Marks {
 pub(super) struct Columns {
     schema: SchemaRef,
     builders: Vec<Builder>,
-    takes: Vec<Takes>,
+    /// What each column takes, and whether it takes lists of that.
+    takes: Vec<(Takes, bool)>,
     /// Types as the job file names them, for messages.
     types: Vec<String>,
     /// Line of each row, kept only where a cast can still fail or rows are marked with it.
@@ -104,21 +223,18 @@ impl Columns {
         let (mut builders, mut all_takes, mut types) = (Vec::new(), Vec::new(), Vec::new());
         for field in schema.fields() {
             let data_type = field.data_type();
-            if data_type.is_nested() || !can_cast_types(&DataType::Utf8, data_type) {
+            if !is_readable(&source.format, data_type) {
                 return Err(SourceError::Refused(format!(
                     "column `{}`: a file source cannot read the type {data_type}",
                     field.name()
                 )));
             }
-            let takes = takes(data_type);
-            builders.push(match takes {
-                Takes::Bool => Builder::Bool(BooleanBuilder::new()),
-                Takes::Int => Builder::Int(Int64Builder::new()),
-                Takes::Float => Builder::Float(Float64Builder::new()),
-                Takes::Text => Builder::Text(StringBuilder::new()),
-                Takes::Cast => Builder::Cast(StringBuilder::new()),
-            });
-            all_takes.push(takes);
+            let (takes, list) = match data_type {
+                DataType::List(item) => (takes(item.data_type()), true),
+                plain => (takes(plain), false),
+            };
+            builders.push(if list { Builder::list_of(takes) } else { Builder::new(takes) });
+            all_takes.push((takes, list));
             let named = source.columns.iter().find(|(name, _)| name.value == *field.name());
             types.push(named.map_or_else(|| data_type.to_string(), |(_, named)| named.value.clone()));
         }
@@ -162,9 +278,10 @@ impl Columns {
         &self.schema
     }
 
-    /// What a column takes of JSON, and its type in words.
-    pub(super) fn takes(&self, column: usize) -> (Takes, &str) {
-        (self.takes[column], &self.types[column])
+    /// What a column takes of JSON, whether in lists, and its type in words.
+    pub(super) fn takes(&self, column: usize) -> (Takes, bool, &str) {
+        let (takes, list) = self.takes[column];
+        (takes, list, &self.types[column])
     }
 
     /// Appends a row of texts, one per column.
@@ -176,7 +293,7 @@ impl Columns {
                 Builder::Cast(builder) => {
                     builder.append_option(text.map(str::trim).filter(|text| !text.is_empty()));
                 }
-                Builder::Bool(_) | Builder::Int(_) | Builder::Float(_) => {
+                Builder::Bool(_) | Builder::Int(_) | Builder::Float(_) | Builder::List(_) => {
                     debug_assert!(false, "columns made from texts hold texts");
                 }
             }
@@ -184,49 +301,24 @@ impl Columns {
         self.end_row(line);
     }
 
-    /// Appends a row of JSON values that [`Columns::takes`] allows; `texts` holds their texts.
-    pub(super) fn push_cells(&mut self, line: u64, texts: &str, cells: &[Cell]) {
+    /// Appends a row of JSON values that [`Columns::takes`] allows.
+    pub(super) fn push_cells(&mut self, line: u64, cells: &[Cell], of: Cells<'_>) {
         for (builder, cell) in self.builders.iter_mut().zip(cells) {
-            self.bytes += match cell {
-                Cell::Text(range) => range.len(),
-                _ => 8,
-            };
-            match (builder, cell) {
-                (Builder::Bool(builder), Cell::Bool(value)) => builder.append_value(*value),
-                (Builder::Int(builder), Cell::Int(value)) => builder.append_value(*value),
-                (Builder::Float(builder), Cell::Float(value)) => builder.append_value(*value),
-                (Builder::Float(builder), Cell::Int(value)) => builder.append_value(*value as f64),
-                (Builder::Text(builder) | Builder::Cast(builder), Cell::Text(range)) => {
-                    builder.append_value(&texts[range.clone()]);
-                }
-                (Builder::Cast(builder), Cell::Int(value)) => builder.append_value(value.to_string()),
-                (Builder::Cast(builder), Cell::Float(value)) => builder.append_value(value.to_string()),
-                (Builder::Bool(builder), _) => builder.append_null(),
-                (Builder::Int(builder), _) => builder.append_null(),
-                (Builder::Float(builder), _) => builder.append_null(),
-                (Builder::Text(builder) | Builder::Cast(builder), _) => builder.append_null(),
-            }
+            self.bytes += builder.push(cell, of);
         }
         self.end_row(line);
     }
 
     fn end_row(&mut self, line: u64) {
         self.rows += 1;
-        if self.marks.is_some() || self.takes.contains(&Takes::Cast) {
+        if self.marks.is_some() || self.takes.iter().any(|(takes, _)| *takes == Takes::Cast) {
             self.lines.push(line);
         }
     }
 
     /// Drops the rows so far.
     pub(super) fn discard(&mut self) {
-        for builder in &mut self.builders {
-            match builder {
-                Builder::Bool(builder) => drop(builder.finish()),
-                Builder::Int(builder) => drop(builder.finish()),
-                Builder::Float(builder) => drop(builder.finish()),
-                Builder::Text(builder) | Builder::Cast(builder) => drop(builder.finish()),
-            }
-        }
+        self.builders.iter_mut().for_each(Builder::discard);
         self.lines.clear();
         self.rows = 0;
         self.bytes = 0;
@@ -237,29 +329,17 @@ impl Columns {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.builders.len());
         let mut why: Vec<Option<String>> = Vec::new();
         for (place, builder) in self.builders.iter_mut().enumerate() {
-            columns.push(match builder {
-                Builder::Bool(builder) => Arc::new(builder.finish()),
-                Builder::Int(builder) => Arc::new(builder.finish()),
-                Builder::Float(builder) => Arc::new(builder.finish()),
-                Builder::Text(builder) => Arc::new(builder.finish()),
-                Builder::Cast(builder) => {
-                    let texts = builder.finish();
-                    let field = self.schema.field(place);
-                    let options = CastOptions { safe: true, ..CastOptions::default() };
-                    let column = cast_with_options(&texts, field.data_type(), &options)?;
-                    if column.null_count() > texts.null_count() {
-                        why.resize(texts.len(), None);
-                        for (row, why) in why.iter_mut().enumerate() {
-                            if why.is_none() && column.is_null(row) && texts.is_valid(row) {
-                                let (name, named) = (field.name(), &self.types[place]);
-                                let text = shortened(texts.value(row));
-                                *why = Some(format!("column `{name}`: `{text}` is not of type {named}"));
-                            }
-                        }
-                    }
-                    column
-                }
-            });
+            let field = self.schema.field(place);
+            let mut unfit = Vec::new();
+            columns.push(builder.finish(field.data_type(), &mut unfit)?);
+            if !unfit.is_empty() {
+                why.resize(self.rows, None);
+            }
+            for (row, text) in unfit {
+                let (name, named) = (field.name(), self.types[place].as_str());
+                let named = named.strip_suffix("[]").unwrap_or(named);
+                why[row].get_or_insert_with(|| format!("column `{name}`: `{text}` is not of type {named}"));
+            }
         }
         let lines = std::mem::take(&mut self.lines);
         self.rows = 0;

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use tuplane_core::job::{BadLine, Encoding, FileSource, Format};
+use tuplane_core::job::{BadLine, Encoding, FileSource, Format, MAX_ROW};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_wire::message::Split;
@@ -28,9 +28,6 @@ pub(crate) use lines::lines_before;
 
 #[cfg(test)]
 mod tests;
-
-/// `max_row` unless set.
-pub(super) const MAX_ROW: u64 = 16 << 20;
 
 /// How lines become rows.
 enum Reading {
@@ -139,13 +136,11 @@ impl Files {
             }));
         }
         refused.sort_by_key(|refusal| refusal.line);
-        let shown = match self.on_bad_line {
-            BadLine::Fail => 0,
-            BadLine::Skip => refused.len().saturating_sub(1),
-        };
+        let last = refused.len().saturating_sub(1);
+        let first = self.rejected.first.is_none() || self.on_bad_line == BadLine::Fail;
         for (place, refusal) in refused.into_iter().enumerate() {
-            // Only one of them is shown, and finding its line in the file may cost a pass over it.
-            if place == shown {
+            // Only these are shown, and finding a line in the file may cost a pass over it.
+            if place == last || place == 0 && first {
                 let place = lines.place(refusal.line)?;
                 refuse(&mut self.rejected, self.on_bad_line, refusal.reason, place, refusal.why)?;
             } else {
@@ -327,7 +322,7 @@ fn refuse(
         BadLine::Fail => Err(SourceError::Row { place, why }),
         BadLine::Skip => {
             rejected.count(reason);
-            rejected.last = Some(format!("{place}: {why}"));
+            rejected.show(&place, &why);
             Ok(())
         }
     }

@@ -26,7 +26,7 @@ impl Ids {
             Some(SourceConnector::Ids { payload, .. }) => *payload as usize,
             _ => 0,
         };
-        let limit = source.max_row.unwrap_or(super::file::MAX_ROW);
+        let limit = source.max_row.unwrap_or(job::MAX_ROW);
         if bytes as u64 > limit {
             return Err(SourceError::Refused(format!(
                 "a payload of {bytes} bytes is over `max_row`, {limit} bytes"

@@ -21,17 +21,9 @@ const MOST_FILES: usize = 100_000;
 /// A header that is longer than this is none.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// The splits of a source whose files every agent sees; for `instances` in the cluster.
-pub fn shared_splits(file: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
-    splits(file, folder, instances)
-}
-
-/// The splits of a source that reads this agent's own files (`files = "each"`); for its `instances` here.
-pub fn local_splits(file: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
-    splits(file, folder, instances)
-}
-
-fn splits(source: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
+/// The splits of a source as this machine sees its files, for so many instances: all of the cluster's that
+/// read them, or with `files = "each"` those of this agent.
+pub fn splits(source: &FileSource, folder: &Path, instances: u32) -> Result<Vec<Split>, SourceError> {
     let files = expand(source, folder)?;
     let total: u64 = files.iter().filter_map(|(_, size)| *size).sum();
     let range = (total / (PER_INSTANCE * u64::from(instances.max(1)))).clamp(SMALLEST, LARGEST);

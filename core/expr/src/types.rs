@@ -10,6 +10,8 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, StatefulShape, Text};
 use tuplane_core::place::{RowPlace, source_number};
 
+pub use source::is_readable;
+
 use crate::aggregate::AggregateProgram;
 use crate::key::KeyExprs;
 use crate::program::Step;

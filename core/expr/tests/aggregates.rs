@@ -309,3 +309,21 @@ fn speed_of_a_word_count() {
         );
     }
 }
+
+#[test]
+fn a_result_that_cannot_be_computed_counts_among_the_dropped() {
+    let rows = batch(vec![("s", some_strings(&["a", "b", "b"]))]);
+    let program = AggregateProgram::compile(
+        language(),
+        &texts(&["s"]),
+        &texts(&["10 / (count(*) - 1) as n"]),
+        &rows.schema(),
+        OnError::Drop,
+    );
+    let mut table = table(&program.unwrap(), 271);
+    table.update(&rows, None).unwrap();
+    assert_eq!(table.take_last(), None);
+    assert_eq!(sorted_rows(&finals(&mut table)), ["b 10"]);
+    assert_eq!(table.take_dropped().len(), 1);
+    assert_eq!(table.take_last().unwrap().message, "in the result of a group: division by zero");
+}

@@ -2,10 +2,12 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileSource, Files, Format, Op, SourceConnector, StatefulShape, Text,
+    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
 };
 use tuplane_expr::arrow::datatypes::{DataType, Field};
-use tuplane_expr::{Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with};
+use tuplane_expr::{
+    AggregateProgram, Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with,
+};
 
 use crate::prelude::*;
 
@@ -78,7 +80,10 @@ fn functions() {
 fn functions_that_do_not_replay_are_refused_unless_waived() {
     for call in ["now()", "current_date", "current_timestamp", "random()", "uuid()"] {
         let said = said(call);
-        assert!(said.contains("use `arrived()`; results must replay"), "{call}: {said}");
+        assert!(
+            said.contains("results must replay; `[job] deterministic = false` allows it"),
+            "{call}: {said}"
+        );
         let waived = Language::new(Determinism::Waived);
         Projection::compile(waived, &texts(&[call]), &columns()).unwrap();
     }
@@ -220,6 +225,26 @@ fn file_sources() {
         said(file(regex(r"(?<client>\d+)"), &[("clent", "int")], false))
             .starts_with("the pattern has no group `clent`; did you mean `client`?")
     );
+}
+
+#[test]
+fn lists_are_columns_of_json_alone() {
+    let columns = [("tags", "text[]")];
+    assert_eq!(types_of(file(Format::Jsonl, &columns, false)).unwrap(), "tags List(Utf8)");
+    for format in [Format::Csv, Format::Regex { pattern: text("(?<tags>.*)") }] {
+        let said = types_of(file(format, &columns, false)).unwrap_err()[0].to_string();
+        assert!(said.contains("cannot be read as text[]") && said.contains("string_to_array"), "{said}");
+    }
+    let said = types_of(file(Format::Json, &[("a", "int[][]")], false)).unwrap_err()[0].to_string();
+    assert!(said.starts_with("column `a`: json cannot be read as int[][]"), "{said}");
+}
+
+#[test]
+fn a_sum_of_texts_says_what_to_do() {
+    let faults =
+        AggregateProgram::compile(language(), &[], &texts(&["sum(client)"]), &columns(), OnError::Fail);
+    let said = faults.unwrap_err()[0].to_string();
+    assert!(said.contains("cast(x as double)"), "{said}");
 }
 
 #[test]

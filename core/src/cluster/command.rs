@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
 use crate::job::Restart;
+use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
 /// One entry of the log.
@@ -17,10 +18,10 @@ pub struct Logged {
     pub command: Command,
 }
 
-/// What happened. Variants and fields are only appended: their order is the log's format.
+/// What happened. Variants are only appended; any other change raises [`FORMAT`](super::FORMAT).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// A coordinator begins with this log: what ran under an earlier one has ended with it.
+    /// A coordinator begins with this log: agents of an earlier one are waited for, and what ran stops.
     CoordinatorStarted,
     /// An agent joined, or joined again.
     AgentRegistered(Box<AgentInfo>),
@@ -76,22 +77,19 @@ pub enum Command {
         run: u64,
         /// Its ledger at that moment, summed over agents; of a lost agent what it last said.
         edges: Vec<EdgeLedger>,
+        /// Part files that those who answered have left.
+        parts: Vec<SinkFile>,
+        /// Names of the agents that have answered.
+        answered: Vec<String>,
     },
-    /// All files of a run are visible.
-    SealDone {
+    /// Agents have made files of a run visible, or could not.
+    Sealed {
         /// The run.
         run: u64,
-        /// The visible files.
-        files: Vec<SinkFile>,
+        /// What came of it.
+        work: SealWork,
         /// The final ledger, summed over agents.
         edges: Vec<EdgeLedger>,
-    },
-    /// Files of a run could not be made visible.
-    SealFailed {
-        /// The run.
-        run: u64,
-        /// Why.
-        fault: WireFault,
     },
     /// A split was given to an instance.
     SplitTaken {
@@ -142,6 +140,28 @@ pub enum Command {
     ShutdownRequested,
 }
 
+/// Files of a run that one agent is to make visible.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SealTask {
+    /// Who: the agent that wrote them, or another on its host.
+    pub agent: AgentId,
+    /// Hidden parts to be renamed.
+    pub parts: Vec<SinkFile>,
+    /// File sinks without a row, each to get an empty file.
+    pub empty: Vec<String>,
+}
+
+/// What came of sealing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SealWork {
+    /// Parts that were renamed, by their hidden names.
+    pub parts: Vec<SinkFile>,
+    /// Files that are visible now; `agent` is the one that has them.
+    pub files: Vec<SinkFile>,
+    /// Agents that could not, and why.
+    pub causes: BTreeMap<String, String>,
+}
+
 /// Instances on agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
@@ -164,8 +184,8 @@ pub struct NewJob {
     pub dag: String,
     /// The plan's edges by index, as people call them.
     pub edge_names: Vec<String>,
-    /// Stages that write files.
-    pub file_sinks: Vec<String>,
+    /// Stages that write files, with their vertex.
+    pub file_sinks: BTreeMap<String, VertexId>,
     /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
     /// What an agent's loss does.
@@ -174,8 +194,8 @@ pub struct NewJob {
     pub placed: Placed,
 }
 
-/// What the coordinator is to do after a command. Effects are not logged: a coordinator that dies
-/// between a command and its effects ends the jobs they belong to when it starts again.
+/// What the coordinator is to do after a command. Effects are not logged: for those that a coordinator
+/// took with it, the next one's start leads to new ones.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Prepare, connect and start a run on its agents; answer with `Prepared` or `PrepareFailed`.
@@ -191,18 +211,20 @@ pub enum Effect {
         agents: Vec<AgentId>,
         /// Why, for logs.
         reason: String,
+        /// Not all of its agents had started it: what it wrote is removed.
+        discard: bool,
     },
     /// Place a stopped run anew; answer with `Restarted` or `RestartFailed`.
     Replace {
         /// The run that was stopped.
         run: u64,
     },
-    /// Make the files of a run visible; answer with `SealDone` or `SealFailed`.
+    /// Make files of a run visible; answer with `Sealed`.
     Seal {
         /// The run.
         run: u64,
-        /// File sinks without a row.
-        empty: Vec<String>,
+        /// Who does what.
+        tasks: Vec<SealTask>,
     },
     /// Nothing of a run is needed any more.
     Forget {

@@ -5,20 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Command, Effect, NewJob, Placed};
+use super::state::Alive;
 use super::types::{
-    AgentId, AgentInfo, EdgeLedger, FaultCode, InstanceReport, JobPhase, SinkFile, Split, WireFault,
+    AgentId, AgentInfo, DROPPED_BY_LOSS, EdgeLedger, FaultCode, InstanceReport, JobPhase, Pending, SinkFile,
+    Split, Unasked, WireFault,
 };
 use crate::job::Restart;
+use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
-/// The reason under which an agent counts rows that a stop found in its queues.
-pub const DROPPED_BY_STOP: &str = "stopped";
-
-/// The reason under which the ledger of a job that was stopped counts rows that nobody took or
-/// dropped: they went with an agent, or were under way.
-pub const DROPPED_BY_LOSS: &str = "lost";
+mod seal;
 
 /// A job and its current attempt.
+///
+/// It is `Starting` until all its agents have started it, then `Running`. With the logged end of its last
+/// instance it has finished: it is `Sealing` while its files are made visible, and nothing fails, cancels or
+/// restarts it any more; an agent that is lost then leaves it `Finished` with files pending. Before that a
+/// fault or its owner takes it through `Stopping` to `Failed` or `Cancelled`, or to its next attempt: when
+/// `restart` says so, or when an agent was lost before all had started, since then nothing of it counts yet.
+///
+/// A new coordinator lets each live job wait until its agents are back or count as dead. Then a job that was
+/// `Sealing` goes on with that; one that was `Starting` or `Running` is stopped, and fails or begins again as
+/// `restart` says; one that was `Stopping` stops as it was to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The run id of its first attempt; names the job for good.
@@ -49,8 +57,8 @@ pub struct Job {
     pub dag: String,
     /// Names of the plan's edges.
     pub edge_names: Vec<String>,
-    /// Stages that write files.
-    pub file_sinks: Vec<String>,
+    /// Stages that write files, with their vertex.
+    pub file_sinks: BTreeMap<String, VertexId>,
     /// Column names of csv sources with a header.
     pub headers: BTreeMap<String, Vec<String>>,
     /// What an agent's loss does.
@@ -62,14 +70,28 @@ pub struct Job {
     splits: BTreeMap<String, Splits>,
     /// Final counters of instances that have ended.
     pub ended: BTreeMap<u32, InstanceReport>,
-    /// Files of its sinks: parts until it has finished.
+    /// Files of its sinks: hidden parts until it has finished, visible ones then.
     pub files: Vec<SinkFile>,
+    /// While it is sealed: files that are visible already.
+    visible: Vec<SinkFile>,
+    /// Agents that could not make files visible, and why.
+    seal_causes: BTreeMap<String, String>,
+    /// Once it has finished: files that are not visible yet.
+    pub pending: Vec<Pending>,
+    /// Parts that earlier attempts have left.
+    pub earlier_parts: Vec<SinkFile>,
+    /// Sink instances of agents that could not be asked for their parts, of all attempts.
+    pub unasked: Vec<Unasked>,
     /// The ledger at the end, summed over agents; empty before.
     pub ledger: Vec<EdgeLedger>,
     options: BTreeMap<(String, String), String>,
     policies: BTreeMap<u32, String>,
     /// Its agents have nothing of it any more.
     pub forgotten: bool,
+    /// It waits until its agents are back with a new coordinator, or dead.
+    pub waits: bool,
+    /// Agents whose loss during a start has led to another one: once each.
+    begun_without: BTreeSet<String>,
 }
 
 /// What comes after `Stopping`.
@@ -81,6 +103,9 @@ enum AfterStop {
     /// It has stopped and waits for the places of its next attempt.
     Replace,
 }
+
+/// A job that has ended keeps its splits unless they are more.
+const KEPT_SPLITS: usize = 1000;
 
 /// The splits of one source stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -130,10 +155,17 @@ impl Job {
             splits: splits(new.placed.splits),
             ended: BTreeMap::new(),
             files: Vec::new(),
+            visible: Vec::new(),
+            seal_causes: BTreeMap::new(),
+            pending: Vec::new(),
+            earlier_parts: Vec::new(),
+            unasked: Vec::new(),
             ledger: Vec::new(),
             options: BTreeMap::new(),
             policies: BTreeMap::new(),
             forgotten: false,
+            waits: false,
+            begun_without: BTreeSet::new(),
         }
     }
 
@@ -144,7 +176,7 @@ impl Job {
 
     /// Its instances may be running.
     pub fn is_active(&self) -> bool {
-        matches!(self.phase, JobPhase::Starting | JobPhase::Running | JobPhase::Sealing)
+        matches!(self.phase, JobPhase::Starting | JobPhase::Running)
     }
 
     /// An agent, in this incarnation, takes part in the current attempt.
@@ -152,19 +184,17 @@ impl Job {
         self.agents.iter().any(|agent| agent.id == *id)
     }
 
-    /// Rows per edge name that nobody took: those that went with an agent or were under way, and those
-    /// that the stop found in queues. Rows dropped for other reasons are not lost but left out by the job itself.
+    /// Files of it are on an agent of this name.
+    pub fn has_files_on(&self, agent: &str) -> bool {
+        self.files.iter().chain(&self.visible).any(|file| file.agent == agent)
+    }
+
+    /// Rows per edge name that nobody took (see [`EdgeLedger::lost`]).
     pub fn rows_lost(&self) -> Vec<(&str, u64)> {
         self.ledger
             .iter()
             .filter_map(|edge| {
-                let left_out: u64 = edge
-                    .dropped
-                    .iter()
-                    .filter(|(reason, _)| ![DROPPED_BY_STOP, DROPPED_BY_LOSS].contains(&reason.as_str()))
-                    .map(|(_, rows)| rows)
-                    .sum();
-                let lost = edge.emitted.saturating_sub(edge.taken.saturating_add(left_out));
+                let lost = edge.lost();
                 let name = self.edge_names.get(edge.edge as usize).map_or("an unnamed edge", String::as_str);
                 (lost > 0).then_some((name, lost))
             })
@@ -205,7 +235,7 @@ impl Job {
         }
     }
 
-    pub(super) fn prepared(&mut self, at_ms: u64) -> Vec<Effect> {
+    pub(super) fn prepared(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
         if self.phase != JobPhase::Starting {
             return Vec::new();
         }
@@ -221,7 +251,7 @@ impl Job {
         let policies =
             self.policies.iter().map(|(&edge, policy)| Effect::Route { run, edge, policy: policy.clone() });
         let mut effects: Vec<_> = options.chain(policies).collect();
-        effects.extend(self.seal_if_done(at_ms));
+        effects.extend(self.seal_if_done(at_ms, alive));
         effects
     }
 
@@ -231,6 +261,7 @@ impl Job {
         instance: u32,
         last: InstanceReport,
         files: Vec<SinkFile>,
+        alive: &Alive,
     ) -> Vec<Effect> {
         let known = (instance as usize) < self.instances.len();
         if !known || !self.is_active() || self.ended.contains_key(&instance) {
@@ -238,48 +269,63 @@ impl Job {
         }
         self.ended.insert(instance, last);
         self.files.extend(files);
-        self.seal_if_done(at_ms).into_iter().collect()
+        self.seal_if_done(at_ms, alive).into_iter().collect()
     }
 
-    fn seal_if_done(&mut self, at_ms: u64) -> Option<Effect> {
-        if self.phase != JobPhase::Running || self.ended.len() < self.instances.len() {
-            return None;
+    /// A new coordinator has found it live.
+    pub(super) fn coordinator_started(&mut self) {
+        self.waits = true;
+        if self.is_active() {
+            let message = "the coordinator ended while the job ran";
+            self.fault = Some(WireFault::new(FaultCode::Agent, message));
+            self.phase = JobPhase::Stopping;
+            self.then = Some(match self.restart {
+                Restart::FromStart => AfterStop::Restart,
+                Restart::Never => AfterStop::Fail,
+            });
         }
-        self.phase = JobPhase::Sealing;
-        self.rows_ended_ms = Some(at_ms);
-        let written: BTreeSet<_> = self.files.iter().map(|file| file.stage.as_str()).collect();
-        let empty =
-            self.file_sinks.iter().filter(|stage| !written.contains(stage.as_str())).cloned().collect();
-        Some(Effect::Seal { run: self.run, empty })
     }
 
-    pub(super) fn sealed(&mut self, at_ms: u64, files: Vec<SinkFile>, edges: Vec<EdgeLedger>) {
-        if self.phase == JobPhase::Sealing {
-            self.files = files;
-            self.ledger = edges;
-            self.end(at_ms, JobPhase::Finished);
+    /// Its agents are back or dead: it goes on where it was under the earlier coordinator.
+    pub(super) fn resume(&mut self, alive: &Alive) -> Option<Effect> {
+        self.waits = false;
+        match (self.phase, self.then) {
+            (JobPhase::Sealing, _) => Some(self.seal(alive)),
+            (JobPhase::Stopping, Some(AfterStop::Replace)) => Some(Effect::Replace { run: self.run }),
+            (JobPhase::Stopping, Some(then)) => {
+                Some(self.stop(then, "the coordinator was started again".to_owned(), alive))
+            }
+            _ => None,
         }
+    }
+
+    /// One of its agents is dead.
+    pub(super) fn agent_lost(&mut self, id: &AgentId, cause: &str, alive: &Alive) -> Vec<Effect> {
+        let fault = WireFault::new(FaultCode::Agent, format!("agent {} was lost: {cause}", id.name));
+        if self.phase == JobPhase::Starting && self.begun_without.insert(id.name.clone()) {
+            return self.stop_for(fault, AfterStop::Restart, alive);
+        }
+        self.fail(fault, alive)
     }
 
     /// Stops it because of a fault. `alive` are the agents that are left. The loss of an agent may
     /// begin a new attempt, if the job asks for that.
-    pub(super) fn fail(&mut self, fault: WireFault, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
-        let rows_may_flow = matches!(self.phase, JobPhase::Starting | JobPhase::Running);
-        let again = rows_may_flow && fault.code == FaultCode::Agent && self.restart == Restart::FromStart;
+    pub(super) fn fail(&mut self, fault: WireFault, alive: &Alive) -> Vec<Effect> {
+        let again = fault.code == FaultCode::Agent && self.restart == Restart::FromStart;
         self.stop_for(fault, if again { AfterStop::Restart } else { AfterStop::Fail }, alive)
     }
 
     /// As `fail`, and never begins a new attempt: what failed was the attempt's own beginning, which
     /// could fail for ever. An agent that died meanwhile is reported as lost before, and then this
     /// comes too late to matter.
-    pub(super) fn prepare_failed(&mut self, fault: WireFault, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+    pub(super) fn prepare_failed(&mut self, fault: WireFault, alive: &Alive) -> Vec<Effect> {
         if self.phase != JobPhase::Starting {
             return Vec::new();
         }
         self.stop_for(fault, AfterStop::Fail, alive)
     }
 
-    fn stop_for(&mut self, fault: WireFault, then: AfterStop, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+    fn stop_for(&mut self, fault: WireFault, then: AfterStop, alive: &Alive) -> Vec<Effect> {
         if !self.is_active() {
             return Vec::new();
         }
@@ -288,7 +334,7 @@ impl Job {
         vec![self.stop(then, reason, alive)]
     }
 
-    pub(super) fn cancel(&mut self, at_ms: u64, reason: &str, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+    pub(super) fn cancel(&mut self, at_ms: u64, reason: &str, alive: &Alive) -> Vec<Effect> {
         match (self.phase, self.then) {
             (JobPhase::Starting | JobPhase::Running, _) => {
                 return vec![self.stop(AfterStop::Cancel, reason.to_owned(), alive)];
@@ -300,20 +346,33 @@ impl Job {
         Vec::new()
     }
 
-    fn stop(&mut self, then: AfterStop, reason: String, alive: &BTreeSet<AgentId>) -> Effect {
+    fn stop(&mut self, then: AfterStop, reason: String, alive: &Alive) -> Effect {
         self.phase = JobPhase::Stopping;
         self.then = Some(then);
-        let agents = self.agents.iter().map(|agent| &agent.id).filter(|id| alive.contains(id)).cloned();
-        Effect::Stop { run: self.run, agents: agents.collect(), reason }
+        let agents = self.agents.iter().map(|agent| &agent.id).filter(|id| alive.has(id)).cloned();
+        Effect::Stop { run: self.run, agents: agents.collect(), reason, discard: !self.has_begun() }
     }
 
-    pub(super) fn stopped(&mut self, at_ms: u64, edges: Vec<EdgeLedger>) -> Vec<Effect> {
+    /// All agents of this attempt had started it.
+    fn has_begun(&self) -> bool {
+        self.started_ms.is_some()
+    }
+
+    pub(super) fn stopped(
+        &mut self,
+        at_ms: u64,
+        edges: Vec<EdgeLedger>,
+        parts: Vec<SinkFile>,
+        answered: &[String],
+    ) -> Vec<Effect> {
         // A second `Stopped` of a run that waits for its new places changes nothing.
         if self.phase != JobPhase::Stopping || self.then == Some(AfterStop::Replace) {
             return Vec::new();
         }
+        self.waits = false;
         self.ledger = edges.into_iter().map(closed).collect();
         self.rows_ended_ms.get_or_insert(at_ms);
+        self.name_parts(parts, answered);
         match self.then {
             Some(AfterStop::Restart) => {
                 self.then = Some(AfterStop::Replace);
@@ -329,11 +388,11 @@ impl Job {
     }
 
     /// A new attempt; what the old one left on its agents is not needed any more.
-    pub(super) fn restarted(&mut self, run: u64, placed: Placed, alive: &BTreeSet<AgentId>) -> Vec<Effect> {
+    pub(super) fn restarted(&mut self, run: u64, placed: Placed, alive: &Alive) -> Vec<Effect> {
         if self.then != Some(AfterStop::Replace) {
             return Vec::new();
         }
-        if !placed.agents.iter().all(|agent| alive.contains(&agent.id)) {
+        if !placed.agents.iter().all(|agent| alive.has(&agent.id)) {
             return vec![Effect::Replace { run: self.run }];
         }
         let forget = Effect::Forget { run: self.run, agents: self.agent_ids() };
@@ -341,6 +400,7 @@ impl Job {
         self.attempt += 1;
         self.phase = JobPhase::Starting;
         self.then = None;
+        self.waits = false;
         self.fault = None;
         self.started_ms = None;
         self.rows_ended_ms = None;
@@ -348,7 +408,7 @@ impl Job {
         self.instances = placed.instances;
         self.splits = splits(placed.splits);
         self.ended.clear();
-        self.files.clear();
+        self.earlier_parts.append(&mut self.files);
         self.ledger.clear();
         vec![forget, Effect::Prepare { run }]
     }
@@ -396,7 +456,39 @@ impl Job {
     fn end(&mut self, at_ms: u64, phase: JobPhase) {
         self.phase = phase;
         self.then = None;
+        self.waits = false;
         self.ended_ms = Some(at_ms);
+        // They name the files of rows that were left out. Where there are very many, lines must do.
+        if self.splits.values().map(|splits| splits.all.len()).sum::<usize>() > KEPT_SPLITS {
+            self.splits.clear();
+        }
+        self.splits.values_mut().for_each(|splits| splits.taken.clear());
+    }
+
+    /// Notes the parts that a stop has left, and whose parts nobody could be asked for.
+    fn name_parts(&mut self, parts: Vec<SinkFile>, answered: &[String]) {
+        if !self.has_begun() {
+            // Those who answered have removed what they had.
+            self.files.retain(|file| !answered.contains(&file.agent));
+        }
+        for part in parts {
+            if !self.files.iter().any(|file| file.agent == part.agent && file.path == part.path) {
+                self.files.push(part);
+            }
+        }
+        for (index, agent) in (0u16..).zip(&self.agents) {
+            let is_open =
+                |instance: &&Instance| instance.agent == index && !self.ended.contains_key(&instance.id);
+            let stage = |instance: &Instance| {
+                self.file_sinks.iter().find(|(_, vertex)| **vertex == instance.vertex).map(|(stage, _)| stage)
+            };
+            let name = |instance: &Instance| Some(format!("{}#{}", stage(instance)?, instance.number));
+            let instances: Vec<_> = self.instances.iter().filter(is_open).filter_map(name).collect();
+            if !instances.is_empty() && !answered.contains(&agent.id.name) {
+                let agent = agent.id.name.clone();
+                self.unasked.push(Unasked { agent, attempt: self.attempt, instances });
+            }
+        }
     }
 
     fn name_lost_rows(&mut self) {
@@ -416,7 +508,7 @@ impl Job {
 /// arrived from it.
 fn closed(mut edge: EdgeLedger) -> EdgeLedger {
     (edge.queued_out, edge.in_flight, edge.queued_in) = (0, 0, 0);
-    let accounted = edge.dropped.values().fold(edge.taken, |sum, rows| sum.saturating_add(*rows));
+    let accounted = edge.accounted();
     let lost = edge.emitted.saturating_sub(accounted);
     if lost > 0 {
         let dropped = edge.dropped.entry(DROPPED_BY_LOSS.to_owned()).or_default();

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Command, Effect, Logged, NewJob};
 use super::job::Job;
-use super::types::{AgentId, AgentInfo, FaultCode, JobPhase, WireFault};
+use super::types::{AgentId, AgentInfo, FaultCode, WireFault};
 
-/// Jobs that have ended and are still listed; their agents keep what `fetch` needs of them.
-const KEPT_JOBS: usize = 64;
+/// Jobs that have ended and are still listed, the newest ones, each with its ledger; their agents keep what
+/// `fetch` needs of them.
+pub(super) const KEPT_JOBS: usize = 100;
 
 /// Agents and jobs of one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,20 @@ pub enum Presence {
         /// What was seen.
         cause: String,
     },
+}
+
+/// Agents that jobs can use, by name.
+pub(super) struct Alive(BTreeMap<String, AgentInfo>);
+
+impl Alive {
+    /// This incarnation is one of them.
+    pub(super) fn has(&self, id: &AgentId) -> bool {
+        self.0.get(&id.name).is_some_and(|info| info.id == *id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &AgentInfo> {
+        self.0.values()
+    }
 }
 
 impl State {
@@ -92,7 +107,8 @@ impl State {
 
     /// Runs that an agent may keep; it drops others.
     pub fn runs_of(&self, id: &AgentId) -> Vec<u64> {
-        self.jobs.values().filter(|job| !job.forgotten && job.uses(id)).map(|job| job.run).collect()
+        let keeps = |job: &&Job| !job.forgotten && (job.uses(id) || job.has_files_on(&id.name));
+        self.jobs.values().filter(keeps).map(|job| job.run).collect()
     }
 
     /// Why an agent may not join as it is, if it may not.
@@ -120,30 +136,39 @@ impl State {
         let Logged { at_ms, command } = entry;
         let mut effects = match command {
             Command::CoordinatorStarted => {
-                self.coordinator_started(at_ms);
-                Vec::new()
+                self.coordinator_started();
+                self.resume()
             }
-            Command::AgentRegistered(info) => self.registered(*info),
-            Command::AgentLost { id, cause } => self.agent_lost(&id, &cause),
+            Command::AgentRegistered(info) => {
+                let mut effects = self.registered(*info);
+                effects.extend(self.resume());
+                effects
+            }
+            Command::AgentLost { id, cause } => {
+                let mut effects = self.agent_lost(&id, &cause);
+                effects.extend(self.resume());
+                effects
+            }
             Command::Submitted(new) => self.submitted(at_ms, *new),
-            Command::Prepared { run } => self.on_run(run, |job, _| job.prepared(at_ms)),
+            Command::Prepared { run } => self.on_run(run, |job, alive| job.prepared(at_ms, alive)),
             Command::PrepareFailed { run, fault } => {
                 self.on_run(run, |job, alive| job.prepare_failed(fault, alive))
             }
             Command::InstanceEnded { run, instance, last, files } => {
-                self.on_run(run, |job, _| job.instance_ended(at_ms, instance, *last, files))
+                self.on_run(run, |job, alive| job.instance_ended(at_ms, instance, *last, files, alive))
             }
-            Command::InstanceFailed { run, instance: _, fault } | Command::SealFailed { run, fault } => {
+            Command::InstanceFailed { run, instance: _, fault } => {
                 self.on_run(run, |job, alive| job.fail(fault, alive))
             }
             Command::CancelRequested { run } => {
                 self.on_run(run, |job, alive| job.cancel(at_ms, "cancelled by its owner", alive))
             }
-            Command::Stopped { run, edges } => self.on_run(run, |job, _| job.stopped(at_ms, edges)),
-            Command::SealDone { run, files, edges } => self.on_run(run, |job, _| {
-                job.sealed(at_ms, files, edges);
-                Vec::new()
-            }),
+            Command::Stopped { run, edges, parts, answered } => {
+                self.on_run(run, |job, _| job.stopped(at_ms, edges, parts, &answered))
+            }
+            Command::Sealed { run, work, edges } => {
+                self.on_run(run, |job, alive| job.sealed(at_ms, work, edges, alive))
+            }
             Command::SplitTaken { run, stage, instance, split } => self.on_run(run, |job, _| {
                 job.split_taken(&stage, instance, split);
                 Vec::new()
@@ -175,26 +200,21 @@ impl State {
         effects
     }
 
-    fn on_run(
-        &mut self,
-        run: u64,
-        change: impl FnOnce(&mut Job, &BTreeSet<AgentId>) -> Vec<Effect>,
-    ) -> Vec<Effect> {
-        let alive = self.alive_ids();
+    fn on_run(&mut self, run: u64, change: impl FnOnce(&mut Job, &Alive) -> Vec<Effect>) -> Vec<Effect> {
+        let alive = self.those_alive();
         match self.jobs.values_mut().find(|job| job.run == run) {
             Some(job) => change(job, &alive),
             None => Vec::new(),
         }
     }
 
-    fn alive_ids(&self) -> BTreeSet<AgentId> {
-        self.alive().map(|info| info.id.clone()).collect()
+    fn those_alive(&self) -> Alive {
+        Alive(self.alive().map(|info| (info.id.name.clone(), info.clone())).collect())
     }
 
-    /// Every live job fails, those with `restart = "from_start"` too: their instances ended with the
-    /// coordinator or will be dropped, and which agents come back is not known yet. Only the loss of
-    /// another agent begins a new attempt.
-    fn coordinator_started(&mut self, at_ms: u64) {
+    /// Every live job waits until each of its agents is back or counts as dead (after a lease without a
+    /// word), and then goes on with what is left to do: see [`Job::resume`].
+    fn coordinator_started(&mut self) {
         self.shutting_down = false;
         for agent in self.agents.values_mut() {
             if agent.presence == Presence::Alive {
@@ -202,9 +222,19 @@ impl State {
             }
         }
         for job in self.jobs.values_mut().filter(|job| job.is_live()) {
-            let message = "the coordinator ended while the job ran, and its instances with it";
-            job.end_with(at_ms, WireFault::new(FaultCode::Agent, message));
+            job.coordinator_started();
         }
+    }
+
+    /// Jobs whose agents are all back or dead go on.
+    fn resume(&mut self) -> Vec<Effect> {
+        let alive = self.those_alive();
+        let Self { agents, jobs, .. } = self;
+        let away = |info: &AgentInfo| {
+            agents.get(&info.id.name).is_some_and(|agent| agent.presence == Presence::Away)
+        };
+        let ready = jobs.values_mut().filter(|job| job.waits && !job.agents.iter().any(away));
+        ready.filter_map(|job| job.resume(&alive)).collect()
     }
 
     fn registered(&mut self, info: AgentInfo) -> Vec<Effect> {
@@ -218,7 +248,10 @@ impl State {
             let old = known.info.id.clone();
             effects = self.agent_lost(&old, "it was started again");
         }
-        self.agents.insert(info.id.name.clone(), Agent { info, presence: Presence::Alive });
+        let name = info.id.name.clone();
+        self.agents.insert(name.clone(), Agent { info, presence: Presence::Alive });
+        let alive = self.those_alive();
+        effects.extend(self.jobs.values_mut().filter_map(|job| job.agent_is_back(&name, &alive)));
         effects
     }
 
@@ -230,14 +263,10 @@ impl State {
             return Vec::new();
         }
         agent.presence = Presence::Dead { cause: cause.to_owned() };
-        let alive = self.alive_ids();
+        let alive = self.those_alive();
         let mut effects = vec![Effect::TellPeersLost { id: id.clone() }];
-        for job in self.jobs.values_mut().filter(|job| job.uses(id)) {
-            let what =
-                if job.phase == JobPhase::Sealing { " before its files were made visible" } else { "" };
-            let message = format!("agent {} was lost{what}: {cause}", id.name);
-            effects.extend(job.fail(WireFault::new(FaultCode::Agent, message), &alive));
-        }
+        let concerned = self.jobs.values_mut().filter(|job| job.uses(id));
+        effects.extend(concerned.flat_map(|job| job.agent_lost(id, cause, &alive)));
         effects
     }
 
@@ -276,7 +305,7 @@ impl State {
 
     fn shutdown(&mut self, at_ms: u64) -> Vec<Effect> {
         self.shutting_down = true;
-        let alive = self.alive_ids();
+        let alive = self.those_alive();
         let reason = "the cluster is shutting down";
         self.jobs.values_mut().flat_map(|job| job.cancel(at_ms, reason, &alive)).collect()
     }

@@ -45,7 +45,7 @@ fn job(name: &str, restart: Restart, agents: &[AgentInfo]) -> Command {
         job: "{}".to_owned(),
         dag: "{}".to_owned(),
         edge_names: vec!["src..out".to_owned()],
-        file_sinks: vec!["out".to_owned()],
+        file_sinks: BTreeMap::from([("out".to_owned(), VertexId(1))]),
         headers: BTreeMap::new(),
         restart,
         placed: placed(agents),
@@ -55,6 +55,33 @@ fn job(name: &str, restart: Restart, agents: &[AgentInfo]) -> Command {
 fn ended(run: u64, instance: u32, files: Vec<SinkFile>) -> Command {
     let last = InstanceReport { instance, rows_in: 1, ended: true, ..InstanceReport::default() };
     Command::InstanceEnded { run, instance, last: Box::new(last), files }
+}
+
+fn stopped(run: u64, edges: Vec<EdgeLedger>) -> Command {
+    Command::Stopped { run, edges, parts: vec![], answered: vec![] }
+}
+
+fn part(agent: &str, instance: u32) -> SinkFile {
+    let path = format!("/data/.out-{instance}-1-0.csv.part");
+    SinkFile { agent: agent.to_owned(), stage: "out".to_owned(), path, rows: 1, bytes: 2 }
+}
+
+/// The visible file that an agent made of a part.
+fn visible(agent: &str, part: &SinkFile) -> SinkFile {
+    let path = part.path.replace("/.", "/").replace(".part", "");
+    SinkFile { agent: agent.to_owned(), path, ..part.clone() }
+}
+
+fn sealed(run: u64, by: &str, parts: &[SinkFile]) -> Command {
+    let files = parts.iter().map(|part| visible(by, part)).collect();
+    let work = SealWork { parts: parts.to_vec(), files, ..SealWork::default() };
+    Command::Sealed { run, work, edges: ledger(5, 5) }
+}
+
+/// What agents are asked to make visible: agent, parts, empty stages.
+fn asked(effects: &[Effect]) -> Vec<(&str, usize, usize)> {
+    let Some(Effect::Seal { tasks, .. }) = effects.last() else { panic!("{effects:?}") };
+    tasks.iter().map(|task| (task.agent.name.as_str(), task.parts.len(), task.empty.len())).collect()
 }
 
 fn ledger(emitted: u64, taken: u64) -> Vec<EdgeLedger> {
@@ -109,8 +136,9 @@ fn a_job_goes_from_submit_to_finished() {
     cluster.apply(ended(1, 2, vec![]));
     assert_eq!(cluster.phase(1), JobPhase::Running);
     let effects = cluster.apply(ended(1, 3, vec![]));
-    assert_eq!(effects, [Effect::Seal { run: 1, empty: vec!["out".to_owned()] }]);
-    cluster.apply(Command::SealDone { run: 1, files: vec![], edges: ledger(5, 5) });
+    assert_eq!(asked(&effects), [("a", 0, 1)], "nobody wrote a row");
+    let made = SealWork { files: vec![visible("a", &part("a", 0))], ..SealWork::default() };
+    cluster.apply(Command::Sealed { run: 1, work: made, edges: ledger(5, 5) });
     assert_eq!(cluster.phase(1), JobPhase::Finished);
     assert_eq!(cluster.state.run(1).unwrap().ended.len(), 4);
     assert!(cluster.state.run(1).unwrap().rows_lost().is_empty());
@@ -125,7 +153,7 @@ fn a_sink_with_files_is_not_empty() {
     cluster.apply(ended(1, 0, vec![]));
     let file =
         SinkFile { agent: "a".to_owned(), stage: "out".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
-    assert_eq!(cluster.apply(ended(1, 1, vec![file])), [Effect::Seal { run: 1, empty: vec![] }]);
+    assert_eq!(asked(&cluster.apply(ended(1, 1, vec![file]))), [("a", 1, 0)]);
 }
 
 #[test]
@@ -138,7 +166,7 @@ fn names_are_unique_among_live_jobs_only() {
     let names: Vec<_> = cluster.state.jobs().map(|job| job.name.clone()).collect();
     assert_eq!(names, ["count", "count-2", "count-3"]);
     cluster.apply(Command::CancelRequested { run: 1 });
-    cluster.apply(Command::Stopped { run: 1, edges: vec![] });
+    cluster.apply(stopped(1, vec![]));
     cluster.apply(job("count", Restart::Never, &agents));
     assert_eq!(cluster.state.find("count").unwrap().run, 4, "the live one is meant");
     assert_eq!(cluster.state.find("1").unwrap().run, 1);
@@ -167,7 +195,7 @@ fn a_lost_agent_fails_its_jobs_and_names_the_lost_rows() {
     let mut edges = ledger(100, 50);
     edges[0].dropped.insert("bad_line".to_owned(), 8);
     edges[0].dropped.insert(DROPPED_BY_STOP.to_owned(), 30);
-    cluster.apply(Command::Stopped { run: 1, edges });
+    cluster.apply(stopped(1, edges));
     let job = cluster.state.run(1).unwrap();
     assert_eq!(job.phase, JobPhase::Failed);
     let fault = job.fault.clone().unwrap();
@@ -200,7 +228,7 @@ fn the_ledger_of_a_stopped_job_accounts_for_every_row() {
         // The sender is lost, and what it said last is older than what arrived from it.
         edge(2, 60, 65, 0, 5),
     ];
-    cluster.apply(Command::Stopped { run: 1, edges });
+    cluster.apply(stopped(1, edges));
     let job = cluster.state.run(1).unwrap();
     assert_eq!(job.phase, JobPhase::Cancelled);
     for edge in &job.ledger {
@@ -214,15 +242,157 @@ fn the_ledger_of_a_stopped_job_accounts_for_every_row() {
     assert_eq!(rows, [93_242, 50, 5], "both reasons count");
 }
 
+/// A cluster in which a job's instances have all ended; its sinks have written a part on each agent.
+fn all_ended(hosts: &[(&str, &str)]) -> (Cluster, Vec<Effect>) {
+    let mut cluster = Cluster::of(&[]);
+    for (name, host) in hosts {
+        let info = AgentInfo { host: (*host).to_owned(), ..info(name, 1) };
+        cluster.apply(Command::AgentRegistered(Box::new(info)));
+    }
+    let agents = cluster.alive();
+    cluster.apply(job("count", Restart::FromStart, &agents));
+    cluster.apply(Command::Prepared { run: 1 });
+    let count = hosts.len() as u32;
+    let mut effects = Vec::new();
+    for instance in 0..2 * count {
+        let index = instance % count;
+        let files = if instance < count { vec![] } else { vec![part(hosts[index as usize].0, index)] };
+        effects = cluster.apply(ended(1, instance, files));
+    }
+    assert_eq!(cluster.phase(1), JobPhase::Sealing);
+    (cluster, effects)
+}
+
 #[test]
-fn a_loss_that_is_noted_before_a_failed_beginning_starts_again() {
+fn a_job_whose_instances_have_ended_finishes_whatever_is_lost() {
+    let (mut cluster, effects) = all_ended(&[("a", "h1"), ("b", "h2")]);
+    assert_eq!(asked(&effects), [("a", 1, 0), ("b", 1, 0)]);
+    let id = AgentId { name: "b".to_owned(), incarnation: 1 };
+    assert_eq!(cluster.lose("b"), [Effect::TellPeersLost { id }], "nothing is stopped or begun again");
+    let fault = WireFault::new(FaultCode::Agent, "late");
+    assert_eq!(cluster.apply(Command::InstanceFailed { run: 1, instance: 0, fault }), []);
+    assert_eq!(cluster.apply(Command::CancelRequested { run: 1 }), []);
+    assert_eq!(cluster.phase(1), JobPhase::Sealing);
+    assert_eq!(cluster.apply(sealed(1, "a", &[part("a", 0)])), []);
+    let job = cluster.state.run(1).unwrap();
+    assert_eq!((job.phase, job.fault.clone()), (JobPhase::Finished, None));
+    assert_eq!(job.files, [visible("a", &part("a", 0))]);
+    let said: Vec<_> = job.pending.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "pending on b: its hidden parts are at /data/.out-1-1-0.csv.part (it was lost before it had renamed them)"
+        ]
+    );
+    // It comes back as another process on its own host, and can rename what it wrote before.
+    cluster.apply(Command::AgentRegistered(Box::new(info("c", 1))));
+    let back = AgentInfo { host: "h2".to_owned(), ..info("b", 2) };
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(back)));
+    assert_eq!(asked(&effects), [("b", 1, 0)]);
+    cluster.apply(sealed(1, "b", &[part("b", 1)]));
+    let job = cluster.state.run(1).unwrap();
+    assert!(job.pending.is_empty());
+    assert_eq!(job.files, [visible("a", &part("a", 0)), visible("b", &part("b", 1))]);
+    assert_eq!(job.ledger, ledger(5, 5));
+    let old = cluster.state.clone();
+    cluster.apply(sealed(1, "b", &[part("b", 1)]));
+    assert_eq!(cluster.state, old, "said twice");
+}
+
+#[test]
+fn another_agent_of_the_host_renames_what_a_lost_one_wrote() {
+    let (mut cluster, _) = all_ended(&[("a", "h"), ("b", "h"), ("c", "other")]);
+    cluster.lose("b");
+    let effects = cluster.apply(sealed(1, "a", &[part("a", 0)]));
+    assert_eq!(asked(&effects), [("a", 1, 0), ("c", 1, 0)], "b's part is on a's host");
+    let effects = cluster.apply(sealed(1, "a", &[part("b", 1)]));
+    assert_eq!(asked(&effects), [("c", 1, 0)]);
+    cluster.apply(sealed(1, "c", &[part("c", 2)]));
+    let job = cluster.state.run(1).unwrap();
+    assert_eq!((job.phase, job.files.len(), job.pending.len()), (JobPhase::Finished, 3, 0));
+    assert_eq!(job.files[1].agent, "a", "who has it now");
+}
+
+#[test]
+fn agents_that_cannot_make_files_visible_are_not_asked_again_and_again() {
+    let (mut cluster, _) = all_ended(&[("a", "h"), ("b", "h")]);
+    cluster.lose("b");
+    let mut rounds = 0;
+    let cause = |agent: &str| SealWork {
+        causes: BTreeMap::from([(agent.to_owned(), "the disk is full".to_owned())]),
+        ..SealWork::default()
+    };
+    while cluster.phase(1) == JobPhase::Sealing {
+        rounds += 1;
+        assert!(rounds < 5);
+        cluster.apply(Command::Sealed { run: 1, work: cause("a"), edges: vec![] });
+    }
+    let pending = &cluster.state.run(1).unwrap().pending;
+    assert_eq!(pending.len(), 2);
+    assert_eq!((pending[0].agent.as_str(), pending[0].cause.as_str()), ("a", "the disk is full"));
+}
+
+#[test]
+fn sealing_goes_on_under_a_new_coordinator() {
+    let (mut cluster, _) = all_ended(&[("a", "h"), ("b", "h")]);
+    assert_eq!(cluster.apply(Command::CoordinatorStarted), []);
+    assert_eq!(cluster.phase(1), JobPhase::Sealing);
+    assert_eq!(cluster.apply(Command::AgentRegistered(Box::new(info("b", 1)))), [], "a is still away");
+    let back = AgentInfo { host: "h".to_owned(), ..info("a", 2) };
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(back)));
+    assert_eq!(asked(&effects), [("a", 1, 0), ("b", 1, 0)]);
+}
+
+#[test]
+fn an_agent_lost_while_a_job_starts_is_left_out_once() {
+    let mut cluster = Cluster::of(&["a", "b", "c"]);
+    let agents = cluster.alive();
+    cluster.apply(job("count", Restart::Never, &agents));
+    let effects = cluster.lose("b");
+    assert!(matches!(&effects[1], Effect::Stop { run: 1, discard: true, .. }), "{effects:?}");
+    let fault = WireFault::new(FaultCode::Agent, "agent a cannot reach agent b");
+    assert_eq!(cluster.apply(Command::PrepareFailed { run: 1, fault }), []);
+    assert_eq!(cluster.apply(stopped(1, vec![])), [Effect::Replace { run: 1 }]);
+    let effects = cluster.apply(Command::Restarted { run: 1, placed: placed(&cluster.alive()) });
+    assert_eq!(effects.last(), Some(&Effect::Prepare { run: 2 }));
+    assert_eq!(cluster.state.find("1").unwrap().run, 2, "it is still known by its first run");
+    // It came back meanwhile, takes part in a later start, and dies again: that is its last one.
+    cluster.apply(Command::AgentRegistered(Box::new(info("b", 2))));
+    cluster.lose("c");
+    cluster.apply(stopped(2, vec![]));
+    cluster.apply(Command::Restarted { run: 2, placed: placed(&cluster.alive()) });
+    let id = AgentId { name: "b".to_owned(), incarnation: 2 };
+    cluster.apply(Command::AgentLost { id, cause: "its process is gone".to_owned() });
+    cluster.apply(stopped(3, vec![]));
+    let job = cluster.state.find("1").unwrap();
+    assert_eq!((job.phase, job.attempt), (JobPhase::Failed, 3));
+}
+
+#[test]
+fn a_stop_names_every_part_and_who_could_not_be_asked() {
     let mut cluster = Cluster::of(&["a", "b"]);
     let agents = cluster.alive();
     cluster.apply(job("count", Restart::FromStart, &agents));
+    cluster.apply(Command::Prepared { run: 1 });
+    cluster.apply(ended(1, 2, vec![part("a", 0)]));
     cluster.lose("b");
-    let fault = WireFault::new(FaultCode::Agent, "agent a cannot reach agent b");
-    assert_eq!(cluster.apply(Command::PrepareFailed { run: 1, fault }), []);
-    assert_eq!(cluster.apply(Command::Stopped { run: 1, edges: vec![] }), [Effect::Replace { run: 1 }]);
+    let parts = vec![part("a", 0), part("a", 7)];
+    let stop =
+        |run| Command::Stopped { run, edges: vec![], parts: parts.clone(), answered: vec!["a".to_owned()] };
+    cluster.apply(stop(1));
+    let job = cluster.state.run(1).unwrap();
+    assert_eq!(job.files, parts, "each once");
+    let unasked = Unasked { agent: "b".to_owned(), attempt: 1, instances: vec!["out#1".to_owned()] };
+    assert_eq!(job.unasked, std::slice::from_ref(&unasked));
+    // The next attempt keeps them in mind; what it had written before it was under way is removed.
+    cluster.apply(Command::Restarted { run: 1, placed: placed(&agents[..1]) });
+    cluster.apply(ended(2, 1, vec![part("a", 9)]));
+    cluster.apply(Command::CancelRequested { run: 2 });
+    let none = Command::Stopped { run: 2, edges: vec![], parts: vec![], answered: vec!["a".to_owned()] };
+    cluster.apply(none);
+    let job = cluster.state.run(2).unwrap();
+    assert_eq!((job.phase, job.files.len()), (JobPhase::Cancelled, 0));
+    assert_eq!((&job.earlier_parts, &job.unasked), (&parts, &vec![unasked]));
 }
 
 #[test]
@@ -240,9 +410,9 @@ fn restart_from_start_begins_a_new_attempt_once_the_old_one_has_stopped() {
     let NextSplit::Take(_, take) = cluster.state.run(1).unwrap().next_split("src", 0, 0) else { panic!() };
     cluster.apply(take);
     cluster.lose("b");
-    let effects = cluster.apply(Command::Stopped { run: 1, edges: ledger(9, 1) });
+    let effects = cluster.apply(stopped(1, ledger(9, 1)));
     assert_eq!(effects, [Effect::Replace { run: 1 }]);
-    assert_eq!(cluster.apply(Command::Stopped { run: 1, edges: ledger(9, 1) }), []);
+    assert_eq!(cluster.apply(stopped(1, ledger(9, 1))), []);
     let left = cluster.alive();
     let effects = cluster.apply(Command::Restarted { run: 1, placed: placed(&left) });
     assert_eq!(effects[1], Effect::Prepare { run: 2 });
@@ -262,7 +432,7 @@ fn a_failed_beginning_is_not_repeated() {
     cluster.apply(job("count", Restart::FromStart, &agents));
     let fault = WireFault::new(FaultCode::Agent, "agent a does not answer");
     cluster.apply(Command::PrepareFailed { run: 1, fault });
-    cluster.apply(Command::Stopped { run: 1, edges: vec![] });
+    cluster.apply(stopped(1, vec![]));
     assert_eq!(cluster.phase(1), JobPhase::Failed);
 }
 
@@ -274,9 +444,9 @@ fn a_cancel_wins_over_a_restart() {
     cluster.apply(job("two", Restart::FromStart, &agents));
     cluster.lose("b");
     cluster.apply(Command::CancelRequested { run: 1 });
-    cluster.apply(Command::Stopped { run: 1, edges: vec![] });
+    cluster.apply(stopped(1, vec![]));
     assert_eq!(cluster.phase(1), JobPhase::Cancelled);
-    cluster.apply(Command::Stopped { run: 2, edges: vec![] });
+    cluster.apply(stopped(2, vec![]));
     cluster.apply(Command::CancelRequested { run: 2 });
     assert_eq!(cluster.phase(2), JobPhase::Cancelled);
     let left = cluster.alive();
@@ -326,18 +496,65 @@ fn splits_are_given_once_and_repeated_on_request() {
 }
 
 #[test]
-fn a_new_coordinator_fails_what_ran_and_takes_agents_back() {
+fn a_new_coordinator_takes_agents_back_and_ends_or_repeats_what_ran() {
     let mut cluster = Cluster::of(&["a", "b"]);
     let agents = cluster.alive();
-    cluster.apply(job("count", Restart::FromStart, &agents));
+    cluster.apply(job("once", Restart::Never, &agents));
+    cluster.apply(job("again", Restart::FromStart, &agents));
+    cluster.apply(job("narrow", Restart::FromStart, &agents[..1]));
+    for run in 1..=3 {
+        cluster.apply(Command::Prepared { run });
+    }
+    assert_eq!(cluster.apply(Command::CoordinatorStarted), []);
+    assert!(cluster.alive().is_empty());
+    assert_eq!(cluster.phase(1), JobPhase::Stopping);
+    // Its own agent has a new incarnation, and what it ran is gone.
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(info("a", 2))));
+    assert!(
+        matches!(&effects[..], [Effect::TellPeersLost { .. }, Effect::Stop { run: 3, agents, .. }] if agents.is_empty()),
+        "{effects:?}"
+    );
+    assert!(cluster.state.refuses(&info("b", 1)).is_none());
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(info("b", 1))));
+    let runs: Vec<_> = effects
+        .iter()
+        .map(|effect| match effect {
+            Effect::Stop { run, agents: told, discard: false, .. } if told[..] == [agents[1].id.clone()] => {
+                *run
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(runs, [1, 2]);
+    cluster.apply(stopped(1, vec![]));
+    let job = cluster.state.run(1).unwrap();
+    assert_eq!(job.phase, JobPhase::Failed);
+    assert_eq!(job.fault.as_ref().unwrap().message, "the coordinator ended while the job ran");
+    assert_eq!(cluster.apply(stopped(2, vec![])), [Effect::Replace { run: 2 }]);
+    cluster.apply(Command::Restarted { run: 2, placed: placed(&cluster.alive()) });
+    assert_eq!(cluster.state.find("again").unwrap().attempt, 2);
+    assert_eq!(cluster.state.runs_of(&agents[1].id), [1, 4], "the old attempt is dropped");
+}
+
+#[test]
+fn an_agent_that_does_not_come_back_is_waited_for_until_it_counts_as_dead() {
+    let mut cluster = Cluster::of(&["a", "b"]);
+    let agents = cluster.alive();
+    cluster.apply(job("again", Restart::FromStart, &agents));
     cluster.apply(Command::Prepared { run: 1 });
     cluster.apply(Command::CoordinatorStarted);
-    assert_eq!(cluster.phase(1), JobPhase::Failed);
-    assert!(cluster.alive().is_empty());
-    assert!(cluster.state.refuses(&info("b", 1)).is_none());
-    cluster.apply(Command::AgentRegistered(Box::new(info("b", 1))));
-    assert!(cluster.state.is_alive(&agents[1].id));
-    assert!(cluster.state.runs_of(&agents[1].id).is_empty(), "it drops the run");
+    cluster.apply(Command::AgentRegistered(Box::new(info("a", 1))));
+    assert!(cluster.state.run(1).unwrap().waits);
+    let effects = cluster.lose("b");
+    assert!(
+        matches!(&effects[1], Effect::Stop { run: 1, agents: told, .. } if told.len() == 1),
+        "{effects:?}"
+    );
+    // A second end of the coordinator while it waits for its places.
+    cluster.apply(stopped(1, vec![]));
+    cluster.apply(Command::CoordinatorStarted);
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(info("a", 1))));
+    assert_eq!(effects, [Effect::Replace { run: 1 }]);
 }
 
 #[test]
@@ -347,7 +564,7 @@ fn a_shutdown_ends_jobs_first_and_agents_after() {
     cluster.apply(job("count", Restart::Never, &agents));
     let effects = cluster.apply(Command::ShutdownRequested);
     assert!(matches!(&effects[..], [Effect::Stop { run: 1, .. }]), "{effects:?}");
-    assert_eq!(cluster.apply(Command::Stopped { run: 1, edges: vec![] }), [Effect::EndAgents]);
+    assert_eq!(cluster.apply(stopped(1, vec![])), [Effect::EndAgents]);
     cluster.apply(job("late", Restart::Never, &agents));
     assert_eq!(cluster.phase(2), JobPhase::Failed);
 }
@@ -357,10 +574,10 @@ fn old_jobs_are_forgotten() {
     let mut cluster = Cluster::of(&["a"]);
     let agents = cluster.alive();
     let mut forgotten = Vec::new();
-    for run in 1..=70 {
+    for run in 1..=106 {
         cluster.apply(job("count", Restart::Never, &agents));
         cluster.apply(Command::CancelRequested { run });
-        for effect in cluster.apply(Command::Stopped { run, edges: vec![] }) {
+        for effect in cluster.apply(stopped(run, vec![])) {
             match effect {
                 Effect::Forget { run, .. } => forgotten.push(run),
                 other => panic!("{other:?}"),
@@ -368,7 +585,7 @@ fn old_jobs_are_forgotten() {
         }
     }
     assert_eq!(forgotten, [1, 2, 3, 4, 5, 6]);
-    assert_eq!(cluster.state.jobs().count(), 64);
+    assert_eq!(cluster.state.jobs().count(), 100);
 }
 
 fn any_command() -> impl Strategy<Value = Command> {
@@ -388,14 +605,21 @@ fn any_command() -> impl Strategy<Value = Command> {
             .prop_map(|(agents, restart)| job("job", restart, &agents)),
         6 => run.clone().prop_map(|run| Command::Prepared { run }),
         2 => (run.clone(), fault.clone()).prop_map(|(run, fault)| Command::PrepareFailed { run, fault }),
-        12 => (run.clone(), instance.clone()).prop_map(|(run, instance)| ended(run, instance, vec![])),
+        12 => (run.clone(), instance.clone())
+            .prop_map(|(run, instance)| ended(run, instance, vec![part("a", instance)])),
         2 => (run.clone(), instance.clone(), fault.clone())
             .prop_map(|(run, instance, fault)| Command::InstanceFailed { run, instance, fault }),
         2 => run.clone().prop_map(|run| Command::CancelRequested { run }),
         6 => (run.clone(), 0..9u64, 0..9u64)
-            .prop_map(|(run, emitted, taken)| Command::Stopped { run, edges: ledger(emitted, taken) }),
-        3 => run.clone().prop_map(|run| Command::SealDone { run, files: vec![], edges: vec![] }),
-        1 => (run.clone(), fault.clone()).prop_map(|(run, fault)| Command::SealFailed { run, fault }),
+            .prop_map(|(run, emitted, taken)| stopped(run, ledger(emitted, taken))),
+        4 => (run.clone(), 0..3usize, instance.clone()).prop_map(|(run, agent, instance)| {
+            let agent = ["a", "b", "c"][agent];
+            sealed(run, agent, &[part(agent, instance)])
+        }),
+        1 => run.clone().prop_map(|run| {
+            let causes = BTreeMap::from([("a".to_owned(), "full".to_owned())]);
+            Command::Sealed { run, work: SealWork { causes, ..SealWork::default() }, edges: vec![] }
+        }),
         4 => (run.clone(), instance, 0..4u32).prop_map(|(run, instance, split)| Command::SplitTaken {
             run,
             stage: "src".to_owned(),
@@ -435,9 +659,18 @@ proptest! {
                 if let Some(old) = before.get(&job.id) {
                     let (was, is) = ((old.attempt, rank(old.phase)), (job.attempt, rank(job.phase)));
                     prop_assert!(is >= was, "{:?} to {:?}", old.phase, job.phase);
-                    if old.phase.is_final() {
+                    if old.phase == JobPhase::Sealing {
+                        let goes_on = matches!(job.phase, JobPhase::Sealing | JobPhase::Finished);
+                        prop_assert!(goes_on, "it had finished, and is {:?}", job.phase);
+                    }
+                    if old.phase == JobPhase::Finished {
+                        prop_assert_eq!(job.phase, JobPhase::Finished);
+                        prop_assert!(job.pending.len() <= old.pending.len());
+                        prop_assert_eq!(&old.ledger, &job.ledger);
+                    } else if old.phase.is_final() {
                         prop_assert_eq!(old, job, "an ended job does not change");
                     }
+                    prop_assert!(!(job.waits && job.phase.is_final()));
                 }
                 prop_assert!(job.ended.len() <= job.instances.len());
                 prop_assert_eq!(job.phase.is_final(), job.ended_ms.is_some());

@@ -1,10 +1,18 @@
 //! The facts that the cluster's state is made of; the wire's messages carry the same types.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::place::RowPlace;
+
+/// The reason under which an agent counts rows that a stop found in its queues.
+pub const DROPPED_BY_STOP: &str = "stopped";
+
+/// The reason under which the ledger of a job that was stopped counts rows that nobody took or
+/// dropped: they went with an agent, or were under way.
+pub const DROPPED_BY_LOSS: &str = "lost";
 
 /// An error as it crosses the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -117,6 +125,35 @@ pub struct SinkFile {
     pub bytes: u64,
 }
 
+/// Files of a job that has finished which are not visible yet, by the agent that wrote them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The agent's name.
+    pub agent: String,
+    /// Why they are not.
+    pub cause: String,
+    /// The hidden parts.
+    pub parts: Vec<SinkFile>,
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.parts.iter().map(|part| part.path.as_str()).collect();
+        write!(f, "pending on {}: its hidden parts are at {} ({})", self.agent, paths.join(", "), self.cause)
+    }
+}
+
+/// Sink instances on an agent that could not be asked what they had written when their run was stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unasked {
+    /// The agent's name.
+    pub agent: String,
+    /// The attempt that was stopped.
+    pub attempt: u32,
+    /// `stage#number` each.
+    pub instances: Vec<String>,
+}
+
 /// Counters of one instance; totals since its start, monotonic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstanceReport {
@@ -174,6 +211,53 @@ pub struct EdgeLedger {
     pub targets: BTreeMap<u32, u64>,
 }
 
+impl EdgeLedger {
+    /// Rows that were taken or dropped.
+    pub fn accounted(&self) -> u64 {
+        self.dropped.values().fold(self.taken, |sum, rows| sum.saturating_add(*rows))
+    }
+
+    /// Every row that was emitted has been taken or dropped.
+    pub fn is_settled(&self) -> bool {
+        self.emitted == self.accounted()
+    }
+
+    /// Rows that nobody took: those that a stop found in queues, and those that went with an agent or
+    /// were under way. Rows dropped for other reasons are not lost but left out by the job itself.
+    pub fn lost(&self) -> u64 {
+        let left_out = self
+            .dropped
+            .iter()
+            .filter(|(reason, _)| ![DROPPED_BY_STOP, DROPPED_BY_LOSS].contains(&reason.as_str()))
+            .fold(self.taken, |sum, (_, rows)| sum.saturating_add(*rows));
+        self.emitted.saturating_sub(left_out)
+    }
+
+    /// Adds what another agent saw of the same edge.
+    pub fn add(&mut self, other: &Self) {
+        self.emitted += other.emitted;
+        self.queued_out += other.queued_out;
+        self.in_flight += other.in_flight;
+        self.queued_in += other.queued_in;
+        self.taken += other.taken;
+        for (reason, rows) in &other.dropped {
+            *self.dropped.entry(reason.clone()).or_default() += rows;
+        }
+        for (pair, flow) in &other.flows {
+            let total = self.flows.entry(*pair).or_default();
+            total.rows += flow.rows;
+            total.bytes += flow.bytes;
+            total.wire_bytes += flow.wire_bytes;
+        }
+        for (target, rows) in &other.targets {
+            *self.targets.entry(*target).or_default() += rows;
+        }
+        if self.policy.is_none() {
+            self.policy.clone_from(&other.policy);
+        }
+    }
+}
+
 /// What has gone from one agent to another on one edge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
@@ -193,9 +277,9 @@ pub enum JobPhase {
     Starting,
     /// Rows flow.
     Running,
-    /// All instances have ended; sinks are being sealed.
+    /// All instances have ended: the job has finished and cannot fail any more; its files are being made visible.
     Sealing,
-    /// Ended with all its results.
+    /// Ended with all its results, though some files may be pending (see [`Pending`]).
     Finished,
     /// Ended by its owner.
     Cancelled,

@@ -1,15 +1,13 @@
 //! What `check`, `run` and `submit` need beyond structure: functions, connectors, ops that run.
 
 use super::live::is_work_ms;
-use super::model::{FileSource, Format, Job, Op, Route, Sink, Source, SourceConnector, Stage, Timestamps};
-use super::table::did_you_mean;
-use crate::fault::{At, Fault};
-
-/// Policies that an edge can have while a job runs.
-const POLICIES: [&str; 2] = ["round-robin", "shuffle"];
-
-/// Policies that are named in the engine's rules and not built yet.
-const LATER_POLICIES: [&str; 4] = ["potus", "p2c", "jsq", "local_first"];
+use super::model::{
+    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape, Text,
+    Timestamps,
+};
+use super::read::{SINKS, SOURCES};
+use crate::fault::{At, Fault, suggestion};
+use crate::route::{later_policies, policy_names};
 
 impl Job {
     /// Whether the job can run, not only be planned; all that is missing, in file order.
@@ -21,7 +19,7 @@ impl Job {
             faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
         }
         for entry in &self.routes {
-            policy(&entry.route, &mut faults);
+            faults.extend(policy(&entry.route));
         }
         if faults.is_empty() {
             return Ok(());
@@ -29,9 +27,48 @@ impl Job {
         faults.sort_by_key(|fault| fault.at);
         Err(faults)
     }
+
+    /// Policies that exist nowhere, which not even a plan may name.
+    pub fn unknown_policies(&self) -> Vec<Fault> {
+        let of_stages = self.stages.iter().filter_map(|stage| match &stage.op {
+            Op::Rebalance(rebalance) => Some(&rebalance.route),
+            _ => None,
+        });
+        let routes = of_stages.chain(self.routes.iter().map(|entry| &entry.route));
+        let unknown = |route: &&Route| {
+            route.policy.as_ref().is_some_and(|policy| !later_policies().contains(&policy.value.as_str()))
+        };
+        let mut faults: Vec<Fault> = routes.filter(unknown).filter_map(policy).collect();
+        faults.sort_by_key(|fault| fault.at);
+        faults
+    }
+}
+
+/// Whether this version runs the op, or only plans it.
+pub(super) fn runs(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Source(_)
+            | Op::Rebalance(_)
+            | Op::Map { .. }
+            | Op::Filter { .. }
+            | Op::FlatMap { .. }
+            | Op::Merge
+            | Op::GroupBy { .. }
+            | Op::Aggregate { .. }
+            | Op::RollingAggregate { .. }
+            | Op::Stateful { .. }
+            | Op::Sort { .. }
+            | Op::Work(_)
+            | Op::Sink(_)
+    )
 }
 
 fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
+    if !runs(&stage.op) {
+        faults.push(later(stage.at, stage.op.name()));
+        return;
+    }
     let mut missing = |key: &str, help: &str| {
         let message = format!("stage `{}` ({}) has no `{key}`", stage.id, stage.op.name());
         faults.push(Fault::new(stage.at, message).help(help));
@@ -43,9 +80,30 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::Filter { predicate: None } => missing("where", "say which rows it keeps"),
         Op::FlatMap { unnest: None } => missing("unnest", "say the list to unfold: \"words(line) as word\""),
         Op::GroupBy { key } if key.is_empty() => missing("key", "say the expression to group by"),
-        Op::Aggregate { compute, .. } if compute.is_empty() => {
+        Op::Aggregate { compute, .. } | Op::RollingAggregate { compute } if compute.is_empty() => {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
         }
+        Op::Stateful { shape, state, then, ttl, .. } => {
+            if ttl.is_some() {
+                faults.push(later(stage.at, "ttl").help("it counts event time, which rows do not have yet"));
+            }
+            let mut missing = |key: &str, help: &str| {
+                let message = format!("stage `{}` ({}) has no `{key}`", stage.id, stage.op.name());
+                faults.push(Fault::new(stage.at, message).help(help));
+            };
+            if state.is_empty() {
+                missing("state", "say what a key begins with: [\"0 as seen\"]");
+            }
+            match shape {
+                _ if !then.is_empty() => {}
+                StatefulShape::Map => missing("select", "say the row it makes: [\"*\", \"seen\"]"),
+                StatefulShape::Filter => missing("where", "say which rows it keeps: \"seen <= 3\""),
+                StatefulShape::FlatMap => {
+                    missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
+                }
+            }
+        }
+        Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),
         Op::Work(work) if work.ms.is_empty() => missing("ms", "say how long a row takes"),
         Op::Work(work) if !work.ms.iter().all(|ms| is_work_ms(*ms)) => {
             let message = format!("`ms` of stage `{}` must be 0 to 86400000 (one day)", stage.id);
@@ -53,22 +111,25 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         }
         Op::Source(source) => needs_of_source(stage, source, faults),
         Op::Sink(Sink { connector: None, .. }) => {
-            missing("connector", "say where rows go: file, stdout, count, ledger or a registered name");
+            missing("connector", "say where rows go: file, stdout, count or ledger");
         }
-        Op::Rebalance(rebalance) => policy(&rebalance.route, faults),
-        Op::Map { .. }
-        | Op::Filter { .. }
-        | Op::FlatMap { .. }
-        | Op::Merge
-        | Op::GroupBy { .. }
-        | Op::Aggregate { .. }
-        | Op::Work(_)
-        | Op::Sink(_) => {}
-        other => faults.push(later(stage.at, other.name())),
+        Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
+            faults.push(unknown_connector(name, &SINKS));
+        }
+        Op::Rebalance(rebalance) => faults.extend(policy(&rebalance.route)),
+        _ => {}
     }
 }
 
-fn later(at: At, what: &str) -> Fault {
+/// No agent of this version holds a registry, so a name that is not built in stands for nothing.
+pub(super) fn unknown_connector(name: &Text, built_in: &[&str]) -> Fault {
+    let hint = suggestion(&name.value, built_in.iter().copied())
+        .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+    let fault = Fault::new(name.at, format!("there is no connector `{}`{hint}", name.value));
+    fault.help(format!("one of: {}; connectors of your own come later", built_in.join(", ")))
+}
+
+pub(super) fn later(at: At, what: &str) -> Fault {
     Fault::new(at, format!("`{what}` plans, but this version does not run it yet"))
 }
 
@@ -83,7 +144,7 @@ fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
         faults.push(Fault::new(stage.at, message).help(help));
     };
     match &source.connector {
-        None => missing("connector", "say what it reads: file, generator, nexmark, ids or a registered name"),
+        None => missing("connector", "say what it reads: file, generator, nexmark or ids"),
         Some(SourceConnector::File(file)) => {
             if file.paths.is_empty() {
                 missing("path", "name a file, a glob or a list of them");
@@ -98,6 +159,7 @@ fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
                 missing("columns", help);
             }
         }
+        Some(SourceConnector::Registered { name, .. }) => faults.push(unknown_connector(name, &SOURCES)),
         Some(_) => {}
     }
 }
@@ -111,15 +173,22 @@ fn needs_columns(file: &FileSource) -> bool {
         }
 }
 
-fn policy(route: &Route, faults: &mut Vec<Fault>) {
-    let Some(policy) = &route.policy else { return };
+/// What is wrong with an edge's policy.
+fn policy(route: &Route) -> Option<Fault> {
+    let policy = route.policy.as_ref()?;
     let name = policy.value.as_str();
-    if LATER_POLICIES.contains(&name) {
-        let fault = Fault::new(policy.at, format!("this version does not run the policy `{name}` yet"));
-        faults.push(fault.help(format!("one of: {}", POLICIES.join(", "))));
-    } else if !POLICIES.contains(&name) {
-        let words = POLICIES.into_iter().chain(LATER_POLICIES);
-        let fault = Fault::new(policy.at, format!("there is no policy `{name}`"));
-        faults.push(fault.help(did_you_mean(name, words)));
+    if policy_names().contains(&name) {
+        return None;
     }
+    let (now, later) = (policy_names().join(", "), later_policies().join(", "));
+    if later_policies().contains(&name) {
+        let fault = Fault::new(policy.at, format!("this version does not run the policy `{name}` yet"));
+        return Some(fault.help(format!("one of: {now}")));
+    }
+    let fault = Fault::new(policy.at, format!("there is no policy `{name}`"));
+    let words = policy_names().iter().chain(later_policies()).copied();
+    Some(match suggestion(name, words) {
+        Some(word) => fault.help(format!("did you mean `{word}`?")),
+        None => fault.help(format!("one of: {now}; not yet: {later}")),
+    })
 }

@@ -44,7 +44,7 @@ pub struct Options {
     pub partitions: Option<u16>,
     /// What the job does when an agent is lost.
     pub restart: Restart,
-    /// Bytes of queued rows per agent; the agent's own default (128 MiB) unless set.
+    /// Bytes of queued rows per agent, if that is less than this job's share of the agent's budget.
     pub memory: Option<u64>,
     /// What happens to a row that an expression cannot take.
     pub on_error: OnError,

@@ -135,18 +135,20 @@ fn child<'n>(entries: &'n mut Vec<Entry>, key: &str, at: At) -> &'n mut Node {
     &mut entries[index].node
 }
 
-/// Numbers, booleans, lists and inline tables are read as TOML, unless the file has text there.
+/// What TOML reads as text in quotes, a number, a boolean, a list or an inline table is that; anything else
+/// is text. Where the file has text, only text in quotes and a list of such texts are read so: a file's name
+/// may be a number.
 fn parse(value: &str, was_text: bool) -> Value {
     let text = || Value::Text(value.to_owned());
-    let plain = matches!(
-        DeValue::parse(value.trim()).map(toml::Spanned::into_inner),
-        Ok(DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Array(_)
-            | DeValue::Table(_))
-    );
-    if was_text || !plain {
+    let is_toml = match DeValue::parse(value.trim()).map(toml::Spanned::into_inner) {
+        Ok(DeValue::String(_)) => true,
+        Ok(DeValue::Array(list)) => {
+            !was_text || list.iter().all(|one| matches!(one.get_ref(), DeValue::String(_)))
+        }
+        Ok(DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Table(_)) => !was_text,
+        Ok(DeValue::Datetime(_)) | Err(_) => false,
+    };
+    if !is_toml {
         return text();
     }
     // Through a document of one key, so that there is one way from TOML to a tree.

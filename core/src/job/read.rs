@@ -6,16 +6,23 @@ mod sink;
 mod source;
 
 use super::check::{self, Seen};
+use super::complete;
 use super::model::{Job, OnError, Op, Options, Overflow, Restart, RouteEntry, Settings, Stage, Text};
 use super::table::{Table, place};
-use super::tree::{Entry, Node, Value};
+use super::tree::{DOUBLED, Entry, Node, Value};
 use crate::fault::{At, Fault};
 
 /// The most instances anyone can ask for on one agent or in all.
 const MAX_INSTANCES: u32 = 4096;
 
+/// The least memory for queued rows on an agent, of a job as of an agent: less would hold no row of any size.
+pub const LEAST_MEMORY: u64 = 1 << 20;
+
 /// Name of a job whose file gives none.
 const DEFAULT_NAME: &str = "job";
+
+pub(super) use sink::CONNECTORS as SINKS;
+pub(super) use source::CONNECTORS as SOURCES;
 
 /// Keys of `[job]`, which the top level takes as well.
 const OPTIONS: [&str; 10] = [
@@ -34,11 +41,20 @@ const OPTIONS: [&str; 10] = [
 /// Options of a job that the engine's rules name and this version does not have.
 const LATER: [&str; 4] = ["placement", "snapshot", "notes", "spill"];
 
+/// What a job is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Its plan.
+    Plan,
+    /// To run it: options of ops that do not run are not looked at.
+    Run,
+}
+
 /// Reads a job from a tree; `faults` may hold some already, and gets all others, in file order.
-pub(super) fn job(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
+pub(super) fn job(root: &Node, purpose: Purpose, faults: &mut Vec<Fault>) -> Option<Job> {
     let mut top = Table::new(root, "the job", faults)?;
     let (name, options) = options(&mut top, faults);
-    let drafts = stages(&mut top, faults);
+    let drafts = stages(&mut top, purpose, faults);
     let routes = routes(&mut top, faults);
     top.finish(faults, |key| later(key).or_else(|| is_case(key)));
 
@@ -46,6 +62,11 @@ pub(super) fn job(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
     faults.extend(check::stages(&seen));
     faults.extend(check::routes(&seen, &routes));
     if !faults.is_empty() {
+        if purpose == Purpose::Run {
+            let ops = drafts.iter().filter_map(|draft| Some((draft, draft.op.as_ref()?)));
+            let planned = ops.filter(|(_, op)| !complete::runs(op));
+            faults.extend(planned.map(|(draft, op)| complete::later(draft.at, op.name()).stage(&draft.id)));
+        }
         faults.sort_by_key(|fault| fault.at);
         faults.dedup();
         return None;
@@ -96,16 +117,25 @@ fn options(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> (String, Options) {
         restart: job
             .choice("restart", &[("never", Restart::Never), ("from_start", Restart::FromStart)])
             .unwrap_or_default(),
-        memory: job.size("memory"),
+        memory: job.size_within("memory", (LEAST_MEMORY, "1MiB"), (u64::MAX, "")),
         on_error: job
             .choice("on_error", &[("fail", OnError::Fail), ("drop", OnError::Drop), ("null", OnError::Null)])
             .unwrap_or_default(),
-        overflow: job
-            .choice("overflow", &[("block", Overflow::Block), ("grow", Overflow::Grow)])
-            .unwrap_or_default(),
+        overflow: overflow(&mut job),
     };
     job.finish(faults, later);
     (name, options)
+}
+
+/// Queues that grow are a setting of experiments that come later.
+fn overflow(job: &mut Table<'_>) -> Overflow {
+    let overflow =
+        job.choice("overflow", &[("block", Overflow::Block), ("grow", Overflow::Grow)]).unwrap_or_default();
+    if let (Overflow::Grow, Some(node)) = (overflow, job.node("overflow")) {
+        let fault = Fault::new(node.at, "`overflow = \"grow\"` does not do anything yet");
+        job.fault(fault.help("take it away: a full queue blocks its writer"));
+    }
+    overflow
 }
 
 /// A list under one of two names, each a table.
@@ -127,6 +157,10 @@ fn list<'t>(
     if let Value::List(list) = &node.value {
         return Some((node, list));
     }
+    if matches!(node.value, Value::Table(_)) {
+        // [stage] written again and again is that one slip, not a key given twice each time.
+        faults.retain(|fault| fault.message != DOUBLED);
+    }
     let message = format!("`{one}` must be a list of tables, not {}", node.value.kind());
     faults.push(
         Fault::new(node.at, message).help(format!("write [[{one}]] in TOML, \"{many}\": [..] in JSON")),
@@ -139,10 +173,9 @@ fn routes(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<RouteEntry> {
     nodes.iter().filter_map(|node| route::entry(node, faults)).collect()
 }
 
-fn stages(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<Draft> {
-    let before = faults.len();
+fn stages(top: &mut Table<'_>, purpose: Purpose, faults: &mut Vec<Fault>) -> Vec<Draft> {
     let Some((node, nodes)) = list(top, ["stage", "stages"], faults) else {
-        if faults.len() == before {
+        if top.node("stage").is_none() && top.node("stages").is_none() {
             top.missing("stage", "a job is a list of stages: [[stage]] with `id` and `op`");
         }
         return Vec::new();
@@ -150,7 +183,7 @@ fn stages(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<Draft> {
     if nodes.is_empty() {
         faults.push(Fault::new(node.at, "the job has no stages").help("each needs an `id` and an `op`"));
     }
-    nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, faults)).collect()
+    nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, purpose, faults)).collect()
 }
 
 /// A stage as far as it could be read.
@@ -183,7 +216,7 @@ impl Draft {
     }
 }
 
-fn stage(node: &Node, nth: usize, faults: &mut Vec<Fault>) -> Option<Draft> {
+fn stage(node: &Node, nth: usize, purpose: Purpose, faults: &mut Vec<Fault>) -> Option<Draft> {
     let mut table = Table::new(node, format!("stage number {nth}"), faults)?;
     let id = table.text("id");
     match &id {
@@ -210,6 +243,9 @@ fn stage(node: &Node, nth: usize, faults: &mut Vec<Fault>) -> Option<Draft> {
     let op = op_name.as_ref().and_then(|name| op::read(name, &mut table, inputs.as_deref()));
     numbers(&mut table, op.as_ref(), parallelism, instances);
     match &op {
+        Some(op) if purpose == Purpose::Run && !complete::runs(op) && id.is_some() && inputs.is_some() => {
+            table.finish_open(&mut Vec::new());
+        }
         Some(op) => match op::unknown_connector(op, &table) {
             // Which keys are right depends on the connector, so this is one fault.
             Some(fault) => {

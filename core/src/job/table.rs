@@ -63,6 +63,19 @@ impl<'t> Table<'t> {
         self.known.extend(keys);
     }
 
+    /// The key stands here; that it was asked about makes it no known one.
+    pub(super) fn place_of(&self, key: &str) -> Option<At> {
+        self.entries.iter().find(|entry| entry.key.value == key).map(|entry| entry.key.at)
+    }
+
+    /// `connector`; where it is left out a `path` alone means files.
+    pub(super) fn connector(&mut self) -> Option<Text> {
+        match (self.node("connector"), self.place_of("path")) {
+            (None, Some(at)) => Some(Spanned::new("file".to_owned(), at)),
+            _ => self.text("connector"),
+        }
+    }
+
     /// Keys that nobody has asked for so far.
     pub(super) fn unknown(&self) -> Vec<&'t str> {
         let keys = self.entries.iter().map(|entry| entry.key.value.as_str());
@@ -201,6 +214,11 @@ impl<'t> Table<'t> {
     /// A duration; a bare number counts milliseconds.
     pub(super) fn duration(&mut self, key: &'static str) -> Option<Duration> {
         let node = self.node(key)?;
+        self.as_duration(key, node)
+    }
+
+    /// The same for a value that was found already.
+    pub(super) fn as_duration(&mut self, key: &str, node: &Node) -> Option<Duration> {
         let duration = match &node.value {
             Value::Text(text) => units::duration(text),
             Value::Integer(value) => units::milliseconds(*value as f64),
@@ -248,6 +266,24 @@ impl<'t> Table<'t> {
             self.fault(fault);
         }
         size
+    }
+
+    /// The same within bounds; `least` and `most` are how a person writes them.
+    pub(super) fn size_within(
+        &mut self,
+        key: &'static str,
+        (least, least_word): (u64, &str),
+        (most, most_word): (u64, &str),
+    ) -> Option<u64> {
+        let size = self.size(key)?;
+        if (least..=most).contains(&size) {
+            return Some(size);
+        }
+        let at = self.node(key).map_or(self.at, |node| node.at);
+        let bounds =
+            if size < least { format!("at least {least_word}") } else { format!("at most {most_word}") };
+        self.refuse(key, at, &format!("is {size} bytes; it must be {bounds}"));
+        None
     }
 
     /// One of several words.

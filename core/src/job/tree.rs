@@ -10,6 +10,9 @@ use crate::fault::{At, Fault, Spanned};
 /// At most so many syntax errors of one text are reported; the rest follow from the first ones.
 const MAX_SYNTAX_FAULTS: usize = 20;
 
+/// What is said of a key that stands twice in one table of TOML.
+pub(super) const DOUBLED: &str = "not TOML: duplicate key";
+
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {

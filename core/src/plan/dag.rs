@@ -268,20 +268,4 @@ impl Dag {
             format!("{from}:{}..{to}:{}", edge.from_ordinal, edge.ordinal)
         }
     }
-
-    /// The vertex that answers to a name: a label, a derived name, or the id of any of its
-    /// stages where exactly one vertex was made of it.
-    pub fn find_vertex(&self, name: &str) -> Option<VertexId> {
-        let ids = || (0u32..).map(VertexId).zip(&self.vertices);
-        let by = |test: &dyn Fn(&Vertex) -> bool| {
-            let mut hits = ids().filter(|(_, v)| test(v));
-            match (hits.next(), hits.next()) {
-                (Some((id, _)), None) => Some(id),
-                _ => None,
-            }
-        };
-        by(&|v| v.label() == name)
-            .or_else(|| by(&|v| v.name == name))
-            .or_else(|| by(&|v| v.stages.iter().chain(&v.peeks).any(|s| s == name)))
-    }
 }

@@ -33,22 +33,6 @@ pub struct Instance {
     pub agent: u16,
 }
 
-/// How instances that are wanted in all (`instances = N`) get their agents.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// One agent after the other, going on where the vertex before stopped (Storm's default).
-    #[default]
-    RoundRobin,
-}
-
-impl Placement {
-    /// The policy of a name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        (name == "round-robin").then_some(Self::RoundRobin)
-    }
-}
-
 /// Gives every vertex its instances. Ids go by vertex and number.
 pub fn place(dag: &Dag, job: &Job, agents: &[AgentSlot]) -> Result<Vec<Instance>, Fault> {
     let agents: Vec<&AgentSlot> = agents.iter().filter(|a| a.slots > 0).collect();

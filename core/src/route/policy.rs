@@ -92,9 +92,14 @@ pub struct PolicyError {
     pub name: String,
 }
 
-/// The names that [`make_policy`] takes.
+/// The names that [`make_policy`] takes. None of them has options.
 pub fn policy_names() -> &'static [&'static str] {
     &["round-robin", "shuffle"]
+}
+
+/// Policies that the engine's rules name and this version plans only.
+pub fn later_policies() -> &'static [&'static str] {
+    &["potus", "p2c", "jsq", "local_first"]
 }
 
 /// A policy by name, for one sending instance; `seed` feeds those that draw lots.

@@ -381,8 +381,8 @@ fn keys_of_another_connector_or_op_say_where_they_belong() {
         &[
             "2: unknown key `header` in stage `a` (`header` belongs to format = \"csv\")",
             "3: unknown key `path` in stage `b` (`path` belongs to connector = \"file\")",
-            "4: there is no built-in connector `fiel`; did you mean `file`? \
-             (built in: file, generator, nexmark, ids; options of a registered connector go in `with`)",
+            "4: there is no connector `fiel`; did you mean `file`? \
+             (one of: file, generator, nexmark, ids; connectors of your own come later)",
             "5: unknown key `policy` in stage `d` \
              (a policy stands on an edge: put it on a `rebalance`, or in [[route]])",
             "6: unknown key `v` in stage `r` (the policy `shuffle` has no options)",
@@ -472,7 +472,8 @@ route = [
             "5: `compute` names `n`, which is no input of the stage (did you mean `a`?)",
             "6: `on` has 1 entries for 2 enriching inputs (one \"primary expr = enriching expr\" per input after the first)",
             "7: `ms` of stage `p` is -2; it must be 0 or more",
-            "7: `ms` of stage `p` must be a number, not text",
+            "7: `ms` of stage `p` is not a duration \
+             (write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\")",
             "7: `mode` of stage `p` cannot be `nap` (one of: sleep, spin)",
             "8: `sample` cannot be `10 per second` (rows per second, such as \"10/s\")",
             "9: `with` of stage `r` must be a table, not a number",
@@ -508,8 +509,10 @@ op = "source"
     toml(
         text,
         &[
+            "2: `overflow = \"grow\"` does not do anything yet (take it away: a full queue blocks its writer)",
             "4: `settings` of [job] cannot be `papers` (did you mean `paper`?)",
             "5: `memory` stands both in [job] and at the top level (keep one; the other stands in line 1)",
+            "5: `memory` of [job] is 7 bytes; it must be at least 1MiB",
             "6: `partitions` of [job] is 70000; it must be 1 to 65535",
             "7: unknown key `placement` in [job] (this version does not have it yet)",
             "8: `preserve_order` of [job] must be true or false, not a number",
@@ -534,6 +537,37 @@ op = "source"
             "1: unknown key `id` in the job (one of: default_parallelism, deterministic, job, memory, name, on_error, \
              overflow, partitions, preserve_order, restart, route, routes, settings, stage, stages)",
             "1: unknown key `pipeline` in the job (this is a planner case; `plan` takes it, as JSON)",
+        ],
+    );
+}
+
+#[test]
+fn a_single_bracket_is_one_slip_however_often_it_is_made() {
+    let slip =
+        "`stage` must be a list of tables, not a table (write [[stage]] in TOML, \"stages\": [..] in JSON)";
+    for text in [
+        "[stage]\nid = 'a'\nop = 'source'\n",
+        "[stage]\nid = 'a'\nop = 'source'\n[stage]\nid = 'b'\nop = 'sink'\nin = 'a'\n[stage]\nid = 'c'\n",
+    ] {
+        toml(text, &[&format!("1: {slip}")]);
+    }
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let text = r#"stage = [
+{ id = "a", op = "source", connector = "generator", kind = "sequence", n = 1, max_row = "1MiB" },
+{ id = "b", op = "source", connector = "nexmark", n = 1, max_row = "1MiB" },
+{ id = "c", op = "source", path = "x", max_row = "17MiB" },
+{ id = "d", op = "source", connector = "ids", n = 1, max_row = "16MiB" },
+]"#;
+    let belongs = "`max_row` belongs to connector = \"file\" or \"ids\"";
+    toml(
+        text,
+        &[
+            &format!("2: unknown key `max_row` in stage `a` ({belongs})"),
+            &format!("3: unknown key `max_row` in stage `b` ({belongs})"),
+            "4: `max_row` of stage `c` is 17825792 bytes; it must be at most 16MiB",
         ],
     );
 }

@@ -34,7 +34,7 @@ fn functions_and_connectors() {
 { id = "o", op = "sink", in = "w" },
 ]"#,
         &[
-            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark, ids or a registered name)",
+            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark or ids)",
             "3: stage `t` (source) has no `path` (name a file, a glob or a list of them)",
             "4: stage `u` (source) has no `columns` (write columns = { name = \"type\" }, or header = true to take all as text)",
             "5: stage `v` (source) has no `columns` (write columns = { name = \"type\" })",
@@ -44,7 +44,7 @@ fn functions_and_connectors() {
             "9: stage `g` (group_by) has no `key` (say the expression to group by)",
             "10: stage `a` (aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "11: stage `w` (work) has no `ms` (say how long a row takes)",
-            "12: stage `o` (sink) has no `connector` (say where rows go: file, stdout, count, ledger or a registered name)",
+            "12: stage `o` (sink) has no `connector` (say where rows go: file, stdout, count or ledger)",
         ],
     );
 }
@@ -69,6 +69,113 @@ route = [{ edge = "a..d", policy = "shufle" }]"#,
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
+}
+
+#[test]
+fn state_and_order() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "m", op = "map_stateful", in = "s", ttl = "1s" },
+{ id = "f", op = "filter_stateful", in = "m", state = "0 as n" },
+{ id = "x", op = "flat_map_stateful", in = "f", state = "0 as n", unnest = "range(0, n) as i" },
+{ id = "r", op = "rolling_aggregate", in = "x" },
+{ id = "b", op = "sort", in = "r" },
+{ id = "o", op = "sink", in = "b", connector = "count" },
+]"#,
+        &[
+            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
+            "3: stage `m` (map_stateful) has no `state` (say what a key begins with: [\"0 as seen\"])",
+            "3: stage `m` (map_stateful) has no `select` (say the row it makes: [\"*\", \"seen\"])",
+            "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
+            "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
+            "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
+        ],
+    );
+}
+
+#[test]
+fn connectors_that_are_not_there() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "kafka" },
+{ id = "o", op = "sink", in = "s", connector = "stdot" },
+]"#,
+        &[
+            "2: there is no connector `kafka` \
+             (one of: file, generator, nexmark, ids; connectors of your own come later)",
+            "3: there is no connector `stdot`; did you mean `stdout`? \
+             (one of: file, stdout, count, ledger; connectors of your own come later)",
+        ],
+    );
+}
+
+#[test]
+fn policies_that_exist_nowhere_are_known_without_running() {
+    let text = r#"stage = [
+{ id = "s", op = "source" },
+{ id = "r", op = "rebalance", in = "s", policy = "potus" },
+{ id = "q", op = "rebalance", in = "s", policy = "best" },
+{ id = "o", op = "sink", in = "r" },
+{ id = "p", op = "sink", in = "q" },
+]
+route = [{ edge = "s..o", policy = "shufle" }]"#;
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let told: Vec<String> = job.unknown_policies().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].ends_with(
+            "there is no policy `best` (one of: round-robin, shuffle; not yet: potus, p2c, jsq, local_first)"
+        ),
+        "{told:?}"
+    );
+    assert!(told[1].ends_with("there is no policy `shufle` (did you mean `shuffle`?)"), "{told:?}");
+}
+
+#[test]
+fn what_does_not_run_says_so_before_it_asks_for_anything() {
+    let text = r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "w", op = "window", in = "s" },
+{ id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
+{ id = "o", op = "sink", in = "a", connector = "count" },
+]"#;
+    let planned = Job::parse(text, FileFormat::Toml).unwrap_err();
+    assert!(planned[0].message.contains("has no `type`"), "{planned:?}");
+    let later = "`window` plans, but this version does not run it yet";
+    let job = Job::parse_to_run(text, FileFormat::Toml, &[]).unwrap();
+    let told: Vec<_> = job.runnable().unwrap_err().into_iter().map(|fault| fault.message).collect();
+    assert_eq!(told, [later]);
+    // Beside another fault too.
+    let broken = text.replace("n = 1", "n = 0");
+    let told = Job::parse_to_run(&broken, FileFormat::Toml, &[]).unwrap_err();
+    let lines: Vec<(u32, &str)> = told.iter().map(|fault| (fault.at.line, fault.message.as_str())).collect();
+    assert_eq!(lines.len(), 2, "{told:?}");
+    assert_eq!(lines[1], (3, later));
+}
+
+#[test]
+fn remarks_are_no_faults() {
+    let text = r#"settings = "paper"
+stage = [
+{ id = "s", path = "x", op = "source" },
+{ id = "w", op = "work", in = "s", ms = ["5ms", 1, 2], instances = 6 },
+{ id = "v", op = "work", in = "w", ms = [1, 2], instances = 1 },
+{ id = "u", op = "work", in = "v", ms = 1, instances = 3 },
+{ id = "o", op = "sink", in = "u", path = "out" },
+]"#;
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    assert_eq!(job.runnable(), Ok(()), "a path alone means files");
+    let told: Vec<String> = job.remarks().into_iter().map(|remark| remark.message).collect();
+    assert_eq!(
+        told,
+        [
+            "settings = \"paper\" changes one thing in this version: rows are dealt one by one",
+            "`ms` of stage `w` has 3 values for 6 instances: the last serves the rest",
+            "`ms` of stage `v` has 2 values for 1 instances: those at the end are not used",
+        ]
+    );
+    assert_eq!(job.times_of_work("w", 3), None);
 }
 
 #[test]

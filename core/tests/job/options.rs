@@ -79,8 +79,8 @@ fn job_options_and_defaults() {
     assert_eq!((job.name.as_str(), &job.options), ("job", &Options::default()));
     assert_eq!(job.options.partitions(), 271);
     let job = parse(&format!(
-        "name = 'n'\nmemory = '16 KiB'\n[job]\nsettings = 'paper'\npreserve_order = true\ndefault_parallelism = 3\n\
-         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'grow'\n{stage}"
+        "name = 'n'\nmemory = '16 MiB'\n[job]\nsettings = 'paper'\npreserve_order = true\ndefault_parallelism = 3\n\
+         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'block'\n{stage}"
     ));
     assert_eq!(
         job.options,
@@ -91,9 +91,9 @@ fn job_options_and_defaults() {
             deterministic: Some(false),
             partitions: Some(31),
             restart: Restart::FromStart,
-            memory: Some(16 << 10),
+            memory: Some(16 << 20),
             on_error: OnError::Null,
-            overflow: Overflow::Grow,
+            overflow: Overflow::Block,
         }
     );
 }

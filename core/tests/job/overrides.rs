@@ -52,12 +52,32 @@ fn refused(sets: &[(&str, &str)], expected: &[&str]) {
 #[test]
 fn what_looks_like_a_number_is_one_where_the_file_has_no_text() {
     refused(&[("job.name", "2024")], &["--set job.name: `name` of [job] must be text, not a number"]);
-    let job = with(&[("lines.path", "'q'"), ("out.connector", "ledger"), ("out.path", "{ x")]);
+    let job = with(&[("lines.path", "q'"), ("out.connector", "ledger"), ("out.path", "{ x")]);
     let job = job.unwrap_or_else(|faults| panic!("{faults:?}"));
     let Op::Source(Source { connector: Some(SourceConnector::File(file)), .. }) = &job.stages[0].op else {
         panic!("{:?}", job.stages[0])
     };
-    assert_eq!(file.paths[0].value, "'q'", "text is taken as it is, quotes and all");
+    assert_eq!(file.paths[0].value, "q'", "what TOML cannot read is text as it is");
+}
+
+#[test]
+fn quotes_and_lists_of_texts_are_toml_everywhere() {
+    let job = with(&[
+        ("lines.path", "\"zz\""),
+        ("lines.format", "csv"),
+        ("lines.header", "true"),
+        ("lines.delimiter", "\"\\t\""),
+        ("job.name", "'2024'"),
+        ("slow.in", "[\"lines\"]"),
+    ])
+    .unwrap_or_else(|faults| panic!("{faults:?}"));
+    let Op::Source(Source { connector: Some(SourceConnector::File(file)), .. }) = &job.stages[0].op else {
+        panic!("{:?}", job.stages[0])
+    };
+    assert_eq!((file.paths[0].value.as_str(), file.delimiter), ("zz", '\t'));
+    assert_eq!((job.name.as_str(), job.stages[1].inputs[0].value.as_str()), ("2024", "lines"));
+    // Where the file has text, a list of anything else is still text.
+    refused(&[("slow.in", "[1]")], &["--set slow.in: stage `slow` reads `[1]`, and there is no such stage"]);
 }
 
 #[test]

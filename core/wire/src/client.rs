@@ -1,16 +1,17 @@
 //! A client that reconnects: tarpc's own ends for good with its connection.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use tarpc::client::{NewClient, RpcError};
 use tarpc::context::Context;
 use tokio::sync::watch;
 
 use crate::codec::{Codec, MAX_PAYLOAD, Payload};
 use crate::message::{AgentReply, AgentRequest, ClusterReply, ClusterRequest, FaultCode, WireFault};
-use crate::net::{self, Kind, NetError, Security};
+use crate::net::{self, Kind, NetError, Security, Stream};
 use crate::service::{ControlClient, Hello, framed};
 use crate::version::ControlVersion;
 
@@ -19,6 +20,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 
 /// Longest that connecting may take, whatever the call's deadline.
 const CONNECT: Duration = Duration::from_secs(3);
+
+/// The same where a carrier comes first, which may have to log in.
+const CONNECT_OVER: Duration = Duration::from_secs(12);
 
 /// Why a call has no reply.
 #[derive(Debug, thiserror::Error)]
@@ -80,10 +84,17 @@ pub struct Outage {
     pub retry_at: Instant,
 }
 
+/// Opens the bytes below a connection where an address cannot be dialled from here.
+pub trait Carrier: std::fmt::Debug + Send + Sync {
+    /// Bytes to and from `host:port`, or why there are none.
+    fn open(&self, address: &str) -> BoxFuture<'_, Result<Stream, String>>;
+}
+
 /// A control client for one address; may be called from many tasks at once.
 #[derive(Debug)]
 pub struct Client {
     address: String,
+    carrier: Option<Arc<dyn Carrier>>,
     security: Security,
     hello: Hello,
     /// Held while connecting, so that there is one attempt at a time.
@@ -125,12 +136,20 @@ impl Client {
         });
         Self {
             address: address.into(),
+            carrier: None,
             security,
             hello,
             link: tokio::sync::Mutex::new(None),
             state: watch::Sender::new(state),
             theirs: Mutex::new(None),
         }
+    }
+
+    /// Connects over `carrier` rather than by dialling.
+    #[must_use]
+    pub fn over(mut self, carrier: Arc<dyn Carrier>) -> Self {
+        self.carrier = Some(carrier);
+        self
     }
 
     /// Where it connects to.
@@ -231,7 +250,8 @@ impl Client {
             return Err(self.unreachable(&outage));
         }
         tokio::time::sleep_until(outage.retry_at.into()).await;
-        let limit = CONNECT.min(until.saturating_duration_since(Instant::now()));
+        let most = if self.carrier.is_some() { CONNECT_OVER } else { CONNECT };
+        let limit = most.min(until.saturating_duration_since(Instant::now()));
         match tokio::time::timeout(limit, self.connect(limit)).await {
             Ok(Ok(link)) => {
                 *slot = Some(link.clone());
@@ -252,7 +272,14 @@ impl Client {
     }
 
     async fn connect(&self, limit: Duration) -> Result<Link, Failed> {
-        let stream = net::dial(&self.address, Kind::Control, &self.security, limit).await?;
+        let stream = match &self.carrier {
+            None => net::dial(&self.address, Kind::Control, &self.security, limit).await?,
+            Some(carrier) => {
+                let failed = |cause| Failed::Net { cause, refused: false };
+                let bytes = carrier.open(&self.address).await.map_err(failed)?;
+                net::dial_over(bytes, &self.address, Kind::Control, &self.security, limit).await?
+            }
+        };
         let transport = tarpc::serde_transport::new(framed(stream), Codec);
         let NewClient { client: rpc, dispatch } =
             ControlClient::new(tarpc::client::Config::default(), transport);
@@ -349,8 +376,8 @@ fn backoff(attempt: u32, random: f64) -> Duration {
     full.mul_f64(1.0 - random / 2.0)
 }
 
-/// In 0..1. The keys of std's hash maps are random, and good enough to spread retries.
-fn random() -> f64 {
+/// At random in 0..1, to spread retries. The keys of std's hash maps are random, and good enough.
+pub fn random() -> f64 {
     (RandomState::new().build_hasher().finish() >> 11) as f64 / (1u64 << 53) as f64
 }
 

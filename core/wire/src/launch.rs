@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 pub const READY_MARKER: &str = "TUPLANE-AGENT-READY ";
 
 /// The first line on an agent's standard input: JSON of this. Afterwards the open input is the
-/// agent's lifeline: its end ends the agent, unless `detached`.
+/// agent's lifeline: its end ends the agent, unless `detached`. With `road`, lines of
+/// [`LaunchRequest`] may follow, and only [`LaunchRequest::Detach`] cuts the lifeline: a start that
+/// is given up half-way leaves nothing behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentConfig {
     /// The cluster's name.
@@ -42,6 +44,68 @@ pub struct AgentConfig {
     pub log: Option<String>,
     /// The end of standard input does not end the agent.
     pub detached: bool,
+    /// What only an agent on a named host needs to know; absent on the launcher's own machine.
+    #[serde(default)]
+    pub road: Option<Road>,
+}
+
+/// What an agent is told that was started over ssh. Fields are only appended, with a default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Road {
+    /// The host as the hosts file names it, for messages.
+    pub host: String,
+    /// Where rows are to flow: an address, a network (CIDR), the name of an interface, or a host name
+    /// that stands for one of the agent's own addresses. If absent the only candidate is taken. It
+    /// takes the place of the host in `AgentConfig::listen`.
+    pub data: Option<String>,
+    /// What the launcher resolved `data` to, where it is a name that it knows.
+    pub resolved: Vec<String>,
+    /// Nobody else needs to reach this agent from another machine: a loopback address is as good.
+    pub loopback: bool,
+    /// File for [`pid_line`]; empty for none.
+    pub pid_file: String,
+    /// Only answer [`AgentReady::Probed`], then one [`AgentReady::Clock`] for each further line, until
+    /// the input ends.
+    pub probe: bool,
+    /// The launcher writes a line, if only an empty one, several times in so many ms; after so long
+    /// without any it counts as gone. 0 for never.
+    #[serde(default)]
+    pub lease_ms: u64,
+}
+
+/// A line on an agent's standard input behind its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LaunchRequest {
+    /// Dial these, and answer with [`AgentReady::Peers`].
+    Peers(Vec<Peer>),
+    /// Outlive this input; the answer is [`AgentReady::Detached`].
+    Detach,
+}
+
+/// An agent that another one will talk to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+}
+
+/// A peer that could not be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerFault {
+    /// Its name.
+    pub name: String,
+    /// `host:port` that was dialled.
+    pub address: String,
+    /// What was seen, in a sentence with the address.
+    pub cause: String,
+}
+
+/// What a pid file holds: the process by pid and start time, and the machine by name and boot, since
+/// a folder may be shared by several machines and outlive a start of them.
+pub fn pid_line(pid: u32, started: u64, node: &str, boot: &str) -> String {
+    format!("{pid} {started} {node} {boot}\n")
 }
 
 /// The cluster's key: one certificate, held by every member, in PEM.
@@ -74,10 +138,31 @@ pub enum AgentReady {
         started: u64,
         /// Build version.
         version: String,
+        /// Fingerprint of the running binary (`tuplane_core::fingerprint`); empty where nobody asked.
+        #[serde(default)]
+        binary: String,
     },
     /// It could not start.
     Failed {
         /// One sentence.
         message: String,
     },
+    /// To [`LaunchRequest::Peers`]: those that could not be reached.
+    Peers(Vec<PeerFault>),
+    /// To [`LaunchRequest::Detach`].
+    Detached,
+    /// To `Road::probe`.
+    Probed {
+        /// Build version.
+        version: String,
+        /// Fingerprint of the running binary.
+        binary: String,
+        /// `host:port` that an agent would announce, the port chosen if it was 0 and bound for the
+        /// moment of the probe.
+        address: String,
+        /// All addresses that could be announced, as `interface address`.
+        candidates: Vec<String>,
+    },
+    /// The wall clock when a line was read, ns since 1970.
+    Clock(u64),
 }

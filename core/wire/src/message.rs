@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::types::{
-    AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, SinkFile, Split, WireFault,
+    AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, Pending, SinkFile, Split,
+    Unasked, WireFault,
 };
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
@@ -28,7 +29,7 @@ pub struct RunPlan {
     pub agents: Vec<AgentInfo>,
     /// All instances of the run.
     pub instances: Vec<Instance>,
-    /// Splits of shared file sources by stage id (bounded: at most 100,000 files).
+    /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
 }
 
@@ -161,13 +162,17 @@ pub enum AgentRequest {
         run: u64,
         /// For logs and the rows dropped.
         reason: String,
+        /// It had not begun everywhere: nothing of it stays, its part files included.
+        discard: bool,
     },
-    /// The job has finished: sinks rename what they wrote.
+    /// The job has finished: hidden parts are renamed, whichever agent of this host has written them.
     Seal {
         /// The run.
         run: u64,
-        /// Stages of file sinks without any row: instance 0 makes an empty file.
+        /// Stages of file sinks without any row, each to get an empty file.
         empty: Vec<String>,
+        /// The parts.
+        parts: Vec<SinkFile>,
     },
     /// Nothing of the run is needed any more.
     Forget {
@@ -225,7 +230,7 @@ pub enum AgentReply {
     Done,
     /// To `Stop`: counters and ledger of that moment.
     Stopped(Box<RunReport>),
-    /// To `Seal`.
+    /// To `Seal`: the visible files.
     Sealed(Vec<SinkFile>),
     /// To `ReadFile`: bytes; fewer than 1 MiB means the end.
     Bytes(Vec<u8>),
@@ -320,6 +325,8 @@ pub struct RunReport {
     pub instances: Vec<InstanceReport>,
     /// Edges as this agent sees them.
     pub edges: Vec<EdgeLedger>,
+    /// In answer to a stop: part files that stay.
+    pub parts: Vec<SinkFile>,
 }
 
 /// A line of `tuplane jobs`.
@@ -343,6 +350,8 @@ pub struct JobSummary {
     pub instances: u32,
     /// Agents that take part.
     pub agents: Vec<String>,
+    /// Files of a finished job that are not visible yet.
+    pub pending: Vec<Pending>,
 }
 
 /// A job in full.
@@ -372,6 +381,10 @@ pub struct JobStatus {
     pub cost_per_second: f64,
     /// Milliseconds from the first row to the end (or to now).
     pub running_ms: Option<u64>,
+    /// Parts that earlier attempts have left.
+    pub earlier_parts: Vec<SinkFile>,
+    /// Sink instances that could not be asked for their parts.
+    pub unasked: Vec<Unasked>,
 }
 
 /// A line of `tuplane agents`.

@@ -9,7 +9,7 @@ mod listen;
 mod owner;
 
 pub use key::{ClusterKey, KeyError, Security};
-pub use listen::{Incoming, Listener};
+pub use listen::{Incoming, Listener, bindable};
 
 use std::io;
 use std::net::SocketAddr;
@@ -153,13 +153,33 @@ pub async fn dial(
         .unwrap_or_else(|_| Err(NetError::Timeout { address: address.to_owned(), waited: timeout }))
 }
 
+/// As [`dial`], over bytes that something else carries to `address`, such as a forwarding of ssh.
+pub async fn dial_over(
+    carrier: Stream,
+    address: &str,
+    kind: Kind,
+    security: &Security,
+    timeout: Duration,
+) -> Result<Stream, NetError> {
+    // Without a key nothing would say that the carrier ends at an agent of this cluster.
+    if matches!(security, Security::Insecure) {
+        return Err(NetError::Insecure { address: address.to_owned() });
+    }
+    tokio::time::timeout(timeout, greet(carrier, address, kind, security))
+        .await
+        .unwrap_or_else(|_| Err(NetError::Timeout { address: address.to_owned(), waited: timeout }))
+}
+
 async fn dial_unbounded(address: &str, kind: Kind, security: &Security) -> Result<Stream, NetError> {
     let other = |cause: String| NetError::Other { address: address.to_owned(), cause };
     let mut refused = Err(other("the name has no address".to_owned()));
     for resolved in resolve(address).await.map_err(|e| other(e.to_string()))? {
         security.permits(resolved)?;
         match TcpStream::connect(resolved).await {
-            Ok(socket) => return greet(socket, address, kind, security).await,
+            Ok(socket) => {
+                socket.set_nodelay(true).map_err(|e| other(e.to_string()))?;
+                return greet(socket, address, kind, security).await;
+            }
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 refused = Err(NetError::Refused { address: address.to_owned() });
             }
@@ -169,17 +189,17 @@ async fn dial_unbounded(address: &str, kind: Kind, security: &Security) -> Resul
     refused
 }
 
-async fn greet(
-    mut socket: TcpStream,
+async fn greet<S: Duplex + 'static>(
+    mut socket: S,
     address: &str,
     kind: Kind,
     security: &Security,
 ) -> Result<Stream, NetError> {
     let other = |e: io::Error| NetError::Other { address: address.to_owned(), cause: e.to_string() };
     let auth = |cause: &str| NetError::Auth { address: address.to_owned(), cause: cause.to_owned() };
-    socket.set_nodelay(true).map_err(other)?;
     let ours = Preface::ours(kind, security);
     socket.write_all(&ours.to_bytes()).await.map_err(other)?;
+    socket.flush().await.map_err(other)?;
     let mut answer = [0; 8];
     socket.read_exact(&mut answer).await.map_err(|e| NetError::Other {
         address: address.to_owned(),

@@ -106,6 +106,27 @@ async fn plain_connections_stay_on_loopback() {
 }
 
 #[tokio::test]
+async fn bytes_that_something_else_carries_need_the_key_all_the_same() {
+    let security = key();
+    let (address, _task) = echo(security.clone()).await;
+    let carrier = async || {
+        let stream: Stream = Box::new(TcpStream::connect(&address).await.unwrap());
+        stream
+    };
+    let mut stream =
+        net::dial_over(carrier().await, "10.0.0.1:1", Kind::Control, &security, SOON).await.unwrap();
+    assert_eq!(say(&mut stream, 5).await.unwrap(), 5);
+    let error =
+        net::dial_over(carrier().await, "10.0.0.1:1", Kind::Control, &key(), SOON).await.err().unwrap();
+    assert!(matches!(error, NetError::Auth { .. }), "{error}");
+    let error = net::dial_over(carrier().await, "10.0.0.1:1", Kind::Control, &Security::Insecure, SOON)
+        .await
+        .err()
+        .unwrap();
+    assert!(matches!(error, NetError::Insecure { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_names_its_owner() {
     let security = key();
     let first = Listener::bind("127.0.0.1:0", &security).await.unwrap();
@@ -285,7 +306,7 @@ async fn a_call_ends_at_its_deadline_and_the_connection_goes_on() {
     let client = client(&served, &security);
     client.agent(AgentRequest::Ping, SOON).await.unwrap();
     let begun = Instant::now();
-    let stop = AgentRequest::Stop { run: 1, reason: String::new() };
+    let stop = AgentRequest::Stop { run: 1, reason: String::new(), discard: false };
     let error = client.agent(stop, Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, CallError::Timeout { .. }), "{error}");
     assert!((150..1500).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());

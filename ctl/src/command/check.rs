@@ -22,23 +22,37 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
-    let checked = file.check();
-    let stages = checked.as_ref().ok().map(|job| job.stages.len());
-    let faults = checked.err().unwrap_or_default();
+    let (stages, warnings, faults) = match file.check() {
+        Ok(checked) => (Some(checked.job.stages.len()), checked.warnings, Vec::new()),
+        Err(faults) => (None, Vec::new(), faults),
+    };
     if output.is_text() {
         match stages {
-            Some(stages) => output.text(&format!(
-                "{}: ok, {}",
-                safe::line(&file.name),
-                counted(stages as u64, "stage")
-            ))?,
+            Some(stages) => {
+                let warned = if warnings.is_empty() {
+                    String::new()
+                } else {
+                    format!(", {}", counted(warnings.len() as u64, "warning"))
+                };
+                let mut said = String::new();
+                for warning in &warnings {
+                    said.push_str(&format!(
+                        "{}\n",
+                        safe::line(&format!("{} (warning)", file.warning(warning)))
+                    ));
+                }
+                let name = safe::line(&file.name);
+                output.text(&format!("{said}{name}: ok, {}{warned}", counted(stages as u64, "stage")))?;
+            }
             None => output.text(&faults::render(&file.name, &file.text, &faults, output.colors()))?,
         }
     } else {
         let listed: Vec<FaultView<'_>> = faults.iter().map(FaultView::from).collect();
+        let warned: Vec<FaultView<'_>> = warnings.iter().map(FaultView::from).collect();
         let ok = stages.is_some();
-        output
-            .document("check", &json!({"file": file.name, "ok": ok, "stages": stages, "faults": listed}))?;
+        let body =
+            json!({"file": file.name, "ok": ok, "stages": stages, "faults": listed, "warnings": warned});
+        output.document("check", &body)?;
     }
     if stages.is_some() { Ok(()) } else { Err(Failure::Shown) }
 }

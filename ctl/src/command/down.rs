@@ -40,7 +40,8 @@ fn text(cluster: &str, stopped: &[Stopped]) -> String {
     out
 }
 
-fn word(how: Ended) -> &'static str {
+/// How an agent ended, as documents and sentences have it.
+pub(super) fn word(how: Ended) -> &'static str {
     match how {
         Ended::Gone => "already gone",
         Ended::Itself => "itself",

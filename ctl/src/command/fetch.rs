@@ -61,6 +61,12 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             ),
         });
     }
+    if status.files.is_empty() {
+        return Err(Failure::Usage(format!(
+            "job {} (run {}) has no file to fetch: none of its sinks writes files (connector = \"file\" or \"ledger\")",
+            status.summary.name, status.summary.run
+        )));
+    }
     std::fs::create_dir_all(&args.dir).map_err(|cause| Failure::file("make", &args.dir, &cause))?;
     let items = items(&status, &args.dir);
     let there: Vec<String> =
@@ -74,10 +80,11 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
     let missed = interrupt.or(bring(&cluster, &status, &items)).await?;
     show(&args, &status, &items, &missed, output)?;
-    if missed.is_empty() {
+    let mut sentences: Vec<String> = missed.iter().map(Missed::sentence).collect();
+    sentences.extend(status.summary.pending.iter().map(|pending| format!("not fetched: {pending}")));
+    if sentences.is_empty() {
         return Ok(());
     }
-    let sentences: Vec<String> = missed.iter().map(Missed::sentence).collect();
     Err(Failure::Failed { kind: "agent", message: sentences.join("\n") })
 }
 

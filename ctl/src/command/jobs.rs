@@ -8,7 +8,7 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use crate::output::table::{Align, Table};
 use crate::output::time::span;
-use crate::report::{SummaryView, phase_word};
+use crate::report::{PendingView, SummaryView, phase_word};
 
 /// Options of `jobs`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,7 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
     let mut table = Table::new(&[
         ("RUN", Align::Right),
         ("JOB", Align::Left),
+        ("ATTEMPT", Align::Right),
         ("PHASE", Align::Left),
         ("TIME", Align::Right),
         ("SUBMITTED", Align::Left),
@@ -36,11 +37,21 @@ pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcom
         table.row([
             job.run.to_string(),
             job.job.clone(),
+            job.attempt.to_string(),
             phase_word(job.phase).into(),
             span(job.wall_ms),
             job.submitted_at.clone(),
-            job.fault.map_or_else(|| "-".into(), |fault| fault.message),
+            cause(job),
         ]);
     }
     output.text(&table.render())
+}
+
+/// Why a job failed, or what it still lacks.
+fn cause(job: SummaryView) -> String {
+    match job.fault {
+        Some(fault) => fault.message,
+        None if job.pending.is_empty() => "-".into(),
+        None => job.pending.iter().map(PendingView::sentence).collect::<Vec<_>>().join("; "),
+    }
 }

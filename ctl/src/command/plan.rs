@@ -8,7 +8,7 @@ use tuplane_core::plan::{self, When};
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
-use crate::jobfile::JobFile;
+use crate::jobfile::{JobFile, types};
 use crate::output::{Format, Output};
 
 /// Options of `plan`.
@@ -33,10 +33,17 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         Ok(job) => job,
         Err(faults) => return Err(file.refuse(&faults, output)),
     };
+    let unknown = job.unknown_policies();
+    if !unknown.is_empty() {
+        return Err(file.refuse(&unknown, output));
+    }
     let dag = match plan::plan(&job) {
         Ok(dag) => dag,
         Err(error) => return Err(file.refuse(&[error.fault], output)),
     };
+    if !types(&job).is_empty() {
+        output.notice("expressions were not checked: `tuplane check`");
+    }
     match output.format {
         Format::Text => output.text(&plan::text(&job.name, &dag))?,
         Format::Dot => output.text(&plan::dot(&job.name, &dag))?,

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use serde_json::{Value, json};
 use tuplane_core::job::{Job, Op, SinkConnector, SinkFormat};
 use tuplane_core::place::STANDARD_INPUT;
-use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
+use tuplane_testbed::launch::{LocalCluster, runtime_root};
 use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
-use crate::args::{Global, LocalArgs, Overrides};
+use crate::args::{Global, LocalArgs, Overrides, SshArgs};
 use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -24,14 +25,17 @@ use crate::wait::until_final;
 /// A cancelled job has so long to stop before its agents are ended anyway.
 const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
+/// How the coordinator names lost rows in a cause.
+const ROWS_LOST: &str = "; rows lost: ";
+
 /// The most of a sink's rows that a document repeats; files have them all.
 const DOCUMENT_ROWS: usize = 16 << 20;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Rows of a stdout sink go to standard output, and the summary then to standard error. A file source whose path is `-` \
-reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
+Rows of a stdout sink go to standard output, and the summary then to standard error. --cluster names the cluster \
+that is started [default: run-PID]. A file source whose path is `-` reads standard input: it is kept as a file in the cluster's folder while the job runs.")]
 pub(crate) struct Args {
     /// The job file (TOML or JSON)
     file: PathBuf,
@@ -40,6 +44,9 @@ pub(crate) struct Args {
     /// Agents to start on this machine
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256))]
     agents: u32,
+    /// Starts an agent on each host of a file, of standard input (`-`), or of a list `h1,h2`, over ssh
+    #[arg(long, value_name = "FILE|-|H1,H2", conflicts_with = "agents")]
+    hosts: Option<String>,
     #[command(flatten)]
     options: LocalArgs,
     /// Waits at most so long for the job, then cancels it (exit 4)
@@ -51,6 +58,8 @@ pub(crate) struct Args {
     /// Leaves the agents running; `tuplane down` ends them
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    ssh: SshArgs,
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
@@ -70,11 +79,35 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         )));
     }
     // Not TUPLANE_CLUSTER: these agents are this command's own.
-    let name = format!("run-{}", std::process::id());
-    let plan = up::local_options(&name, args.agents, &args.options, args.keep).plan()?;
+    let by_hand = global.cluster_from == Some(ValueSource::CommandLine);
+    let name = match global.cluster.as_ref().filter(|_| by_hand) {
+        Some(address) if address.contains(':') => {
+            return Err(Failure::Usage(format!(
+                "`run` starts agents of its own, and --cluster names them: `{address}` is an address; \
+                 `tuplane submit` sends a job to a cluster that runs"
+            )));
+        }
+        Some(name) => name.clone(),
+        None => format!("run-{}", std::process::id()),
+    };
+    let plan = match &args.hosts {
+        None => up::Plan::local(&name, args.agents, &args.options, args.keep)?,
+        Some(_) if !reads_stdin(&job).is_empty() => {
+            return Err(Failure::Usage(format!(
+                "standard input (`-`), which `{}` reads, does not reach other hosts: put it into a file that they see",
+                reads_stdin(&job).join(" and ")
+            )));
+        }
+        Some(hosts) if hosts == "-" && is_stdin(&args.file) => {
+            return Err(Failure::Usage(
+                "standard input (`-`) cannot be both the job file and the hosts".into(),
+            ));
+        }
+        Some(hosts) => up::Plan::hosts(&name, hosts, &args.options, &args.ssh, args.keep, output)?,
+    };
     let interrupt = Interrupt::listen()?;
     let root = runtime_root();
-    let owned = interrupt.or(async { Ok(start(&plan, &root).await?) }).await?;
+    let owned = plan.start(&root, &interrupt).await?;
     interrupt.guard(&owned.folder, &owned.file.agents);
     for notice in &owned.notices {
         output.notice(notice);
@@ -105,6 +138,7 @@ async fn on_agents(
         replace_stdin(&mut job, &input);
     }
     let (run, _) = interrupt.or(cluster.submit(submit::encode(&job)?, args.force)).await?;
+    interrupt.or(submit::remark(&cluster, run, &job, output)).await?;
     let waited = interrupt.or(until_final(&cluster, run, args.wait, output)).await;
     match waited {
         Ok(status) => result(&cluster, &status, output).await,
@@ -163,6 +197,7 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         .cloned()
         .collect();
     let outcome = verdict(&view, status);
+    let left_behind = if finished && cluster.is_on_this_machine() { left_behind(&files) } else { None };
     let warnings = if finished { view.left_out_sentences() } else { Vec::new() };
     if output.is_text() {
         for sink in &rows {
@@ -171,9 +206,11 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         let mut summary = if finished { result_text(&view, &files) } else { String::new() };
         if !output.is_quiet() {
             summary.push_str(if finished { "\n" } else { "" });
-            summary.push_str(&report::text(&view.without_files()));
+            // The parts that a job has left are all there is to be found of it.
+            summary.push_str(&report::text(&if finished { view.without_files() } else { view }));
         }
-        if rows.is_empty() {
+        // Whoever reads the rows of a stdout sink gets rows or nothing.
+        if printed.is_empty() {
             output.text(&summary)?;
         } else if !output.is_quiet() {
             output.aside(&summary);
@@ -181,6 +218,9 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     } else {
         let mut body = to_value(&view)?;
         body["files"] = to_value(&files)?;
+        if finished && let Err(failure) = &outcome {
+            body["fault"] = json!({"kind": failure.kind(), "message": failure.to_string()});
+        }
         body["lost"] =
             view.lost().into_iter().map(|(edge, rows)| json!({"edge": edge, "rows": rows})).collect();
         body["output"] = rows.iter().map(Rows::document).collect::<Value>();
@@ -189,16 +229,58 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
     for warning in &warnings {
         output.warning(warning);
     }
+    if let Some(left_behind) = left_behind {
+        output.notice(&left_behind);
+    }
     outcome
 }
 
-fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
+/// Hidden files beside the result's: of runs that did not finish, or of one that still goes on.
+fn left_behind(files: &[FileView]) -> Option<String> {
+    let mut folders: Vec<(&Path, &str)> = Vec::new();
+    for file in files {
+        let folder = Path::new(&file.path).parent().map(|folder| (folder, file.stage.as_str()));
+        folders.extend(folder.filter(|folder| !folders.contains(folder)));
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (folder, stage) in folders {
+        // A folder that cannot be read has nothing to tell.
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let is_part = |name: &String| {
+            let rest = name.strip_prefix('.').and_then(|name| name.strip_prefix(stage));
+            rest.is_some_and(|rest| rest.starts_with('-') && rest.strip_suffix(".part").is_some())
+        };
+        let found = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        names.extend(found.filter(is_part).map(|name| folder.join(name).display().to_string()));
+    }
+    names.sort();
+    names.dedup();
+    let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > 3 { ", .." } else { "" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} of runs that did not finish in the result's folder, which may be deleted: {shown}{more}",
+            counted(names.len() as u64, "hidden file")
+        )
+    })
+}
+
+/// Whether the job did what it was run for.
+pub(super) fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     let name = &status.summary.name;
     let lost: Vec<String> =
         view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
     let lost = if lost.is_empty() { "no rows were under way".to_owned() } else { lost.join(", ") };
     match status.summary.phase {
-        JobPhase::Finished => Ok(()),
+        JobPhase::Finished if status.summary.pending.is_empty() => Ok(()),
+        JobPhase::Finished => {
+            let pending: Vec<_> = status.summary.pending.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "job {name} has finished, but not all of its files are visible: {}",
+                pending.join("; ")
+            );
+            Err(Failure::Failed { kind: "agent", message })
+        }
         JobPhase::Cancelled => {
             Err(Failure::Failed { kind: "cancelled", message: format!("job {name} was cancelled; {lost}") })
         }
@@ -207,7 +289,9 @@ fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
                 status.summary.fault.as_ref().map_or(("internal", "no cause was recorded"), |fault| {
                     (fault_kind(fault.code), fault.message.as_str())
                 });
-            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}; {lost}") })
+            // A cause that names the rows lost counts the same rows.
+            let lost = if cause.contains(ROWS_LOST) { String::new() } else { format!("; {lost}") };
+            Err(Failure::Failed { kind, message: format!("job {name} failed: {cause}{lost}") })
         }
     }
 }

@@ -62,7 +62,7 @@ async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
         let over = status.summary.phase.is_final();
         let view = samples.view(&cluster.name, status)?;
         if repaints {
-            output.text(&format!("\x1b[H\x1b[2J{}", report::text(&view)))?;
+            output.text(&format!("\x1b[H\x1b[2J{}", whole(&view, output)))?;
         } else {
             show(view, output)?;
         }
@@ -80,5 +80,11 @@ fn show(mut view: JobView, output: &mut Output) -> Outcome {
     if output.is_quiet() {
         view.leave_guarantee_out();
     }
-    output.text(&report::text(&view))
+    output.text(&whole(&view, output))
+}
+
+/// Under `-v` with every instance.
+fn whole(view: &JobView, output: &Output) -> String {
+    let text = report::text(view);
+    if output.is_verbose() { format!("{text}\n{}", report::instances_text(view)) } else { text }
 }

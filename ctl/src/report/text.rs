@@ -18,6 +18,18 @@ pub(crate) fn text(view: &JobView) -> String {
         out.push('\n');
         out.push_str(&files_text(&view.files));
     }
+    if !view.earlier_parts.is_empty() {
+        out.push_str("\nparts that earlier attempts have left:\n");
+        out.push_str(&files_text(&view.earlier_parts));
+    }
+    for unasked in &view.unasked {
+        out.push_str(&format!(
+            "\nagent {} could not be asked (attempt {}): hidden parts of {} may be left there\n",
+            safe::line(&unasked.agent),
+            unasked.attempt,
+            safe::line(&unasked.instances.join(", "))
+        ));
+    }
     out
 }
 
@@ -31,12 +43,18 @@ fn head(view: &JobView) -> String {
         phase_word(summary.phase),
         span(summary.wall_ms)
     );
+    if summary.attempt > 1 {
+        out.push_str(&format!(", attempt {}", summary.attempt));
+    }
     if let Some(ms) = view.running_ms {
         out.push_str(&format!(", rows flowed for {}", span(ms)));
     }
     out.push('\n');
     if let Some(fault) = &summary.fault {
         out.push_str(&format!("cause: {}\n", safe::line(&fault.message)));
+    }
+    for pending in &summary.pending {
+        out.push_str(&format!("{}\n", safe::line(pending.sentence())));
     }
     if !view.guarantee.is_empty() {
         out.push_str(&format!("guarantee: {}\n", safe::line(&view.guarantee)));
@@ -114,6 +132,35 @@ fn ledger_text(edges: &[EdgeView]) -> String {
             count(edge.queued_in),
             bytes(edge.wire_bytes),
             reasons(&edge.dropped),
+        ]);
+    }
+    table.render()
+}
+
+/// Every instance, for `-v`.
+pub(crate) fn instances_text(view: &JobView) -> String {
+    let mut table = Table::new(&[
+        ("INSTANCE", Align::Left),
+        ("AGENT", Align::Left),
+        ("ROWS IN", Align::Right),
+        ("ROWS OUT", Align::Right),
+        ("BUSY", Align::Right),
+        ("BLOCKED", Align::Right),
+        ("IDLE", Align::Right),
+        ("QUEUE IN", Align::Right),
+        ("QUEUE OUT", Align::Right),
+    ]);
+    for instance in &view.per_instance {
+        table.row([
+            format!("{}#{}", instance.vertex, instance.number),
+            instance.agent.clone(),
+            count(instance.rows_in),
+            count(instance.rows_out),
+            percent(instance.shares.busy),
+            percent(instance.shares.blocked),
+            percent(instance.shares.idle),
+            count(instance.queue_in),
+            count(instance.queue_out),
         ]);
     }
     table.render()

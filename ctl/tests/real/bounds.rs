@@ -83,7 +83,10 @@ op = "filter"
 in = "rows"
 where = "id % 2048 = 0"
 "#;
-    is_flat(&slow(20_000_000_000, 200, 3_600_000.0, few));
+    let status = is_flat(&slow(20_000_000_000, 200, 3_600_000.0, few));
+    assert_blocked(&status);
+    // Rows wait in front of the consumer, which is what must keep nothing else alive.
+    assert!(edge(&status, "few..work")["emitted"].as_u64().unwrap() > 1000, "{status}");
 }
 
 #[test]

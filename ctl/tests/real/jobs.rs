@@ -66,11 +66,12 @@ fn a_blocked_job_leaves_another_its_rate_and_cancelling_it_changes_nothing_there
     let world = World::new();
     world.up(&["--local", "3", "--slots", "1"]);
     let pids = world.pids();
-    world.json(&["submit", &world.file("steady.toml", STEADY)]);
+    // The blocked one first: it fills its queues before the other has any.
     world.json(&["submit", &world.file("stuck.toml", STUCK)]);
-    world.wait_for("steady", "running", Duration::from_secs(10));
     world.wait_for("stuck", "running", Duration::from_secs(10));
     std::thread::sleep(Duration::from_secs(2));
+    world.json(&["submit", &world.file("steady.toml", STEADY)]);
+    world.wait_for("steady", "running", Duration::from_secs(10));
     let before = world.status("steady");
     std::thread::sleep(Duration::from_secs(10));
     let after = world.status("steady");
@@ -86,6 +87,9 @@ fn a_blocked_job_leaves_another_its_rate_and_cancelling_it_changes_nothing_there
     assert_eq!(end["run"], after["run"]);
     assert!(taken(&end, "double..out") > taken(&after, "double..out"));
     assert!(end["running_ms"].as_u64() > after["running_ms"].as_u64());
+    for one in end["edges"].as_array().unwrap() {
+        assert_eq!(one["dropped"], serde_json::json!({}), "{one}");
+    }
     assert_eq!(world.pids(), pids, "agents were restarted");
     world.json(&["cancel", "steady", "--yes"]);
 }

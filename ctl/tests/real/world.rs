@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub(crate) fn workspace() -> PathBuf {
 
 /// A world of its own for one test.
 pub(crate) struct World {
+    /// One at a time, whatever runs the tests: they measure rates, memory and processor time.
+    _alone: MutexGuard<'static, ()>,
     folder: TempDir,
     /// `tuplane up` processes.
     owners: Vec<Child>,
@@ -36,7 +39,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), owners: Vec::new() }
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that failed has left nothing that the next one minds.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { _alone: alone, folder: tempfile::tempdir().unwrap(), owners: Vec::new() }
     }
 
     /// A path in its folder.
@@ -114,6 +120,7 @@ impl World {
             folder: self.folder.path().to_str().unwrap().to_owned(),
             log: Some(self.path(&format!("{name}.log")).to_str().unwrap().to_owned()),
             detached: false,
+            road: None,
         };
         let binary = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
         let mut child = Command::new(binary)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tuplane_wire::launch::KeyPem;
 
+use super::ssh::{SshOptions, Target};
 use super::{LaunchError, ProcessId};
 
 /// The schema of `cluster.json`.
@@ -34,6 +35,29 @@ pub struct ClusterFile {
     pub launcher: ProcessId,
     /// Agents outlive the launcher.
     pub detached: bool,
+    /// How its hosts are reached; absent where all agents are processes of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub road: Option<RoadEntry>,
+}
+
+/// How the hosts of a cluster are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoadEntry {
+    /// What ssh is told.
+    pub ssh: SshOptions,
+    /// Agents cannot be dialled from here: connections go through ssh as well.
+    pub through_ssh: bool,
+}
+
+/// The host of an agent that was started over ssh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Where ssh goes.
+    pub target: Target,
+    /// The agent's folder there, with its log and its pid file.
+    pub folder: String,
+    /// Socket of the launcher's own connection, of use while that lasts.
+    pub socket: PathBuf,
 }
 
 /// One agent of a cluster.
@@ -43,9 +67,24 @@ pub struct AgentEntry {
     pub name: String,
     /// `host:port`.
     pub address: String,
-    /// Its process.
+    /// Its process, on its host: see [`AgentEntry::here`].
     #[serde(flatten)]
     pub process: ProcessId,
+    /// Its host; absent where it is a process of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostEntry>,
+}
+
+impl AgentEntry {
+    /// Its process, if it is one of this machine: another machine's pid says nothing here.
+    pub fn here(&self) -> Option<ProcessId> {
+        self.host.is_none().then_some(self.process)
+    }
+
+    /// It is a process of this machine, and runs.
+    pub fn is_alive_here(&self) -> bool {
+        self.here().is_some_and(ProcessId::is_alive)
+    }
 }
 
 impl ClusterFile {
@@ -65,9 +104,27 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// No process of it is left: neither an agent nor, while it starts, the launcher.
+    /// No process of it is left: neither an agent nor, while it starts, the launcher. Agents on other
+    /// hosts cannot be looked at from here: detached ones are there until `down`, others end with
+    /// their launcher.
     pub fn is_stale(&self) -> bool {
-        !self.launcher_starts() && self.agents.iter().all(|agent| !agent.process.is_alive())
+        if self.launcher_starts() {
+            return false;
+        }
+        if self.road.is_some() {
+            return self.coordinator.is_empty() || !(self.detached || self.launcher.is_alive());
+        }
+        self.agents.iter().all(|agent| !agent.is_alive_here())
+    }
+
+    /// Names of its run folders on other hosts.
+    pub fn runs(&self) -> Vec<String> {
+        let folders = self.agents.iter().filter_map(|agent| agent.host.as_ref());
+        let mut runs: Vec<String> = folders
+            .filter_map(|host| Path::new(&host.folder).parent()?.file_name()?.to_str().map(str::to_owned))
+            .collect();
+        runs.dedup();
+        runs
     }
 
     fn launcher_starts(&self) -> bool {
@@ -138,6 +195,11 @@ impl ClusterFolder {
         self.path.join("state")
     }
 
+    /// Sockets of connections to hosts.
+    pub fn sockets(&self) -> PathBuf {
+        self.path.join("ssh")
+    }
+
     /// The agents' working folders, one each.
     pub fn agents(&self) -> PathBuf {
         self.path.join("agents")
@@ -190,13 +252,21 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| entry.file_name().into_string().ok())
+        // No cluster's name begins so; sockets of commands lie in such folders.
+        .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
     for name in names {
         let folder = ClusterFolder::at(root, &name);
         check_private(folder.path())?;
+        let mut on_hosts = "";
         let stale = match ClusterFile::read(&folder.file()) {
-            Ok(file) if file.is_stale() => true,
+            Ok(file) if file.is_stale() => {
+                if file.road.is_some() {
+                    on_hosts = "; `tuplane clean --hosts FILE` removes its folders on the hosts";
+                }
+                true
+            }
             Ok(file) => {
                 found.live.push((folder.clone(), file));
                 false
@@ -209,9 +279,9 @@ pub fn find_clusters(root: &Path) -> Result<Found, LaunchError> {
         };
         if stale {
             folder.remove()?;
-            found
-                .notices
-                .push(format!("removed what was left of cluster {name}: none of its processes is there"));
+            found.notices.push(format!(
+                "removed what was left of cluster {name}: none of its processes is there{on_hosts}"
+            ));
         }
     }
     Ok(found)
@@ -292,6 +362,7 @@ mod tests {
             agents,
             launcher: ProcessId::current().unwrap(),
             detached: true,
+            road: None,
         }
     }
 
@@ -310,6 +381,7 @@ mod tests {
             name: "a".into(),
             address: "127.0.0.1:1".into(),
             process: ProcessId::current().unwrap(),
+            host: None,
         };
         folder.write(&file(vec![live])).unwrap();
         assert_eq!(fs::metadata(folder.file()).unwrap().mode() & 0o777, 0o600);
@@ -328,12 +400,36 @@ mod tests {
             name: "a".into(),
             address: "127.0.0.1:1".into(),
             process: ProcessId { pid: std::process::id(), started: 1 },
+            host: None,
         };
         folder.write(&file(vec![gone])).unwrap();
         let found = find_clusters(&root).unwrap();
         assert!(found.live.is_empty() && found.notices[0].contains("cluster t"));
         assert!(!folder.path().exists());
         ClusterFolder::create(&root, "t").unwrap();
+    }
+
+    #[test]
+    fn a_pid_of_another_host_is_never_looked_up_here() {
+        let (_dir, root) = root();
+        let (folder, _) = ClusterFolder::create(&root, "t").unwrap();
+        let target = Target { host: "h".into(), port: None, jump: None };
+        let host = HostEntry { target, folder: "/run/a".into(), socket: "s".into() };
+        // A process of this machine has the same pid: that must count for nothing.
+        let mut remote = file(vec![AgentEntry {
+            name: "a".into(),
+            address: "10.0.0.1:1".into(),
+            process: ProcessId::current().unwrap(),
+            host: Some(host),
+        }]);
+        remote.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false });
+        assert_eq!((remote.agents[0].here(), remote.agents[0].is_alive_here()), (None, false));
+        remote.launcher.started += 1;
+        folder.write(&remote).unwrap();
+        assert_eq!(find_clusters(&root).unwrap().live.len(), 1, "detached agents are there until `down`");
+        remote.detached = false;
+        folder.write(&remote).unwrap();
+        assert!(find_clusters(&root).unwrap().live.is_empty(), "the others have ended with their launcher");
     }
 
     #[test]

@@ -8,10 +8,10 @@ use super::{CostEntry, LaunchError, parse_costs};
 const AGENT: &str = "tuplane-agent";
 
 /// The zone of agents that were given none.
-const DEFAULT_ZONE: &str = "default";
+pub(super) const DEFAULT_ZONE: &str = "default";
 
 /// Bytes of queued rows an agent may hold unless told otherwise.
-const DEFAULT_MEMORY: u64 = 128 << 20;
+pub(super) const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// What a person asked for.
 #[derive(Debug, Clone, Default)]
@@ -147,7 +147,7 @@ pub fn find_agent(given: Option<&Path>) -> Result<PathBuf, LaunchError> {
     })
 }
 
-fn read_costs(path: &Path, zones: &[String]) -> Result<Vec<CostEntry>, LaunchError> {
+pub(super) fn read_costs(path: &Path, zones: &[String]) -> Result<Vec<CostEntry>, LaunchError> {
     let text = std::fs::read_to_string(path).map_err(|cause| LaunchError::file("read", path, cause))?;
     parse_costs(&text, zones).map_err(|faults| {
         LaunchError::Refused(format!("cost table {}: {}", path.display(), faults.join("; ")))
@@ -155,7 +155,7 @@ fn read_costs(path: &Path, zones: &[String]) -> Result<Vec<CostEntry>, LaunchErr
 }
 
 /// a, b, .. z, a1, b1, ..
-fn agent_name(index: u32) -> String {
+pub(crate) fn agent_name(index: u32) -> String {
     let letter = char::from(b'a' + (index % 26) as u8);
     match index / 26 {
         0 => letter.to_string(),

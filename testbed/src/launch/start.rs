@@ -14,18 +14,18 @@ use tuplane_wire::net::ClusterKey;
 
 use super::folder::{AgentEntry, ClusterFile, ClusterFolder, SCHEMA};
 use super::stop::end_processes;
-use super::{AgentPlan, LaunchError, LocalPlan, ProcessId};
+use super::{AgentPlan, LaunchError, LocalPlan, ProcessId, ssh};
 
 /// How long an agent may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// An agent that the coordinator has not heard of for so long is dead.
-const LEASE: Duration = Duration::from_secs(10);
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// A launcher skips at most so many bytes before the agent's answer.
-const ANSWER_LIMIT: u64 = 1 << 20;
+pub(super) const ANSWER_LIMIT: u64 = 1 << 20;
 
-/// A running cluster that this process started.
+/// A running cluster that this process started, on this machine or over ssh.
 ///
 /// It holds the agents' lifelines: dropping it ends them, unless they were started detached.
 #[derive(Debug)]
@@ -36,11 +36,38 @@ pub struct LocalCluster {
     pub file: ClusterFile,
     /// Sentences for the person about what was cleaned up on the way.
     pub notices: Vec<String>,
+    /// Agents, or for hosts over ssh the session of each, which ends with its agent.
     children: Vec<(String, Child)>,
     lifelines: Vec<ChildStdin>,
+    /// Connections below the sessions.
+    held: Option<ssh::Held>,
 }
 
 impl LocalCluster {
+    pub(super) fn new(
+        folder: ClusterFolder,
+        file: ClusterFile,
+        notices: Vec<String>,
+        agents: Vec<(String, Child, Option<ChildStdin>)>,
+        held: Option<ssh::Held>,
+    ) -> Self {
+        let mut cluster = Self { folder, file, notices, children: Vec::new(), lifelines: Vec::new(), held };
+        for (name, child, lifeline) in agents {
+            cluster.children.push((name, child));
+            cluster.lifelines.extend(lifeline);
+        }
+        cluster
+    }
+
+    /// Where an agent's log is, for a message.
+    pub fn log_place(&self, agent: &str) -> String {
+        let entry = self.file.agents.iter().find(|entry| entry.name == agent);
+        match entry.and_then(|entry| entry.host.as_ref()) {
+            Some(host) => format!("{}/log on {}", host.folder, host.target),
+            None => self.folder.log(agent).display().to_string(),
+        }
+    }
+
     /// Agents that have ended since the last call, with how.
     pub fn ended(&mut self) -> Vec<(String, ExitStatus)> {
         let mut ended = Vec::new();
@@ -62,6 +89,7 @@ impl LocalCluster {
     /// Lets go of the lifelines: agents that are not detached end by themselves.
     pub fn let_go(&mut self) {
         self.lifelines.clear();
+        self.held = None;
     }
 
     /// Removes the folder, if it is still this cluster's.
@@ -115,6 +143,7 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
         agents: Vec::new(),
         launcher,
         detached: plan.detached,
+        road: None,
     };
     folder.write(&file)?;
 
@@ -154,16 +183,14 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
     file.coordinator = address;
     folder.write(&file)?;
     starting.folder = None;
-    let mut children = Vec::new();
-    let mut lifelines = Vec::new();
-    for started in starting.agents.drain(..) {
-        children.push((started.entry.name, started.child));
-        lifelines.extend(started.lifeline.filter(|_| !plan.detached));
-    }
-    Ok(LocalCluster { folder, file, notices, children, lifelines })
+    let agents = starting
+        .agents
+        .drain(..)
+        .map(|started| (started.entry.name, started.child, started.lifeline.filter(|_| !plan.detached)));
+    Ok(LocalCluster::new(folder, file, notices, agents.collect(), None))
 }
 
-fn generate_key() -> Result<KeyPem, LaunchError> {
+pub(super) fn generate_key() -> Result<KeyPem, LaunchError> {
     ClusterKey::generate()
         .map(|key| key.to_pem().clone())
         .map_err(|cause| LaunchError::Refused(format!("cannot make the cluster's key: {cause}")))
@@ -201,6 +228,7 @@ async fn start_agent(
         folder: working.display().to_string(),
         log: Some(log.display().to_string()),
         detached: plan.detached,
+        road: None,
     };
     let mut line = serde_json::to_vec(&config).map_err(|cause| fail(cause.to_string()))?;
     line.push(b'\n');
@@ -251,10 +279,16 @@ async fn start_agent(
     match ready {
         AgentReady::Ready { address, pid, started, .. } => {
             kill.pid = None;
-            let entry = AgentEntry { name: agent.name.clone(), address, process: ProcessId { pid, started } };
+            let entry = AgentEntry {
+                name: agent.name.clone(),
+                address,
+                process: ProcessId { pid, started },
+                host: None,
+            };
             Ok(Started { entry, child, lifeline: Some(stdin) })
         }
         AgentReady::Failed { message } => Err(fail(message)),
+        other => Err(fail(format!("it answered something else: {other:?}"))),
     }
 }
 
@@ -274,6 +308,14 @@ impl Drop for KillUnlessReady {
 /// The agent's answer; lines before it (a shell's greeting, a library's warning) are skipped.
 async fn read_ready(stdout: impl tokio::io::AsyncRead + Unpin) -> Result<Option<AgentReady>, String> {
     let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
+    next_answer(&mut lines, &mut Vec::new()).await
+}
+
+/// The next answer of an agent, `None` at the end of its output; `noise` gets the lines before it.
+pub(super) async fn next_answer<R: tokio::io::AsyncBufRead + Unpin>(
+    lines: &mut tokio::io::Lines<R>,
+    noise: &mut Vec<String>,
+) -> Result<Option<AgentReady>, String> {
     while let Some(line) =
         lines.next_line().await.map_err(|cause| format!("its answer cannot be read: {cause}"))?
     {
@@ -282,6 +324,7 @@ async fn read_ready(stdout: impl tokio::io::AsyncRead + Unpin) -> Result<Option<
                 .map(Some)
                 .map_err(|cause| format!("its answer is of another version: {cause}"));
         }
+        noise.push(line);
     }
     Ok(None)
 }

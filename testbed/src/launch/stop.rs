@@ -1,4 +1,4 @@
-//! Ending agents by pid and start time: asked first, then SIGTERM, then SIGKILL.
+//! Ending agents of this machine by pid and start time: asked first, then SIGTERM, then SIGKILL.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub struct Stopped {
 pub async fn wait_until_gone(agents: &[AgentEntry], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     loop {
-        if agents.iter().all(|agent| !agent.process.is_alive()) {
+        if agents.iter().all(|agent| !agent.is_alive_here()) {
             return true;
         }
         if Instant::now() >= until {
@@ -42,15 +42,15 @@ pub async fn end_processes(agents: &[AgentEntry], patience: Duration) -> Vec<Sto
         return stopped;
     }
     mark(&mut stopped, Ended::Terminated);
-    for agent in agents {
-        agent.process.terminate();
+    for process in agents.iter().filter_map(AgentEntry::here) {
+        process.terminate();
     }
     if wait_until_gone(agents, TERM_GRACE).await {
         return stopped;
     }
     mark(&mut stopped, Ended::Killed);
-    for agent in agents {
-        agent.process.kill();
+    for process in agents.iter().filter_map(AgentEntry::here) {
+        process.kill();
     }
     if !wait_until_gone(agents, TERM_GRACE).await {
         mark(&mut stopped, Ended::Stays);
@@ -59,7 +59,7 @@ pub async fn end_processes(agents: &[AgentEntry], patience: Duration) -> Vec<Sto
 }
 
 fn mark(stopped: &mut [Stopped], how: Ended) {
-    for entry in stopped.iter_mut().filter(|entry| entry.agent.process.is_alive()) {
+    for entry in stopped.iter_mut().filter(|entry| entry.agent.is_alive_here()) {
         entry.how = how;
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         let child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let process = ProcessId::of(child.id()).unwrap();
-        (child, AgentEntry { name: script.into(), address: String::new(), process })
+        (child, AgentEntry { name: script.into(), address: String::new(), process, host: None })
     }
 
     #[tokio::test]

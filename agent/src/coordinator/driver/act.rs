@@ -23,22 +23,28 @@ impl Driver {
         });
     }
 
-    /// Ends a run whose files are visible, once all its rows are accounted for.
+    /// Ends a run that was sealed, once all its rows are accounted for.
     pub(super) fn settle(&mut self, turn: &mut Turn, run: u64, now: Instant) {
         let Some((since, _)) = self.settling.get(&run) else { return };
+        let Some(job) = self.state.run(run) else {
+            self.settling.remove(&run);
+            return;
+        };
+        // What was pending when it finished comes later, and its ledger stands.
+        let finished = !job.is_live();
         let live = self.live.run(run);
         let late = now.saturating_duration_since(*since) > SETTLE;
-        if !late && !live.is_some_and(LiveRun::is_settled) {
+        if !finished && !late && !live.is_some_and(LiveRun::is_settled) {
             return;
         }
         let edges = live.map(LiveRun::final_ledger).unwrap_or_default();
-        self.name_unsettled(run, &edges);
-        if let Some((_, files)) = self.settling.remove(&run) {
-            self.apply(turn, Command::SealDone { run, files, edges });
-            if let Some(job) = self.state.run(run) {
+        if let Some((_, work)) = self.settling.remove(&run) {
+            self.apply(turn, Command::Sealed { run, work, edges });
+            if let Some(job) = self.state.run(run).filter(|job| !finished && !job.is_live()) {
+                self.name_unsettled(run, &job.ledger);
                 let (links, agents) = (self.links.clone(), ids(job));
                 // Its files may still be fetched; its instances and queues are not needed any more.
-                let ask = AgentRequest::Stop { run, reason: "finished".to_owned() };
+                let ask = AgentRequest::Stop { run, reason: "finished".to_owned(), discard: false };
                 tokio::spawn(async move { effects::tell(&links, &agents, ask).await });
             }
         }
@@ -47,8 +53,8 @@ impl Driver {
     /// A finished run whose rows do not add up is a defect, or a report that never came.
     fn name_unsettled(&self, run: u64, edges: &[EdgeLedger]) {
         for edge in edges {
-            let accounted = edge.taken.saturating_add(edge.dropped.values().sum());
-            if edge.emitted != accounted {
+            let accounted = edge.accounted();
+            if !edge.is_settled() {
                 let names = self.state.run(run).map(|job| &job.edge_names);
                 let name = names.and_then(|names| names.get(edge.edge as usize)).map_or("?", String::as_str);
                 tracing::warn!(
@@ -68,14 +74,14 @@ impl Driver {
         let (links, notes) = (self.links.clone(), self.notes.clone());
         match effect {
             Effect::Prepare { run } => self.begin(run),
-            Effect::Stop { run, agents, reason } => {
+            Effect::Stop { run, agents, reason, discard } => {
                 self.settling.remove(&run);
                 let beginning = self.beginning.remove(&run);
                 tokio::spawn(async move {
                     if let Some(beginning) = beginning {
                         beginning.abort();
                     }
-                    let last = effects::stop(&links, run, &agents, &reason).await;
+                    let last = effects::stop(&links, run, &agents, &reason, discard).await;
                     let _ = notes.send(Note::Stopped { run, last });
                 });
             }
@@ -87,15 +93,10 @@ impl Driver {
                     let _ = notes.send(Note::Placed { run, result });
                 });
             }
-            Effect::Seal { run, empty } => {
-                let Some(job) = self.state.run(run) else { return };
-                let agents = ids(job);
+            Effect::Seal { run, tasks } => {
                 tokio::spawn(async move {
-                    let note = match effects::seal(&links, run, &agents, &empty).await {
-                        Ok(files) => Note::Sealed { run, files },
-                        Err(fault) => Note::Happened(Command::SealFailed { run, fault }),
-                    };
-                    let _ = notes.send(note);
+                    let work = effects::seal(&links, run, tasks).await;
+                    let _ = notes.send(Note::Sealed { run, work });
                 });
             }
             Effect::Forget { run, agents } => {

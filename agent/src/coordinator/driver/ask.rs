@@ -26,7 +26,10 @@ impl Driver {
             ClusterRequest::NextSplit { agent, run, stage, instance, have } => {
                 self.next_split(turn, &agent, run, &stage, instance, have)
             }
-            ClusterRequest::Submit { job, force } => return self.check(turn, job, force, reply),
+            ClusterRequest::Submit { job, force } => {
+                let mixing = if force { Mixing::Forced } else { Mixing::Refused };
+                return self.check(turn, job, mixing, reply);
+            }
             ClusterRequest::Jobs => Ok(ClusterReply::Jobs(self.state.jobs().map(status::summary).collect())),
             ClusterRequest::Status { job } => return self.status(turn, job.as_deref(), reply),
             ClusterRequest::Cancel { job } => self.cancel(turn, &job),
@@ -227,13 +230,12 @@ impl Driver {
     }
 
     /// Reads files, so not here and now.
-    fn check(&mut self, turn: &mut Turn, job: String, force: bool, reply: Reply) {
+    pub(super) fn check(&mut self, turn: &mut Turn, job: String, mixing: Mixing, reply: Reply) {
         if self.state.is_shutting_down() {
             let fault = WireFault::new(FaultCode::Refused, "the cluster is shutting down");
             return turn.answer(reply, Err(fault));
         }
         let (around, notes) = (self.surroundings(), self.notes.clone());
-        let mixing = if force { Mixing::Forced } else { Mixing::Refused };
         tokio::task::spawn_blocking(move || {
             let result = Box::new(check::check(&job, mixing, &around));
             // Without its receiver the coordinator has ended.

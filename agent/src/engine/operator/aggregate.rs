@@ -7,7 +7,11 @@ use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
 use tuplane_expr::{AggregateProgram, GroupTable, WhenEmpty};
 
+use super::super::rows::own_bytes;
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
+
+/// Groups of a first piece, when the size of a result is not known.
+const FIRST: usize = 64;
 
 /// One instance of an aggregate.
 pub(crate) struct Aggregate {
@@ -15,6 +19,8 @@ pub(crate) struct Aggregate {
     table: GroupTable,
     role: Role,
     ended: bool,
+    /// Groups of the next piece.
+    next: usize,
     remark: Option<Remark>,
 }
 
@@ -30,7 +36,16 @@ impl Aggregate {
     ) -> Result<Self, OperatorError> {
         let empty = if alone && role != Role::Prepare { WhenEmpty::OneRow } else { WhenEmpty::Nothing };
         let table = GroupTable::new(program, partitions, empty)?;
-        Ok(Self { stage: stage.to_owned(), table, role, ended: false, remark: None })
+        Ok(Self { stage: stage.to_owned(), table, role, ended: false, next: FIRST, remark: None })
+    }
+}
+
+impl Aggregate {
+    /// Remembers the last row, of rows that entered there, that was left out or made null.
+    fn note(&mut self, places: &Places) {
+        if let Some(last) = self.table.take_last() {
+            self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
+        }
     }
 }
 
@@ -46,21 +61,27 @@ impl Operator for Aggregate {
         }
         let places = Places::of(&batch);
         let taken = self.table.update(&batch, partitions);
-        if let Some(last) = self.table.take_last() {
-            self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
-        }
+        self.note(&places);
         taken.map_err(|error| OperatorError::of(&self.stage, error, &places))
     }
 
-    fn pull(&mut self, most_rows: usize, _: usize) -> Result<Option<RecordBatch>, OperatorError> {
+    fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {
         if !self.ended {
             return Ok(None);
         }
-        let next = match self.role {
-            Role::Prepare => self.table.emit_partial(most_rows),
-            _ => self.table.emit_final(most_rows),
+        let rows = self.next.min(most_rows);
+        let piece = match self.role {
+            Role::Prepare => self.table.emit_partial(rows),
+            _ => self.table.emit_final(rows),
         };
-        Ok(next.transpose()?)
+        self.note(&Places::default());
+        let piece = piece.transpose()?;
+        if let Some(piece) = &piece {
+            // As many as would have fitted, but no more than twice as many: results differ in size.
+            let fitting = most_bytes as u64 * piece.num_rows() as u64 / own_bytes(piece).max(1);
+            self.next = (fitting as usize).clamp(1, piece.num_rows() * 2);
+        }
+        Ok(piece)
     }
 
     fn end(&mut self) -> Result<(), OperatorError> {

@@ -5,16 +5,27 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::super::columns::{Cell, Columns, Takes};
+use super::super::columns::{Cell, Cells, Columns, Takes};
 
 /// Reads objects into the cells of one row at a time.
 pub(super) struct Objects {
     places: HashMap<String, usize>,
-    takes: Vec<(Takes, String)>,
+    takes: Vec<Wanted>,
     cells: Vec<Cell>,
     texts: String,
+    /// Values of the row's lists.
+    items: Vec<Cell>,
     /// Why the object read last is no row, though it is valid JSON.
     problem: Option<String>,
+}
+
+/// What a column takes.
+struct Wanted {
+    takes: Takes,
+    /// It takes lists of that.
+    list: bool,
+    /// The type as the job file writes it.
+    named: String,
 }
 
 /// Why a document gives fewer rows than it has values.
@@ -33,10 +44,11 @@ impl Objects {
             places: fields.iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect(),
             takes: (0..fields.len())
                 .map(|place| columns.takes(place))
-                .map(|(takes, named)| (takes, named.to_owned()))
+                .map(|(takes, list, named)| Wanted { takes, list, named: named.to_owned() })
                 .collect(),
             cells: vec![Cell::Null; fields.len()],
             texts: String::new(),
+            items: Vec::new(),
             problem: None,
         }
     }
@@ -66,36 +78,49 @@ impl Objects {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
-        columns.push_cells(line, &self.texts, &self.cells);
+        columns.push_cells(line, &self.cells, Cells { texts: &self.texts, items: &self.items });
         Ok(())
     }
 
     fn clear(&mut self) {
         self.cells.fill(Cell::Null);
         self.texts.clear();
+        self.items.clear();
         self.problem = None;
     }
 
-    /// Takes a value for a column, or for the row itself (`None`), where only an object will do.
-    fn take(&mut self, column: Option<usize>, cell: Cell, is: &str) {
-        let Some(place) = column else {
-            self.problem = Some(format!("{is} where an object is expected"));
-            return;
+    /// Takes a value for the row itself, where only an object will do, for a column, or for the list of one.
+    fn take(&mut self, target: Target, cell: Cell, is: &str) {
+        let (place, in_list) = match target {
+            Target::Row => {
+                self.problem = Some(format!("{is} where an object is expected"));
+                return;
+            }
+            Target::Column(place) => (place, false),
+            Target::ListOf(place) => (place, true),
         };
-        let (takes, named) = &self.takes[place];
-        let fits = matches!(
-            (takes, &cell),
-            (_, Cell::Null)
-                | (Takes::Bool, Cell::Bool(_))
-                | (Takes::Int | Takes::Float, Cell::Int(_))
-                | (Takes::Float, Cell::Float(_))
-                | (Takes::Text, Cell::Text(_))
-                | (Takes::Cast, Cell::Int(_) | Cell::Float(_) | Cell::Text(_))
-        );
-        if fits {
-            self.cells[place] = cell;
-        } else if self.problem.is_none() {
-            self.problem = Some(format!("{is} where type {named} is expected"));
+        let Wanted { takes, list, named } = &self.takes[place];
+        let is_list = matches!(cell, Cell::List(_));
+        let shape = matches!(cell, Cell::Null) || *list == (in_list || is_list) && !(in_list && is_list);
+        let fits = shape
+            && (is_list
+                || matches!(
+                    (takes, &cell),
+                    (_, Cell::Null)
+                        | (Takes::Bool, Cell::Bool(_))
+                        | (Takes::Int | Takes::Float, Cell::Int(_))
+                        | (Takes::Float, Cell::Float(_))
+                        | (Takes::Text, Cell::Text(_))
+                        | (Takes::Cast, Cell::Int(_) | Cell::Float(_) | Cell::Text(_))
+                ));
+        match (fits, in_list) {
+            (true, true) => self.items.push(cell),
+            (true, false) => self.cells[place] = cell,
+            (false, _) if self.problem.is_none() => {
+                let within = if in_list { " in a list" } else { "" };
+                self.problem = Some(format!("{is}{within} where type {named} is expected"));
+            }
+            (false, _) => {}
         }
     }
 }
@@ -108,16 +133,24 @@ fn in_line(cause: &serde_json::Error) -> String {
     format!("{kind}{what} (column {})", cause.column())
 }
 
-/// Reads one value: a row, or a column's.
+/// Whom a value is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Row,
+    Column(usize),
+    ListOf(usize),
+}
+
+/// Reads one value: a row, a column's, or one in the list of a column.
 struct Value<'a> {
     objects: &'a mut Objects,
-    column: Option<usize>,
+    target: Target,
 }
 
 impl<'a> Value<'a> {
     fn object(objects: &'a mut Objects) -> Self {
         objects.clear();
-        Self { objects, column: None }
+        Self { objects, target: Target::Row }
     }
 }
 
@@ -137,17 +170,17 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.objects.take(self.column, Cell::Null, "null");
+        self.objects.take(self.target, Cell::Null, "null");
         Ok(())
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.objects.take(self.column, Cell::Bool(value), "a boolean");
+        self.objects.take(self.target, Cell::Bool(value), "a boolean");
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.objects.take(self.column, Cell::Int(value), "a number");
+        self.objects.take(self.target, Cell::Int(value), "a number");
         Ok(())
     }
 
@@ -159,7 +192,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.objects.take(self.column, Cell::Float(value), "a number with a fraction or beyond 64 bits");
+        self.objects.take(self.target, Cell::Float(value), "a number with a fraction or beyond 64 bits");
         Ok(())
     }
 
@@ -167,20 +200,32 @@ impl<'de> Visitor<'de> for Value<'_> {
         let start = self.objects.texts.len();
         self.objects.texts.push_str(value);
         let end = self.objects.texts.len();
-        self.objects.take(self.column, Cell::Text(start..end), "a text");
+        self.objects.take(self.target, Cell::Text(start..end), "a text");
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        self.refuse("a list");
+        let Target::Column(place) = self.target else {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            self.objects.take(self.target, Cell::List(0..0), "a list");
+            return Ok(());
+        };
+        let start = self.objects.items.len();
+        if self.objects.takes[place].list {
+            let target = Target::ListOf(place);
+            while list.next_element_seed(Value { objects: &mut *self.objects, target })?.is_some() {}
+        } else {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        let end = self.objects.items.len();
+        self.objects.take(self.target, Cell::List(start..end), "a list");
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        if self.column.is_some() {
+        if self.target != Target::Row {
             while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            self.refuse("an object");
+            self.objects.refuse_object(self.target);
             return Ok(());
         }
         while let Some(column) = members.next_key_seed(Key(&self.objects.places))? {
@@ -190,7 +235,10 @@ impl<'de> Visitor<'de> for Value<'_> {
                 }
                 Some(place) => {
                     let known = self.objects.problem.is_some();
-                    members.next_value_seed(Value { objects: &mut *self.objects, column: Some(place) })?;
+                    members.next_value_seed(Value {
+                        objects: &mut *self.objects,
+                        target: Target::Column(place),
+                    })?;
                     if !known {
                         self.objects.name_column(place);
                     }
@@ -201,19 +249,15 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-impl Value<'_> {
-    fn refuse(self, is: &str) {
-        let wanted = match self.column {
-            None => "an object".to_owned(),
-            Some(place) => format!("type {}", self.objects.takes[place].1),
-        };
-        if self.objects.problem.is_none() {
-            self.objects.problem = Some(format!("{is} where {wanted} is expected"));
+impl Objects {
+    fn refuse_object(&mut self, target: Target) {
+        let (Target::Column(place) | Target::ListOf(place)) = target else { return };
+        let named = &self.takes[place].named;
+        if self.problem.is_none() {
+            self.problem = Some(format!("an object where type {named} is expected"));
         }
     }
-}
 
-impl Objects {
     /// A problem that has just arisen is this column's.
     fn name_column(&mut self, place: usize) {
         if let Some(problem) = self.problem.take() {

@@ -15,9 +15,10 @@ use tuplane_expr::arrow::datatypes::{
 };
 use tuplane_wire::message::Split;
 
-use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, shared_splits};
+use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, splits};
 use super::csv::{Quote, scan};
 
+mod lists;
 mod places;
 
 pub(super) fn options(format: Format) -> FileSource {
@@ -444,7 +445,7 @@ fn paths_become_splits() {
     }
     let split = |paths: &[&str], format: Format, instances| {
         let paths = paths.iter().map(|path| Spanned::nowhere((*path).to_owned())).collect();
-        shared_splits(&FileSource { paths, ..options(format) }, at, instances)
+        splits(&FileSource { paths, ..options(format) }, at, instances)
     };
     let names = |splits: Vec<Split>| -> Vec<(String, u64, u64)> {
         let name = |path: &str| Path::new(path).strip_prefix(at).unwrap().display().to_string();
@@ -477,7 +478,7 @@ fn paths_become_splits() {
     }
     let file = FileSource { split: Some(job::Split::File), ..options(Format::Lines) };
     let paths = vec![Spanned::nowhere("a.txt".to_owned())];
-    assert_eq!(shared_splits(&FileSource { paths, ..file }, at, 9).unwrap().len(), 1);
+    assert_eq!(splits(&FileSource { paths, ..file }, at, 9).unwrap().len(), 1);
 }
 
 fn cut(path: &Path, size: u64) -> Vec<Split> {
@@ -638,8 +639,7 @@ fn state_union_has_the_same_words_in_any_cut() {
     let file = FileSource { encoding: Encoding::Lossy, ..options(Format::Lines) };
     let paths = vec![Spanned::nowhere(folder.join("*.txt").display().to_string())];
     let files: Vec<Split> =
-        shared_splits(&FileSource { paths, split: Some(job::Split::File), ..file.clone() }, &folder, 1)
-            .unwrap();
+        splits(&FileSource { paths, split: Some(job::Split::File), ..file.clone() }, &folder, 1).unwrap();
     assert_eq!(files.len(), 65);
     for size in [997, 65_536, u64::MAX] {
         let splits = files.iter().flat_map(|split| cut(Path::new(&split.path), size)).collect();

@@ -127,14 +127,14 @@ impl GroupTable {
         self.take_in(batch, partitions, Incoming::Partials)
     }
 
-    /// The rows that `on_error = "drop"` left out of [`update`](Self::update) since the last call; numbers
-    /// are those of each call's batch.
+    /// The rows that `on_error = "drop"` left out of [`update`](Self::update) since the last call, and the
+    /// results that it left out of [`emit_final`](Self::emit_final); numbers are those of each call's batch.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// The last row that [`update`](Self::update) left out, or in which a value became null, since the last
-    /// call; its number is that of its call's batch.
+    /// The last row that was left out, or in which a value became null, since the last call; its number is
+    /// that of its call's batch, and `usize::MAX` for a result, which has no row.
     pub fn take_last(&mut self) -> Option<Dropped> {
         self.last.take()
     }
@@ -279,16 +279,23 @@ impl GroupTable {
             _ => concat(&pieces.iter().map(|piece| &*piece[index]).collect::<Vec<&dyn Array>>()),
         };
         let columns = (0..width).map(column).collect::<Result<Vec<_>, _>>()?;
-        let inner = &self.program.inner;
+        let inner = Arc::clone(&self.program.inner);
         match outgoing {
             Outgoing::Partials => Ok(batch(&inner.partial, columns, rows)?),
             Outgoing::Values => {
                 let values = batch(&inner.values, columns, rows)?;
                 // A result that cannot be computed, such as a division by a count of 0, has no input row;
                 // by `on_error` it fails the job, is left out or is null.
-                let (results, _) = inner.output.eval_rows(&values, inner.on_error).map_err(|error| {
-                    EvalError { row: None, message: format!("in the result of a group: {}", error.message) }
-                })?;
+                let said = |message: &str| format!("in the result of a group: {message}");
+                let mut failed = Failed::new(inner.on_error);
+                let results = inner
+                    .output
+                    .eval_into(&values, &mut failed)
+                    .map_err(|error| EvalError { row: None, message: said(&error.message) })?;
+                if let Some(last) = failed.last() {
+                    self.last = Some(Dropped { row: usize::MAX, message: said(&last.message) });
+                }
+                self.dropped.extend(failed.into_dropped());
                 Ok(results)
             }
         }

@@ -171,7 +171,7 @@ impl Names<'_> {
         }
         if self.determinism == Determinism::Required && NOT_REPLAYABLE.contains(&name.as_str()) {
             let message = format!("`{name}` gives another result when rows are replayed");
-            let help = "use `arrived()`; results must replay (or set `[job] deterministic = false`)";
+            let help = "results must replay; `[job] deterministic = false` allows it";
             return Err(self.at(ident, message).help(help));
         }
         if name == "unnest" || name == "unnest_outer" {

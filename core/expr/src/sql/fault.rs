@@ -17,7 +17,18 @@ pub(crate) fn of(text: &Text, error: &DataFusionError) -> Fault {
         Some((start, line, column)) => (message[..start].to_owned(), place(text, line, column, 1)),
         None => (message, text.at),
     };
-    Fault::new(at, format!("`{}`: {}", text.value.trim(), lower_first(&message)))
+    let fault = Fault::new(at, format!("`{}`: {}", text.value.trim(), lower_first(&message)));
+    if needs_numbers(&text.value, &message) {
+        return fault.help("a text becomes a number by a cast: cast(x as double)");
+    }
+    fault
+}
+
+/// A function of numbers was given a text.
+fn needs_numbers(wrote: &str, message: &str) -> bool {
+    const OF_NUMBERS: [&str; 6] = ["sum(", "avg(", "mean(", "stddev", "var", "median("];
+    let wrote = wrote.to_lowercase();
+    message.contains("text") && OF_NUMBERS.iter().any(|name| wrote.contains(name))
 }
 
 /// An error's own sentence, without `DataFusion`'s prefixes and advice.

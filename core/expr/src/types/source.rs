@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion_common::arrow::compute::can_cast_types;
 use datafusion_common::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{
@@ -9,7 +10,7 @@ use tuplane_core::job::{
 };
 
 use super::Headers;
-use crate::sql::sql_type;
+use crate::sql::{sql_name, sql_type};
 use crate::system;
 
 const TIME: DataType = DataType::Timestamp(TimeUnit::Millisecond, None);
@@ -86,8 +87,10 @@ fn nexmark_columns(events: NexmarkEvents) -> Vec<(&'static str, DataType)> {
 fn file_columns(stage: &Stage, file: &FileSource, headers: Headers<'_>) -> Result<SchemaRef, Vec<Fault>> {
     match &file.format {
         Format::Lines => Ok(schema([("line", DataType::Utf8)])),
-        Format::Regex { pattern } => regex_columns(pattern, &file.columns),
-        Format::Csv | Format::Jsonl | Format::Json if !file.columns.is_empty() => typed(&file.columns),
+        Format::Regex { pattern } => regex_columns(&file.format, pattern, &file.columns),
+        Format::Csv | Format::Jsonl | Format::Json if !file.columns.is_empty() => {
+            typed(&file.format, &file.columns)
+        }
         Format::Csv if file.header => {
             let Some(names) = headers(&stage.id) else {
                 let fault = Fault::new(stage.at, "the names in the file's header are not known here");
@@ -100,7 +103,7 @@ fn file_columns(stage: &Stage, file: &FileSource, headers: Headers<'_>) -> Resul
             Err(vec![fault.help("write columns = { name = \"type\" }, or header = true")])
         }
         Format::Jsonl | Format::Json => {
-            let fault = Fault::new(stage.at, "json needs `columns`");
+            let fault = Fault::new(stage.at, format!("{} needs `columns`", file.format.name()));
             Err(vec![fault.help("write columns = { name = \"type\" }")])
         }
     }
@@ -127,8 +130,30 @@ fn header_columns(stage: &Stage, names: &[String]) -> Result<SchemaRef, Vec<Faul
     }
 }
 
+/// Whether a file of this format can give values of the type: what text can be cast to, and from JSON lists of it.
+pub fn is_readable(format: &Format, data_type: &DataType) -> bool {
+    match (format, data_type) {
+        (Format::Jsonl | Format::Json, DataType::List(item)) => is_readable(&Format::Csv, item.data_type()),
+        (_, plain) => !plain.is_nested() && can_cast_types(&DataType::Utf8, plain),
+    }
+}
+
+/// The type that a job file gives a column, if the format can hold it.
+fn column_type(format: &Format, name: &Text, kind: &Text) -> Result<DataType, Fault> {
+    let data_type = sql_type(kind)?;
+    if is_readable(format, &data_type) {
+        return Ok(data_type);
+    }
+    let (name, written) = (&name.value, sql_name(&data_type));
+    let message = format!("column `{name}`: {} cannot be read as {written}", format.name());
+    Err(Fault::new(kind.at, message).help(match format {
+        Format::Jsonl | Format::Json => "a column is text, a number, boolean, date, time, timestamp or binary, or a list of these (text[])",
+        _ => "a column is text, a number, boolean, date, time, timestamp or binary; lists are read from jsonl and json, or made by an expression such as string_to_array(column, ' ')",
+    }))
+}
+
 /// `columns = { name = "type" }`.
-fn typed(columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
+fn typed(format: &Format, columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
     let mut fields: Vec<Field> = Vec::new();
     let mut faults = Vec::new();
     for (name, kind) in columns {
@@ -138,7 +163,7 @@ fn typed(columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
         if let Some(message) = system::refusal(&name.value) {
             faults.push(Fault::new(name.at, message));
         }
-        match sql_type(kind) {
+        match column_type(format, name, kind) {
             Ok(kind) => fields.push(Field::new(&name.value, kind, true)),
             Err(fault) => faults.push(fault),
         }
@@ -147,7 +172,7 @@ fn typed(columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
 }
 
 /// Named groups become columns, in their order; `columns` gives some of them a type other than text.
-fn regex_columns(pattern: &Text, columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
+fn regex_columns(format: &Format, pattern: &Text, columns: &[(Text, Text)]) -> Result<SchemaRef, Vec<Fault>> {
     let regex = regex::Regex::new(&pattern.value).map_err(|error| {
         // The last line of the message says what is wrong; those before it draw the pattern.
         let message = error.to_string();
@@ -163,7 +188,7 @@ fn regex_columns(pattern: &Text, columns: &[(Text, Text)]) -> Result<SchemaRef, 
     let mut faults: Vec<Fault> = kept.map(|message| Fault::new(pattern.at, message)).collect();
     let mut kinds = vec![DataType::Utf8; groups.len()];
     for (name, kind) in columns {
-        match (groups.iter().position(|group| **group == name.value), sql_type(kind)) {
+        match (groups.iter().position(|group| **group == name.value), column_type(format, name, kind)) {
             (Some(group), Ok(kind)) => kinds[group] = kind,
             (_, Err(fault)) => faults.push(fault),
             (None, _) => {

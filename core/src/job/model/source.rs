@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Text, Time};
 
+/// The longest row that any source gives, in bytes; a frame between agents holds one such row.
+pub const MAX_ROW: u64 = 16 << 20;
+
 /// `source`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
@@ -21,7 +24,7 @@ pub struct Source {
     pub on: Vec<Text>,
     /// Rows per second over all instances; as fast as possible unless set.
     pub rate: Option<f64>,
-    /// A longer row is refused and counted, in bytes; 16 MiB unless set.
+    /// A longer row is refused and counted, in bytes; [`MAX_ROW`] unless set.
     pub max_row: Option<u64>,
 }
 
@@ -115,6 +118,19 @@ pub enum Format {
         /// The pattern.
         pattern: Text,
     },
+}
+
+impl Format {
+    /// Its name in a job file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+            Self::Json => "json",
+            Self::Regex { .. } => "regex",
+        }
+    }
 }
 
 /// Encodings of a file source.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{route, sink, source};
-use crate::fault::{Fault, suggestion};
+use crate::fault::{Fault, Spanned};
+use crate::job::complete;
 use crate::job::live::is_work_ms;
 use crate::job::model::{
     JoinKind, Op, Rebalance, Sink, SinkConnector, Source, SourceConnector, Spread, StatefulShape, Text, Time,
@@ -97,23 +98,19 @@ pub(super) fn read(name: &Text, table: &mut Table<'_>, inputs: Option<&[Text]>) 
 
 /// The fault of a connector that is not built in, where keys stand that no registered one has.
 pub(super) fn unknown_connector(op: &Op, table: &Table<'_>) -> Option<Fault> {
-    let (name, built_in) = match op {
+    let (name, built_in): (_, &[&str]) = match op {
         Op::Source(Source { connector: Some(SourceConnector::Registered { name, .. }), .. }) => {
-            (name, source::CONNECTORS)
+            (name, &source::CONNECTORS)
         }
         Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
-            (name, sink::CONNECTORS)
+            (name, &sink::CONNECTORS)
         }
         _ => return None,
     };
     if table.unknown().is_empty() {
         return None;
     }
-    let hint = suggestion(&name.value, built_in)
-        .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
-    let fault = Fault::new(name.at, format!("there is no built-in connector `{}`{hint}", name.value));
-    let words = built_in.join(", ");
-    Some(fault.help(format!("built in: {words}; options of a registered connector go in `with`")))
+    Some(complete::unknown_connector(name, built_in))
 }
 
 /// A word on a key that belongs to something else than this op.
@@ -296,9 +293,12 @@ fn work(table: &mut Table<'_>) -> Work {
     Work { ms, spread: spread.unwrap_or_default(), mode: mode.unwrap_or_default() }
 }
 
-/// A time within the bounds that hold while a job runs, too.
+/// A time within the bounds that hold while a job runs, too: milliseconds, or a duration such as "5ms".
 fn work_ms(table: &mut Table<'_>, node: &Node) -> Option<f64> {
-    let ms = table.as_number("ms", node)?;
+    let ms = match &node.value {
+        Value::Text(_) => Spanned::new(table.as_duration("ms", node)?.as_secs_f64() * 1e3, node.at),
+        _ => table.as_number("ms", node)?,
+    };
     if is_work_ms(ms.value) {
         return Some(ms.value);
     }

@@ -4,9 +4,7 @@ use crate::fault::Fault;
 use crate::job::model::{Route, RouteEntry};
 use crate::job::table::Table;
 use crate::job::tree::{Node, Value};
-
-/// Policies that take no options of their own.
-const PLAIN: [&str; 2] = ["round-robin", "shuffle"];
+use crate::route::policy_names;
 
 /// Options of the policies that price targets.
 const OPTIONS: [&str; 8] = ["v", "beta", "gamma", "slot", "setting", "admission", "max_hold", "cost"];
@@ -45,7 +43,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Route {
 }
 
 fn plain(route: &Route) -> bool {
-    route.policy.as_ref().is_some_and(|policy| PLAIN.contains(&policy.value.as_str()))
+    route.policy.as_ref().is_some_and(|policy| policy_names().contains(&policy.value.as_str()))
 }
 
 /// Options are kept as they were written; here only what can be said without the policy.

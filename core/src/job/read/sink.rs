@@ -6,7 +6,7 @@ use crate::job::model::{Sink, SinkConnector, SinkFormat, SinkKind, Text};
 use crate::job::table::Table;
 
 /// Connectors that every agent has.
-pub(super) const CONNECTORS: [&str; 4] = ["file", "stdout", "count", "ledger"];
+pub(in crate::job) const CONNECTORS: [&str; 4] = ["file", "stdout", "count", "ledger"];
 
 const KINDS: [(&str, SinkKind); 4] = [
     ("default", SinkKind::Default),
@@ -19,7 +19,7 @@ const FORMATS: [(&str, SinkFormat); 2] = [("csv", SinkFormat::Csv), ("jsonl", Si
 
 /// `sink` with the options of its connector.
 pub(super) fn read(table: &mut Table<'_>) -> Sink {
-    let connector = table.text("connector").map(|name| connector(table, name));
+    let connector = table.connector().map(|name| connector(table, name));
     let kind = table.choice("type", &KINDS);
     let keyed = matches!(kind, Some(SinkKind::Partitioned | SinkKind::DistributedPartitioned));
     let key = table.texts("key").unwrap_or_default();

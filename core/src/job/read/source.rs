@@ -3,19 +3,19 @@
 use super::op::time;
 use crate::fault::{Fault, Spanned};
 use crate::job::model::{
-    BadLine, Encoding, FileSource, Files, Format, Generator, GeneratorKind, Nexmark, NexmarkEvents, Source,
-    SourceConnector, SourceKind, Split, Text, Timestamps,
+    BadLine, Encoding, FileSource, Files, Format, Generator, GeneratorKind, MAX_ROW, Nexmark, NexmarkEvents,
+    Source, SourceConnector, SourceKind, Split, Text, Timestamps,
 };
 use crate::job::table::Table;
 
 /// Connectors that every agent has.
-pub(super) const CONNECTORS: [&str; 4] = ["file", "generator", "nexmark", "ids"];
+pub(in crate::job) const CONNECTORS: [&str; 4] = ["file", "generator", "nexmark", "ids"];
 
 const KINDS: [(&str, SourceKind); 2] = [("batch", SourceKind::Batch), ("stream", SourceKind::Stream)];
 
 /// `source` with the options of its connector.
 pub(super) fn read(table: &mut Table<'_>) -> Source {
-    let connector = table.text("connector").map(|name| connector(table, name));
+    let connector = table.connector().map(|name| connector(table, name));
     let kind = kind(table, connector.as_ref());
     let timestamps =
         [("none", Timestamps::None), ("source", Timestamps::Source), ("native", Timestamps::Native)];
@@ -26,9 +26,17 @@ pub(super) fn read(table: &mut Table<'_>) -> Source {
         time: time(table),
         on: table.texts("on").unwrap_or_default(),
         rate: table.positive("rate"),
-        max_row: table.size("max_row"),
+        max_row: max_row(table, connector.as_ref()),
         connector,
     }
+}
+
+/// Rows that are made up have no length that anybody could bound; of registered sources nothing is known.
+fn max_row(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> Option<u64> {
+    if matches!(connector, Some(SourceConnector::Generator(_) | SourceConnector::Nexmark(_))) {
+        return None;
+    }
+    table.size_within("max_row", (1, "1 byte"), (MAX_ROW, "16MiB"))
 }
 
 /// A generator without `n` never ends, so it is a stream unless the file says otherwise.
@@ -62,7 +70,7 @@ fn connector(table: &mut Table<'_>, name: Text) -> SourceConnector {
             if table.node("n").is_none() {
                 table.missing("n", "say how many rows there are");
             }
-            let payload = table.whole_u32("payload", 0..=16 << 20).unwrap_or_default();
+            let payload = table.whole_u32("payload", 0..=MAX_ROW as u32).unwrap_or_default();
             SourceConnector::Ids { n: n.unwrap_or_default(), payload }
         }
         _ => SourceConnector::Registered { name, with: table.with() },
@@ -264,6 +272,7 @@ pub(super) fn belongs(source: &Source, key: &str) -> Option<String> {
         "words" | "exponent" | "per_line" => "kind = \"words\" of connector = \"generator\"",
         "events" | "base_time" => "connector = \"nexmark\"",
         "payload" => "connector = \"ids\"",
+        "max_row" => "connector = \"file\" or \"ids\"",
         "with" => "a registered connector",
         _ => return None,
     };

@@ -81,15 +81,16 @@ fn cluster_replies() {
         fault: Some(WireFault::new(FaultCode::Agent, "m")),
         instances: 3,
         agents: vec!["a".to_owned()],
+        pending: vec![],
     };
-    golden(&ClusterReply::Jobs(vec![summary]), "050101016e050102000103016d000003010161");
+    golden(&ClusterReply::Jobs(vec![summary]), "050101016e050102000103016d00000301016100");
 }
 
 #[test]
 fn agent_messages() {
     golden(&AgentRequest::Connect { run: 5 }, "0105");
-    golden(&AgentRequest::Stop { run: 5, reason: "r".to_owned() }, "03050172");
-    golden(&AgentRequest::Seal { run: 5, empty: vec!["s".to_owned()] }, "0405010173");
+    golden(&AgentRequest::Stop { run: 5, reason: "r".to_owned(), discard: true }, "0305017201");
+    golden(&AgentRequest::Seal { run: 5, empty: vec!["s".to_owned()], parts: vec![] }, "040501017300");
     golden(&AgentRequest::PeerLost(id()), "08016207");
     golden(&AgentRequest::Ping, "0a");
     golden(&AgentRequest::Shutdown, "0b");
@@ -100,10 +101,10 @@ fn agent_messages() {
     edge.dropped.insert("r".to_owned(), 4);
     edge.flows.insert((5, 6), Flow { rows: 7, bytes: 8, wire_bytes: 9 });
     let instance = InstanceReport { instance: 2, rows_in: 3, ..InstanceReport::default() };
-    let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge] };
+    let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge], parts: vec![] };
     golden(
         &AgentReply::Stopped(Box::new(last)),
-        "0105010203000000000000000000000001010200000003010172040105060708090000",
+        "010501020300000000000000000000000101020000000301017204010506070809000000",
     );
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };

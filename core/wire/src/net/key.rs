@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::NetError;
+use super::{Duplex, NetError};
 use crate::launch::KeyPem;
 
 /// The name in the certificate. It identifies nobody: the pinned bytes do.
@@ -117,7 +117,7 @@ impl ClusterKey {
         &self.pem
     }
 
-    pub(super) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn connect<S: Duplex>(&self, socket: S) -> io::Result<TlsStream<S>> {
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         TlsConnector::from(self.client.clone()).connect(name, socket).await.map(TlsStream::Client)
     }

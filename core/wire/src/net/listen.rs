@@ -58,6 +58,16 @@ impl Drop for Listener {
     }
 }
 
+/// The address that a listener on `host:port` would have, or why there can be none: the port is
+/// bound and let go again.
+pub async fn bindable(address: &str) -> Result<SocketAddr, NetError> {
+    let fault = |cause: String| NetError::Bind { address: address.to_owned(), cause };
+    let resolved = resolve(address).await.map_err(|e| fault(e.to_string()))?;
+    let target = *resolved.first().ok_or_else(|| fault("the name has no address".to_owned()))?;
+    let socket = open(target).map_err(|e| fault(bind_cause(target, &e)))?;
+    socket.local_addr().map_err(|e| fault(e.to_string()))
+}
+
 /// A connection that has said what it is for and is not authenticated yet.
 #[derive(Debug)]
 pub struct Incoming {
@@ -108,7 +118,7 @@ fn bind_cause(address: SocketAddr, error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::AddrInUse {
         return error.to_string();
     }
-    match owner::of_port(address.port()) {
+    match owner::of_port(address) {
         Some(owner) => format!("port {} is held by {owner}", address.port()),
         None => format!("port {} is in use by another process", address.port()),
     }

@@ -1,0 +1,205 @@
+//! Tables as data: columns with what they mean, and rows of typed cells. Drawing, sorting, filtering
+//! and the documentation all read the same columns.
+
+use std::cmp::Ordering;
+
+use crate::output::table::{bytes, count};
+use crate::tui::text;
+use crate::tui::theme::Tone;
+
+/// A column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    /// Header, and name in filters and for sorting.
+    pub(crate) name: &'static str,
+    /// What it says; for the documentation.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the page on the UI is made of it"))]
+    pub(crate) doc: &'static str,
+    /// Another name for filters.
+    pub(crate) also: &'static str,
+    /// Numbers stand to the right.
+    pub(crate) right: bool,
+    /// Goes first where the screen is narrow: the larger the earlier; 0 never goes.
+    pub(crate) rank: u8,
+}
+
+/// A column of text that always stays.
+pub(crate) const fn column(name: &'static str, doc: &'static str) -> Column {
+    Column { name, doc, also: "", right: false, rank: 0 }
+}
+
+impl Column {
+    /// Of numbers.
+    pub(crate) const fn right(self) -> Self {
+        Self { right: true, ..self }
+    }
+
+    /// Leaves a narrow screen: the larger the earlier.
+    pub(crate) const fn rank(self, rank: u8) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// Has another name in filters.
+    pub(crate) const fn also(self, also: &'static str) -> Self {
+        Self { also, ..self }
+    }
+
+    /// Answers to this name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let plain = |text: &str| text.to_lowercase().replace([' ', '-', '_'], "");
+        plain(self.name) == plain(name) || (!self.also.is_empty() && plain(self.also) == plain(name))
+    }
+}
+
+/// A value, shown and compared by its kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Cell {
+    /// Text.
+    Text(String),
+    /// Text with a second name that filters find it by.
+    Named {
+        /// What is shown.
+        text: String,
+        /// What also finds it.
+        also: String,
+    },
+    /// A text with a number to sort by.
+    Ranked(String, f64),
+    /// A number of things.
+    Count(u64),
+    /// Rows per second.
+    Rate(Option<f64>),
+    /// A share of one.
+    Share(Option<f64>),
+    /// Bytes.
+    Bytes(u64),
+    /// An age in ms.
+    Age(u64),
+    /// Shares of busy, blocked and idle, drawn.
+    Bar(Option<[f64; 3]>),
+}
+
+impl Cell {
+    /// As it is shown, bars aside.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Text(text) | Self::Named { text, .. } | Self::Ranked(text, _) => text::name(text),
+            Self::Count(n) => count(*n),
+            Self::Rate(rate) => text::rate(*rate),
+            Self::Share(share) => text::share(*share),
+            Self::Bytes(n) => bytes(*n),
+            Self::Age(ms) => text::age(*ms),
+            Self::Bar(_) => String::new(),
+        }
+    }
+
+    /// The second name.
+    pub(crate) fn also(&self) -> &str {
+        match self {
+            Self::Named { also, .. } => also,
+            _ => "",
+        }
+    }
+
+    /// As a number; `None` where it is text or not known.
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Text(_) | Self::Named { .. } => None,
+            Self::Ranked(_, n) => Some(*n),
+            Self::Count(n) | Self::Bytes(n) | Self::Age(n) => Some(*n as f64),
+            Self::Rate(value) | Self::Share(value) => *value,
+            Self::Bar(shares) => shares.map(|[busy, ..]| busy),
+        }
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        match (self.number(), other.number()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            // What is not known comes last in a falling order.
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (None, None) => natural(&self.text(), &other.text()),
+        }
+    }
+}
+
+/// Text order in which `a#2` comes before `a#10`.
+fn natural(a: &str, b: &str) -> Ordering {
+    let split = |text: &str| {
+        let digits = text.chars().rev().take_while(char::is_ascii_digit).count();
+        let at = text.len() - digits;
+        (text[..at].to_owned(), text[at..].parse::<u64>().ok())
+    };
+    split(a).cmp(&split(b)).then_with(|| a.cmp(b))
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    /// What it stands for: stays the same from picture to picture.
+    pub(crate) id: String,
+    /// One a column.
+    pub(crate) cells: Vec<Cell>,
+    /// Its values are old.
+    pub(crate) stale: bool,
+    /// How it looks.
+    pub(crate) tone: Tone,
+}
+
+impl Row {
+    /// A plain row.
+    pub(crate) fn new(id: impl Into<String>, cells: Vec<Cell>) -> Self {
+        Self { id: id.into(), cells, stale: false, tone: Tone::Plain }
+    }
+
+    /// Some cell contains the text (in lower case).
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.cells.iter().any(|cell| {
+            cell.text().to_lowercase().contains(text) || cell.also().to_lowercase().contains(text)
+        })
+    }
+}
+
+/// How rows are ordered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Index of the column; `None` for the natural order.
+    pub(crate) column: Option<usize>,
+    /// Turned around.
+    pub(crate) inverted: bool,
+}
+
+/// Sorts rows: numbers from the largest down, text from a to z, and the other way where inverted.
+pub(crate) fn sort(rows: &mut [Row], columns: &[Column], order: Order) {
+    let Some(at) = order.column.filter(|at| *at < columns.len()) else {
+        if order.inverted {
+            rows.reverse();
+        }
+        return;
+    };
+    rows.sort_by(|a, b| {
+        let (Some(a), Some(b)) = (a.cells.get(at), b.cells.get(at)) else { return Ordering::Equal };
+        let ordering = a.order(b);
+        if columns[at].right == order.inverted { ordering } else { ordering.reverse() }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fall_and_text_rises_and_inverted_the_other_way() {
+        let columns = [column("name", ""), column("rate", "").right()];
+        let row = |name: &str, rate| Row::new(name, vec![Cell::Text(name.into()), Cell::Rate(rate)]);
+        let mut rows = [row("a#10", Some(1.0)), row("a#2", None), row("b#1", Some(5.0))];
+        let ids = |rows: &[Row]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
+        sort(&mut rows, &columns, Order { column: Some(1), inverted: false });
+        assert_eq!(ids(&rows), ["b#1", "a#10", "a#2"]);
+        sort(&mut rows, &columns, Order { column: Some(0), inverted: false });
+        assert_eq!(ids(&rows), ["a#2", "a#10", "b#1"]);
+        sort(&mut rows, &columns, Order { column: Some(0), inverted: true });
+        assert_eq!(ids(&rows), ["b#1", "a#10", "a#2"]);
+        assert!(columns[1].is_called("RATE") && column("queue in", "").is_called("queue-in"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Old data: agents and coordinators that are stopped, lost connections, and what comes after.
+
+use ratatui::style::Modifier;
+
+use super::world::{Seat, World};
+use crate::tui::event::{News, What};
+
+fn dim(seat: &Seat, word: &str) -> bool {
+    let buffer = seat.buffer();
+    let width = buffer.area.width;
+    let text = super::world::text(&buffer);
+    let (line, column) = text
+        .lines()
+        .enumerate()
+        .find_map(|(y, line)| Some((y as u16, line[..line.find(word)?].chars().count() as u16)))
+        .unwrap_or_else(|| panic!("no `{word}` in\n{text}"));
+    assert!(column < width);
+    buffer[(column, line)].modifier.contains(Modifier::DIM)
+}
+
+#[test]
+fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
+    let mut world = World::new(3, 1);
+    let mut seat = Seat::at(120, 24, &world);
+    seat.keys("5");
+    assert!(seat.text().contains("3/3 agents"), "{}", seat.text());
+    assert!(!dim(&seat, "zone-1"));
+    // Agent b is stopped at 11.2 s: its age grows while the others' stay young.
+    for step in 1..=4u64 {
+        let at = 11_000 + step * 500;
+        world.ages = [100, 80 + step * 500, 100];
+        seat.tell(at, What::Telemetry(Box::new(world.telemetry(at))));
+    }
+    let shown = seat.text();
+    assert!(shown.contains("2 of 3 agents") && shown.contains("stale"), "{shown}");
+    assert!(shown.contains("2 s") && dim(&seat, "zone-1") && !dim(&seat, "zone-2"), "{shown}");
+    // Its instances too, with the age in words.
+    seat.keys("4");
+    assert!(seat.text().contains("2 s old"), "{}", seat.text());
+    seat.keys("1");
+    assert!(seat.text().contains("2 s old") || seat.text().contains("limits the job"), "{}", seat.text());
+    // It goes on.
+    world.ages = [100, 100, 100];
+    seat.tell(14_000, What::Telemetry(Box::new(world.telemetry(14_000))));
+    seat.keys("4");
+    assert!(seat.text().contains("3/3 agents") && !seat.text().contains(" old"), "{}", seat.text());
+}
+
+#[test]
+fn a_stopped_coordinator_makes_everything_old_and_the_banner_says_so() {
+    let mut seat = Seat::at(120, 24, &World::new(3, 1));
+    assert!(seat.text().contains("LIVE"), "{}", seat.text());
+    seat.tell(13_000, What::Tick);
+    let shown = seat.text();
+    assert!(shown.contains("OLD 2 s") && shown.contains("0 of 3 agents"), "{shown}");
+    let lost = News::Lost {
+        cause: "127.0.0.1:7100 did not answer within 2000 ms".into(),
+        attempt: 3,
+        next_in: 2000,
+    };
+    seat.tell(18_000, What::Connection(lost));
+    let shown = seat.text();
+    for part in ["LOST", "what is shown is 7 s old", "attempt 3", "next try in 2 s", "did not answer"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    seat.keys("5");
+    assert!(dim(&seat, "zone-0"), "{}", seat.text());
+}
+
+#[test]
+fn after_a_pause_no_rate_is_wrong() {
+    let world = World::new(3, 1);
+    let mut seat = Seat::at(120, 24, &world);
+    let before = seat.model.picture().unwrap().job.as_ref().unwrap().vertices[1].in_rate.unwrap();
+    // The coordinator was stopped for 10 s: first it repeats what it knew, then it has heard the agents.
+    let mut repeated = world.telemetry(11_000);
+    repeated.wall_ms += 10_000;
+    seat.tell(21_000, What::Telemetry(Box::new(repeated)));
+    seat.tell(21_500, What::Telemetry(Box::new(world.telemetry(21_500))));
+    let after = seat.model.picture().unwrap().job.as_ref().unwrap().vertices[1].in_rate.unwrap();
+    assert!((after - before).abs() < before * 0.01, "{before} then {after}");
+    // A new attempt counts from nothing: no rate rather than a wrong or a negative one.
+    let mut again = world.telemetry(300);
+    if let Some(job) = &mut again.job {
+        job.summary.attempt = 2;
+    }
+    seat.tell(22_000, What::Telemetry(Box::new(again)));
+    let vertices = &seat.model.picture().unwrap().job.as_ref().unwrap().vertices;
+    assert!(vertices.iter().all(|vertex| vertex.in_rate.is_none() && vertex.load.is_none()));
+    assert!(seat.text().contains("no rates yet"), "{}", seat.text());
+}
+
+#[test]
+fn what_is_held_still_stays_while_reports_are_taken_in() {
+    let world = World::new(3, 1);
+    let mut seat = Seat::at(100, 24, &world);
+    seat.keys("4<space>");
+    let held = seat.text();
+    assert!(held.contains("FROZEN"), "{held}");
+    seat.tell(19_000, What::Telemetry(Box::new(world.telemetry(19_000))));
+    let later = seat.text();
+    assert!(later.contains("held still for 8 s") && later.contains("FROZEN 8 s"), "{later}");
+    let body = |text: &str| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(body(&held), body(&later));
+    seat.keys("<space>");
+    assert!(seat.text().contains("LIVE"), "{}", seat.text());
+    assert_eq!(seat.model.picture().unwrap().at, 19_000);
+}
+
+#[test]
+fn what_a_session_was_told_shows_the_same_again() {
+    use crate::tui::record::{Recorder, read};
+    let world = World::new(7, 1);
+    let mut bytes = Vec::new();
+    let mut first = Seat::new(90, 30);
+    let mut recorder = Recorder::new(&mut bytes);
+    let mut tell = |what: What, at| {
+        let event = crate::tui::event::Event { at, what };
+        recorder.write(&event).unwrap();
+        first.tell(event.at, event.what);
+    };
+    tell(What::Connection(News::Connected), 1);
+    tell(What::Telemetry(Box::new(world.telemetry(5000))), 2);
+    tell(What::Telemetry(Box::new(world.telemetry(6000))), 1002);
+    tell(What::Key("4".parse().unwrap()), 1100);
+    tell(What::Key("s".parse().unwrap()), 1200);
+    tell(What::Key("<enter>".parse().unwrap()), 1300);
+    let mut second = Seat::new(90, 30);
+    for event in read(&bytes[..]).unwrap() {
+        second.tell(event.at, event.what);
+    }
+    assert_eq!(first.text(), second.text());
+    assert!(first.text().contains("INSTANCE"), "{}", first.text());
+}

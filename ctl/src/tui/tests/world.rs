@@ -1,0 +1,330 @@
+//! Made-up clusters with known numbers, and a UI that looks at them.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
+use tuplane_core::job::{FileFormat, Job};
+use tuplane_core::plan::{Dag, Instance, VertexId, plan};
+use tuplane_wire::message::{
+    AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobSummary,
+};
+
+use crate::tui::effect::Effect;
+use crate::tui::event::{EdgeFacts, Event, FlowFacts, JobFacts, News, Telemetry, What};
+use crate::tui::glyph::Glyphs;
+use crate::tui::key;
+use crate::tui::model::{Model, Options, Source};
+use crate::tui::theme::Theme;
+use crate::tui::update::update;
+use crate::tui::view;
+
+/// The names of the agents.
+pub(super) const AGENTS: [&str; 3] = ["a", "b", "c"];
+
+/// A job of 3, 7 or 30 vertices. The stage `w` reads the source through a rebalance.
+pub(super) fn dag(vertices: usize) -> Dag {
+    let mut text = String::from("[[stage]]\nid='src'\nop='source'\nconnector='nexmark'\nn=9\n");
+    text.push_str("[[stage]]\nid='spread'\nop='rebalance'\nin='src'\n");
+    let mut work = |id: &str, from: &str| {
+        text.push_str(&format!("[[stage]]\nid='{id}'\nop='work'\nms=1\nin='{from}'\n"));
+    };
+    work("w", "spread");
+    let mut sinks = vec![("out", "w".to_owned())];
+    let mut merge = None;
+    match vertices {
+        3 => {}
+        7 => {
+            work("x", "src");
+            work("y", "m");
+            merge = Some("'w', 'x'".to_owned());
+            sinks = vec![("out", "y".to_owned()), ("out2", "m".to_owned())];
+        }
+        30 => {
+            let mut ends = Vec::new();
+            for lane in ["p", "q", "r"] {
+                let mut from = "w".to_owned();
+                // A merge of three is two vertices.
+                for step in 0..if lane == "r" { 7 } else { 9 } {
+                    let id = format!("{lane}{step}");
+                    work(&id, &from);
+                    from = id;
+                }
+                ends.push(format!("'{from}'"));
+            }
+            merge = Some(ends.join(", "));
+            sinks = vec![("out", "m".to_owned())];
+        }
+        _ => panic!("there is no such job"),
+    }
+    if let Some(merge) = merge {
+        let at = text.find("[[stage]]\nid='y'").unwrap_or(text.len());
+        text.insert_str(at, &format!("[[stage]]\nid='m'\nop='merge'\nin=[{merge}]\n"));
+    }
+    for (id, from) in sinks {
+        text.push_str(&format!(
+            "[[stage]]\nid='{id}'\nop='sink'\nconnector='stdout'\nformat='csv'\nin='{from}'\n"
+        ));
+    }
+    let job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}\n{text}"));
+    let dag = plan(&job).unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(dag.vertices.len(), vertices);
+    dag
+}
+
+/// A cluster whose counters are functions of time.
+pub(super) struct World {
+    pub(super) dag: Dag,
+    pub(super) instances: Vec<Instance>,
+    pub(super) name: String,
+    pub(super) phase: JobPhase,
+    /// Ages of the agents' last reports, ms.
+    pub(super) ages: [u64; 3],
+}
+
+impl World {
+    /// So many vertices, each with so many instances on each agent.
+    pub(super) fn new(vertices: usize, per_agent: u32) -> Self {
+        let dag = dag(vertices);
+        let mut instances = Vec::new();
+        for vertex in 0..dag.vertices.len() as u32 {
+            for number in 0..per_agent * 3 {
+                let id = instances.len() as u32;
+                instances.push(Instance { id, vertex: VertexId(vertex), number, agent: (number % 3) as u16 });
+            }
+        }
+        Self {
+            dag,
+            instances,
+            name: "nexmark-hot-items".into(),
+            phase: JobPhase::Running,
+            ages: [120, 80, 200],
+        }
+    }
+
+    fn info(agent: usize) -> AgentInfo {
+        AgentInfo {
+            id: AgentId { name: AGENTS[agent].into(), incarnation: 7 },
+            address: format!("10.0.0.{agent}:7100"),
+            slots: 2,
+            cores: if agent == 0 { 0 } else { 4 },
+            zone: format!("zone-{agent}"),
+            pid: 100 + agent as u32,
+            version: "0.1.0".into(),
+            host: format!("rack-{agent}"),
+            registry: 1,
+        }
+    }
+
+    fn agent(&self, agent: usize) -> AgentStatus {
+        AgentStatus {
+            info: Self::info(agent),
+            alive: true,
+            coordinator: agent == 0,
+            age_ms: self.ages[agent],
+            host: HostFacts {
+                cpu: 0.25 * (agent as f32 + 1.0),
+                processors: 16,
+                memory_total: 64 << 30,
+                memory_used: (10 + agent as u64) << 30,
+                rss_anon: (100 + agent as u64) << 20,
+                cpu_seconds: 5.0,
+                charged: (3 + agent as u64) << 20,
+                budget: 128 << 20,
+                os: "Linux 6.1".into(),
+            },
+            clock_offset_ns: (agent > 0).then_some((-250_000 * agent as i64, 40_000)),
+            instances: self.instances.len() as u32 / 3,
+            lost: None,
+            round_trips: if agent == 0 { vec![("b".into(), 180), ("c".into(), 2400)] } else { Vec::new() },
+        }
+    }
+
+    /// Shares of busy and blocked of a vertex: the one behind the source limits the job.
+    fn shares(vertex: u32) -> (u64, u64) {
+        match vertex {
+            0 => (40, 910),
+            1 => (980, 0),
+            v => (u64::from(v % 4) * 110, 0),
+        }
+    }
+
+    /// What the cluster says after so many ms.
+    pub(super) fn telemetry(&self, ms: u64) -> Telemetry {
+        let last = self.dag.vertices.len() as u32 - 1;
+        let counters = self.instances.iter().map(|instance| {
+            let vertex = instance.vertex.0;
+            let (busy, blocked) = Self::shares(vertex);
+            let rows = ms * u64::from(1 + instance.number % 3);
+            InstanceReport {
+                instance: instance.id,
+                rows_in: if vertex == 0 { 0 } else { rows },
+                rows_out: if vertex == last { 0 } else { rows },
+                busy_ns: ms * busy * 1000,
+                waiting_core_ns: 0,
+                blocked_ns: ms * blocked * 1000,
+                idle_ns: ms * (1000 - busy - blocked) * 1000,
+                queue_in: u64::from(vertex == 1) * 120,
+                queue_out: u64::from(vertex == 0) * 40,
+                ..InstanceReport::default()
+            }
+        });
+        let edges = self.dag.edges.iter().enumerate().map(|(index, edge)| {
+            let own = self.instances.iter().filter(|instance| instance.vertex == edge.to);
+            let targets =
+                own.map(|instance| (instance.id, ms * u64::from(1 + instance.number % 3))).collect();
+            let taken = ms * 12 / (1 + index as u64 % 4);
+            EdgeFacts {
+                edge: index as u32,
+                emitted: taken + 60,
+                taken,
+                queued_out: 40,
+                in_flight: 0,
+                queued_in: 20,
+                policy: (edge.routing == tuplane_core::plan::Routing::Unicast)
+                    .then(|| edge.policy().to_owned()),
+                targets,
+                flows: vec![
+                    FlowFacts { from: 0, to: 0, rows: ms, wire_bytes: 0 },
+                    FlowFacts { from: 0, to: 1, rows: 2 * ms, wire_bytes: ms * 100 },
+                ],
+                ..EdgeFacts::default()
+            }
+        });
+        let summary = JobSummary {
+            run: 1,
+            name: self.name.clone(),
+            phase: self.phase,
+            attempt: 1,
+            submitted_ms: 1_000_000,
+            ended_ms: self.phase.is_final().then_some(1_000_000 + ms),
+            fault: None,
+            instances: self.instances.len() as u32,
+            agents: AGENTS.map(str::to_owned).to_vec(),
+            pending: Vec::new(),
+        };
+        Telemetry {
+            cluster: "local".into(),
+            wall_ms: 1_000_000 + ms,
+            jobs: vec![summary.clone()],
+            job: Some(JobFacts {
+                summary,
+                dag: serde_json::to_string(&self.dag).unwrap(),
+                instances: self.instances.clone(),
+                counters: counters.collect(),
+                edges: edges.collect(),
+                files: Vec::new(),
+                agents: (0..3).map(Self::info).collect(),
+                age_ms: 200,
+                guarantee: String::new(),
+                cost_per_second: 81.0,
+                running_ms: Some(ms),
+            }),
+            agents: (0..3).map(|agent| self.agent(agent)).collect(),
+        }
+    }
+}
+
+/// A UI and what it was told.
+pub(super) struct Seat {
+    pub(super) model: Model,
+}
+
+impl Seat {
+    /// A UI of a size that knows nothing yet.
+    pub(super) fn new(width: u16, height: u16) -> Self {
+        let options = Options {
+            read_only: false,
+            theme: Theme::Dark,
+            glyphs: Glyphs::of(true),
+            source: Source::Cluster,
+        };
+        let mut seat = Self { model: Model::new(options) };
+        seat.tell(0, What::Resize { width, height });
+        seat
+    }
+
+    /// A UI that has seen two reports of a world, a second apart.
+    pub(super) fn at(width: u16, height: u16, world: &World) -> Self {
+        let mut seat = Self::new(width, height);
+        seat.tell(0, What::Connection(News::Connected));
+        for ms in [10_000, 11_000] {
+            seat.tell(ms, What::Telemetry(Box::new(world.telemetry(ms))));
+        }
+        seat
+    }
+
+    /// Something happens.
+    pub(super) fn tell(&mut self, at: u64, what: What) -> Vec<Effect> {
+        update(&mut self.model, Event { at, what })
+    }
+
+    /// Keys are pressed.
+    pub(super) fn keys(&mut self, keys: &str) -> Vec<Effect> {
+        let at = self.model.now;
+        let keys = key::parse(keys).unwrap();
+        keys.into_iter().flat_map(|key| self.tell(at, What::Key(key))).collect()
+    }
+
+    /// What is on the screen.
+    pub(super) fn buffer(&self) -> Buffer {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, self.model.width, self.model.height));
+        view::paint(&self.model, &mut buffer);
+        buffer
+    }
+
+    /// The text on the screen.
+    pub(super) fn text(&self) -> String {
+        text(&self.buffer())
+    }
+}
+
+/// A buffer's text, lines without the spaces at their ends.
+pub(super) fn text(buffer: &Buffer) -> String {
+    let mut out = String::new();
+    for y in 0..buffer.area.height {
+        let line: String = (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect();
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// A buffer's text, and below it where it is not plain: `line column..column how`.
+pub(super) fn styled(buffer: &Buffer) -> String {
+    let mut out = text(buffer);
+    out.push_str("-- styles\n");
+    for y in 0..buffer.area.height {
+        let mut x = 0;
+        while x < buffer.area.width {
+            let how = how(buffer, x, y);
+            let start = x;
+            while x < buffer.area.width && self::how(buffer, x, y) == how {
+                x += 1;
+            }
+            if !how.is_empty() {
+                out.push_str(&format!("{y:>2} {start:>3}..{x:<3} {how}\n"));
+            }
+        }
+    }
+    out
+}
+
+fn how(buffer: &Buffer, x: u16, y: u16) -> String {
+    let style = buffer[(x, y)].style();
+    let mut parts = Vec::new();
+    if let Some(color) = style.fg.filter(|color| *color != Color::Reset) {
+        parts.push(format!("{color:?}"));
+    }
+    assert!(style.bg.is_none_or(|color| color == Color::Reset), "a background at {x},{y}");
+    for (modifier, word) in [
+        (Modifier::BOLD, "bold"),
+        (Modifier::DIM, "dim"),
+        (Modifier::UNDERLINED, "underlined"),
+        (Modifier::REVERSED, "reversed"),
+    ] {
+        if style.add_modifier.contains(modifier) {
+            parts.push(word.to_owned());
+        }
+    }
+    parts.join(" ")
+}

@@ -1,0 +1,157 @@
+//! Keys and commands.
+
+use tui_input::Input;
+
+use super::{act, complain, line, say, walk};
+use crate::tui::command::{self, Command, Do};
+use crate::tui::effect::{Effect, Quit};
+use crate::tui::key::Key;
+use crate::tui::model::dialog::{Dialog, Then};
+use crate::tui::model::filter::Filter;
+use crate::tui::model::link::Link;
+use crate::tui::model::{Mode, Model, Screen, Source, columns};
+
+/// Takes a key: what is open has it first, but for those that work everywhere.
+pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
+    let bound = command::of_key(key, model.screen);
+    let everywhere = bound.filter(|command| {
+        matches!(command.what, Do::Interrupt | Do::Redraw | Do::Suspend)
+            // Nothing that is open can be seen there.
+            || model.is_tiny() && command.what == Do::Quit
+    });
+    if let Some(command) = everywhere {
+        return run(model, command, "");
+    }
+    model.changed = true;
+    match &model.mode {
+        Mode::Normal => match bound {
+            Some(command) => run(model, command, ""),
+            None => Vec::new(),
+        },
+        Mode::Filter(..) => line::filter(model, key),
+        Mode::Command(_) => line::command(model, key),
+        Mode::Help(..) => line::help(model, key),
+        Mode::Dialog(_) => act::dialog(model, key),
+    }
+}
+
+/// Carries out a command.
+pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<Effect> {
+    model.changed = true;
+    if command.destructive && model.options.source != Source::Cluster {
+        complain(model, format!("{}: nothing can be changed in what is shown here", command.name));
+        return Vec::new();
+    }
+    if command.destructive && model.options.read_only {
+        complain(model, format!("{}: this UI is read-only", command.name));
+        return Vec::new();
+    }
+    match command.what {
+        Do::Show(screen) => walk::show(model, screen),
+        Do::Move(step) => walk::step(model, step),
+        Do::Pan(columns, lines) => {
+            let (x, y) = model.graph.pan;
+            model.graph.pan = (x + columns, y + lines);
+        }
+        Do::Enter => return walk::enter(model),
+        Do::Back => walk::back(model),
+        Do::NextPane => {
+            let edges = model.picture().and_then(|p| p.job.as_ref()).map_or(0, |job| job.edges.len());
+            model.graph.on_edges = !model.graph.on_edges && edges > 0;
+            model.graph.pan = (0, 0);
+        }
+        Do::Filter if argument.is_empty() => {
+            let before = model.list(model.screen).filter;
+            model.mode = Mode::Filter(Input::new(before.text.clone()), before);
+        }
+        Do::Filter => model.list_mut(model.screen).filter = Filter::new(argument),
+        Do::Sort => sort(model, argument),
+        Do::SortBeside(by) => {
+            let count = columns::columns(model.screen).len() as i32;
+            let order = &mut model.list_mut(model.screen).order;
+            let beside = order.column.map_or(if by > 0 { 0 } else { count - 1 }, |at| at as i32 + by);
+            order.column = (0..count).contains(&beside).then_some(beside as usize);
+        }
+        Do::Invert => {
+            let order = &mut model.list_mut(model.screen).order;
+            order.inverted = !order.inverted;
+        }
+        Do::Freeze => freeze(model),
+        Do::List => model.graph.as_list = !model.graph.as_list,
+        Do::Help => model.mode = Mode::Help(Input::default(), 0),
+        Do::CommandLine => model.mode = Mode::Command(Input::default()),
+        Do::CancelJob => act::cancel_job(model),
+        Do::Policy => act::policy(model, argument),
+        Do::Job => return job(model, argument),
+        Do::StartLocal => return start_local(model),
+        Do::ReadOnly => {
+            model.options.read_only = true;
+            say(model, "nothing is changed from this UI any more".into());
+        }
+        Do::Redraw => return vec![Effect::Redraw],
+        Do::Suspend => return vec![Effect::Suspend],
+        Do::Quit => return vec![Effect::Quit(Quit::Asked)],
+        Do::Interrupt => return vec![Effect::Quit(Quit::Interrupted)],
+    }
+    Vec::new()
+}
+
+fn freeze(model: &mut Model) {
+    if model.frozen.take().is_some() {
+        return;
+    }
+    if model.options.source == Source::Plan || model.live.is_none() {
+        complain(model, "there is nothing to hold still".into());
+        return;
+    }
+    model.frozen.clone_from(&model.live);
+    model.frozen_at = model.now;
+}
+
+fn sort(model: &mut Model, argument: &str) {
+    let columns = columns::columns(model.screen);
+    if argument.is_empty() {
+        let items = columns.iter().map(|column| column.name.to_owned()).collect();
+        let at = model.list(model.screen).order.column.unwrap_or(0);
+        model.mode = Mode::Dialog(Dialog::Choice { title: "sort by".into(), items, at, then: Then::Sort });
+        return;
+    }
+    if let Some(at) = columns.iter().position(|column| column.is_called(argument)) {
+        model.list_mut(model.screen).order.column = Some(at);
+    } else {
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        complain(model, format!("there is no column `{argument}` here; there are: {}", names.join(", ")));
+    }
+}
+
+/// Looks at a job: by name or run.
+pub(super) fn job(model: &mut Model, wanted: &str) -> Vec<Effect> {
+    if model.options.source != Source::Cluster {
+        complain(model, "another job cannot be chosen here".into());
+        return Vec::new();
+    }
+    let jobs = model.live.as_ref().map(|live| live.jobs.as_slice()).unwrap_or_default();
+    let named = jobs.iter().rev().find(|job| job.run.to_string() == wanted || job.name == wanted);
+    let Some(run) = named.map(|job| job.run) else {
+        let message =
+            if wanted.is_empty() { "say which job".into() } else { format!("there is no job `{wanted}`") };
+        complain(model, message);
+        return Vec::new();
+    };
+    model.frozen = None;
+    walk::show(model, Screen::Graph);
+    vec![Effect::Watch(run)]
+}
+
+fn start_local(model: &mut Model) -> Vec<Effect> {
+    if matches!(model.link, Link::Nobody { .. }) && !model.options.read_only {
+        return vec![Effect::StartLocal];
+    }
+    let why = match model.link {
+        Link::Starting { .. } => "agents are being started already",
+        Link::Nobody { .. } => "demo: this UI is read-only",
+        _ => "demo: there is a cluster already",
+    };
+    complain(model, why.into());
+    Vec::new()
+}

@@ -1,0 +1,161 @@
+//! The lines at the bottom (`/` and `:`) and the help.
+
+use tui_input::{Input, InputRequest};
+
+use super::{complain, keys};
+use crate::tui::command::{self, COMMANDS};
+use crate::tui::effect::Effect;
+use crate::tui::key::Key;
+use crate::tui::model::filter::Filter;
+use crate::tui::model::{Mode, Model};
+
+/// So many lines of `:` are remembered.
+const REMEMBERED: usize = 50;
+
+/// A longer line than this is a slip.
+const LONGEST: usize = 500;
+
+/// The change that a key makes to a line.
+fn edit(input: &mut Input, key: Key) -> bool {
+    let request = match (key.typed(), key.name()) {
+        (Some(c), _) if input.value().chars().count() < LONGEST => InputRequest::InsertChar(c),
+        (_, Some("backspace")) => InputRequest::DeletePrevChar,
+        (_, Some("delete")) => InputRequest::DeleteNextChar,
+        (_, Some("left")) => InputRequest::GoToPrevChar,
+        (_, Some("right")) => InputRequest::GoToNextChar,
+        (_, Some("home")) => InputRequest::GoToStart,
+        (_, Some("end")) => InputRequest::GoToEnd,
+        _ => match key.to_string().as_str() {
+            "<c-a>" => InputRequest::GoToStart,
+            "<c-e>" => InputRequest::GoToEnd,
+            "<c-u>" => InputRequest::DeleteLine,
+            "<c-w>" => InputRequest::DeletePrevWord,
+            "<c-k>" => InputRequest::DeleteTillEnd,
+            _ => return false,
+        },
+    };
+    input.handle(request).is_some()
+}
+
+/// The filter line: rows follow as it is typed.
+pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Mode::Filter(input, before) = &mut model.mode else { return Vec::new() };
+    match key.name() {
+        Some("esc") => {
+            let before = std::mem::take(before);
+            model.mode = Mode::Normal;
+            model.list_mut(model.screen).filter = before;
+        }
+        Some("enter") => model.mode = Mode::Normal,
+        _ => {
+            edit(input, key);
+            let filter = Filter::new(input.value());
+            model.list_mut(model.screen).filter = filter;
+        }
+    }
+    Vec::new()
+}
+
+/// The command line.
+pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Mode::Command(input) = &mut model.mode else { return Vec::new() };
+    match key.name() {
+        Some("esc") => model.mode = Mode::Normal,
+        Some("backspace") if input.value().is_empty() => model.mode = Mode::Normal,
+        Some("enter") => {
+            let text = input.value().trim().to_owned();
+            model.mode = Mode::Normal;
+            return carry_out(model, &text);
+        }
+        Some("tab") => {
+            if let Some(name) = complete(input.value()) {
+                *input = Input::new(name);
+            }
+        }
+        Some(arrow @ ("up" | "down")) => {
+            let at = model.commands.iter().position(|known| known == input.value());
+            let count = model.commands.len();
+            let next = match (arrow, at) {
+                ("up", None) => count.checked_sub(1),
+                ("up", Some(at)) => at.checked_sub(1),
+                (_, Some(at)) => Some(at + 1).filter(|next| *next < count),
+                _ => None,
+            };
+            if let Some(known) = next.and_then(|next| model.commands.get(next)) {
+                *input = Input::new(known.clone());
+            }
+        }
+        _ => {
+            edit(input, key);
+        }
+    }
+    Vec::new()
+}
+
+fn carry_out(model: &mut Model, text: &str) -> Vec<Effect> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    model.commands.retain(|known| known != text);
+    model.commands.push(text.to_owned());
+    if model.commands.len() > REMEMBERED {
+        model.commands.remove(0);
+    }
+    let (name, argument) = text.split_once(' ').unwrap_or((text, ""));
+    match command::of_name(name) {
+        Ok(command) if !command.works_on(model.screen) => {
+            complain(
+                model,
+                format!("`{}` does not work on the screen {}", command.name, model.screen.name()),
+            );
+            Vec::new()
+        }
+        Ok(command) => keys::run(model, command, argument.trim()),
+        Err(message) => {
+            complain(model, message);
+            Vec::new()
+        }
+    }
+}
+
+/// The rest of a name that only one command can have, or what all that it can be share.
+fn complete(typed: &str) -> Option<String> {
+    let fits: Vec<&str> =
+        COMMANDS.iter().map(|command| command.name).filter(|name| name.starts_with(typed)).collect();
+    let first = fits.first()?;
+    let shared =
+        (0..=first.len()).rev().find(|len| fits.iter().all(|name| name.get(..*len) == first.get(..*len)))?;
+    let space = if fits.len() == 1 { " " } else { "" };
+    Some(format!("{}{space}", first.get(..shared)?))
+}
+
+/// The help: typing filters it.
+pub(super) fn help(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Mode::Help(input, top) = &mut model.mode else { return Vec::new() };
+    match (key.name(), key.typed()) {
+        (Some("esc" | "enter"), _) => model.mode = Mode::Normal,
+        (_, Some('q' | '?')) if input.value().is_empty() => model.mode = Mode::Normal,
+        (Some("up"), _) => *top = top.saturating_sub(1),
+        (Some("down"), _) => *top = (*top + 1).min(COMMANDS.len()),
+        (Some("pageup"), _) => *top = top.saturating_sub(10),
+        (Some("pagedown"), _) => *top = (*top + 10).min(COMMANDS.len()),
+        _ => {
+            edit(input, key);
+            *top = 0;
+        }
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_completed_as_far_as_they_are_clear() {
+        assert_eq!(complete("gr").as_deref(), Some("graph "));
+        assert_eq!(complete("sort-").as_deref(), Some("sort-"));
+        assert_eq!(complete("pan").as_deref(), Some("pan"));
+        assert_eq!(complete("x"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! Going about: screens, selections, into a thing and back.
+
+use super::complain;
+use crate::tui::command::Step;
+use crate::tui::effect::Effect;
+use crate::tui::model::dialog::Dialog;
+use crate::tui::model::filter::Filter;
+use crate::tui::model::picture::JobPicture;
+use crate::tui::model::{Mode, Model, Place, Scope, Screen, columns};
+
+/// Goes to a screen by its number: Esc does not lead back from there.
+pub(super) fn show(model: &mut Model, screen: Screen) {
+    model.screen = screen;
+    model.scope = Scope::All;
+    model.back.clear();
+}
+
+fn go(model: &mut Model, screen: Screen, scope: Scope) {
+    let here = std::mem::replace(&mut model.scope, scope);
+    model.back.push(Place { screen: model.screen, scope: here });
+    model.screen = screen;
+}
+
+/// Another job is looked at: what was selected of the last one means nothing.
+pub(super) fn forget_places(model: &mut Model) {
+    model.graph = crate::tui::model::Graph { as_list: model.graph.as_list, ..Default::default() };
+    model.edge = 0;
+    for screen in [Screen::Edges, Screen::Targets, Screen::Instances] {
+        model.list_mut(screen).selected = None;
+    }
+    if matches!(model.screen, Screen::Targets | Screen::Instances) && !model.back.is_empty() {
+        show(model, Screen::Graph);
+    }
+}
+
+/// Esc, where nothing is open.
+pub(super) fn back(model: &mut Model) {
+    let list = model.list_mut(model.screen);
+    if !list.filter.is_empty() {
+        list.filter = Filter::default();
+    } else if let Some(place) = model.back.pop() {
+        (model.screen, model.scope) = (place.screen, place.scope);
+    }
+}
+
+/// Selects a row of the present screen.
+pub(super) fn select(model: &mut Model, id: String) {
+    if model.screen == Screen::Graph {
+        if let Ok(vertex) = id.parse() {
+            select_vertex(model, vertex);
+        }
+        return;
+    }
+    model.list_mut(model.screen).selected = Some(id);
+}
+
+/// Selects a vertex of the graph.
+pub(super) fn select_vertex(model: &mut Model, vertex: u32) {
+    model.graph.vertex = vertex;
+    model.graph.on_edges = false;
+    model.graph.pan = (0, 0);
+}
+
+/// Moves the selection.
+pub(super) fn step(model: &mut Model, step: Step) {
+    model.changed = true;
+    if model.screen == Screen::Graph && !model.graph_is_list() {
+        graph_step(model, step);
+        return;
+    }
+    if let Step::Left | Step::Right = step {
+        let most = columns::columns(model.screen).len().saturating_sub(2);
+        let list = model.list_mut(model.screen);
+        list.left = if step == Step::Left { list.left.saturating_sub(1) } else { (list.left + 1).min(most) };
+        return;
+    }
+    let rows = model.rows(model.screen);
+    if rows.is_empty() {
+        return;
+    }
+    let (at, last) = (model.selected(model.screen, &rows), rows.len() - 1);
+    let page = usize::from(model.height.saturating_sub(6)).max(1);
+    let next = match step {
+        Step::Up => at.saturating_sub(1),
+        Step::Down => (at + 1).min(last),
+        Step::PageUp => at.saturating_sub(page),
+        Step::PageDown => (at + page).min(last),
+        Step::First => 0,
+        _ => last,
+    };
+    select(model, rows[next].id.clone());
+}
+
+fn graph_step(model: &mut Model, step: Step) {
+    let Some(job) = model.picture().and_then(|picture| picture.job.as_ref()) else { return };
+    if model.graph.on_edges {
+        let last = (job.edges.len() as u32).saturating_sub(1);
+        let at = model.graph.edge.min(last);
+        model.graph.edge = match step {
+            Step::Up | Step::Left | Step::PageUp => at.saturating_sub(1),
+            Step::Down | Step::Right | Step::PageDown => (at + 1).min(last),
+            Step::First => 0,
+            Step::Last => last,
+        };
+        model.graph.pan = (0, 0);
+        return;
+    }
+    let vertex = model.graph.vertex;
+    let next = match step {
+        Step::Left => job.edges.iter().find(|edge| edge.to == vertex).map(|edge| edge.from),
+        Step::Right => job.edges.iter().find(|edge| edge.from == vertex).map(|edge| edge.to),
+        Step::Up => beside(job, vertex, -1),
+        Step::Down => beside(job, vertex, 1),
+        Step::First | Step::PageUp => Some(0),
+        Step::Last | Step::PageDown => (job.vertices.len() as u32).checked_sub(1),
+    };
+    if let Some(next) = next {
+        select_vertex(model, next);
+    }
+}
+
+/// The next vertex in the order of the drawing: down each column of boxes, then the next column.
+fn beside(job: &JobPicture, vertex: u32, by: i32) -> Option<u32> {
+    let boxes = &job.plan.laid.boxes;
+    let mut order: Vec<(usize, i32, u32)> =
+        (0u32..).zip(boxes).map(|(id, spot)| (spot.level, spot.y, id)).collect();
+    order.sort_unstable();
+    let at = order.iter().position(|(.., id)| *id == vertex)?;
+    order.get(at.checked_add_signed(by as isize)?).map(|(.., id)| *id)
+}
+
+/// Goes into what is selected.
+pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
+    let rows = model.rows(model.screen);
+    let chosen = rows.get(model.selected(model.screen, &rows)).map(|row| row.id.clone());
+    if model.screen == Screen::Graph && model.graph.on_edges && !model.graph_is_list() {
+        model.edge = model.graph.edge;
+        go(model, Screen::Targets, Scope::All);
+        return Vec::new();
+    }
+    let Some(id) = chosen else { return Vec::new() };
+    match model.screen {
+        Screen::Graph => {
+            if let Ok(vertex) = id.parse() {
+                model.list_mut(Screen::Instances).filter = Filter::default();
+                go(model, Screen::Instances, Scope::Vertex(vertex));
+            }
+        }
+        Screen::Edges => {
+            if let Ok(edge) = id.parse() {
+                model.edge = edge;
+                go(model, Screen::Targets, Scope::All);
+            }
+        }
+        Screen::Agents => go(model, Screen::Instances, Scope::Agent(id)),
+        Screen::Targets => {
+            go(model, Screen::Instances, Scope::All);
+            select(model, id);
+        }
+        Screen::Instances => facts(model, &id),
+        Screen::Jobs => return super::keys::job(model, &id),
+    }
+    Vec::new()
+}
+
+/// All that is known of an instance.
+fn facts(model: &mut Model, id: &str) {
+    let rows = model.rows(Screen::Instances);
+    let (Some(row), Some(job)) =
+        (rows.iter().find(|row| row.id == id), model.picture().and_then(|picture| picture.job.as_ref()))
+    else {
+        complain(model, "that instance is not there any more".into());
+        return;
+    };
+    let cells = columns::INSTANCES.iter().zip(&row.cells);
+    let mut lines: Vec<(String, String)> = cells
+        .map(|(column, cell)| (column.name.to_owned(), cell.text()))
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let instance = job.instances.iter().find(|instance| instance.report.instance.to_string() == id);
+    if let Some(report) = instance.map(|instance| &instance.report) {
+        lines.extend(report.dropped.iter().map(|(reason, n)| (reason.clone(), format!("{n} rows dropped"))));
+        lines.extend(report.note.iter().map(|note| ("last fault".to_owned(), note.clone())));
+    }
+    let title = lines.first().map_or_else(String::new, |(_, name)| name.clone());
+    model.mode = Mode::Dialog(Dialog::Facts { title, lines, top: 0 });
+}

@@ -1,0 +1,231 @@
+//! The lines around the screen: header, banner, what limits the job, footer.
+
+use tuplane_wire::message::JobPhase;
+
+use super::pen::Pen;
+use crate::report::phase_word;
+use crate::tui::command::COMMANDS;
+use crate::tui::model::link::Link;
+use crate::tui::model::picture::{Picture, STALE_MS};
+use crate::tui::model::{Mode, Model, Scope, Screen, Source};
+use crate::tui::text;
+use crate::tui::theme::Tone;
+
+/// The state of the connection in a word or two.
+pub(crate) fn state(model: &Model) -> (String, Tone) {
+    if model.frozen.is_some() {
+        return (format!("FROZEN {}", text::age(model.now.saturating_sub(model.frozen_at))), Tone::Limit);
+    }
+    match &model.link {
+        Link::Connecting { .. } => ("CONNECTING".into(), Tone::Faint),
+        Link::Connected => {
+            let age = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
+            if age > STALE_MS {
+                (format!("OLD {}", text::age(age)), Tone::Bad)
+            } else {
+                ("LIVE".into(), Tone::Good)
+            }
+        }
+        Link::Lost { .. } => ("LOST".into(), Tone::Bad),
+        Link::Nobody { .. } => ("NO CLUSTER".into(), Tone::Bad),
+        Link::Starting { .. } => ("STARTING".into(), Tone::Faint),
+        Link::Apart if model.options.source == Source::Plan => ("PLAN".into(), Tone::Faint),
+        Link::Apart => ("RECORDING".into(), Tone::Faint),
+    }
+}
+
+/// An item of the header, and how early it goes on a narrow screen: the larger the earlier.
+type Item = (String, Tone, u8);
+
+/// The job, its agents and rates; on the right the state of the connection.
+pub(crate) fn header(pen: &mut Pen<'_>, model: &Model) {
+    let (mut state, tone) = state(model);
+    if model.options.read_only {
+        state = format!("read-only  {state}");
+    }
+    let room = i32::from(pen.area.width);
+    let mut items = match model.picture() {
+        Some(picture) => items(model, picture),
+        None => vec![("tuplane".to_owned(), Tone::Head, 0)],
+    };
+    let right = text::width(&state) as i32;
+    let needed = |items: &[Item]| items.iter().map(|(text, ..)| text::width(text) as i32 + 2).sum::<i32>();
+    while needed(&items) + right > room {
+        let goes = items.iter().enumerate().filter(|(_, item)| item.2 > 0).max_by_key(|(_, item)| item.2);
+        let Some(place) = goes.map(|(place, _)| place) else { break };
+        items.remove(place);
+    }
+    let mut x = 0;
+    for (text, tone, _) in &items {
+        let left = (room - right - 1 - x).max(0) as usize;
+        x = pen.put(x, 0, &text::fit(text, left, pen.glyphs), pen.style(*tone)) + 2;
+    }
+    pen.put(room - right, 0, &state, pen.style(tone));
+}
+
+fn items(model: &Model, picture: &Picture) -> Vec<Item> {
+    let (heard, all) = picture.heard(model.shown_now());
+    let agents = match (heard == all, all) {
+        (_, 0) => (String::new(), Tone::Plain, 2),
+        (true, _) => (format!("{heard}/{all} agents"), Tone::Plain, 3),
+        (false, _) => (format!("{heard} of {all} agents"), Tone::Bad, 1),
+    };
+    let Some(job) = &picture.job else {
+        let name = if picture.cluster.is_empty() { "tuplane" } else { &picture.cluster };
+        return vec![(text::name(name), Tone::Head, 0), agents];
+    };
+    let name = (text::name(&job.summary.name), Tone::Head, 0);
+    if job.planned_only {
+        let counts = format!("{} vertices, {} edges", job.vertices.len(), job.edges.len());
+        return vec![name, (counts, Tone::Plain, 1)];
+    }
+    let phase = job.summary.phase;
+    let tone = match phase {
+        JobPhase::Failed => Tone::Bad,
+        JobPhase::Running => Tone::Good,
+        _ => Tone::Plain,
+    };
+    let ran = job.running_ms.map_or_else(String::new, |ms| {
+        let since = if phase.is_final() { 0 } else { model.shown_now().saturating_sub(picture.at) };
+        format!(" {}", text::clock(ms + since))
+    });
+    let lost_tone = if job.lost > 0 { Tone::Bad } else { Tone::Plain };
+    let mut items = vec![
+        name,
+        (format!("{}{ran}", phase_word(phase).to_uppercase()), tone, 0),
+        agents,
+        (format!("{} instances", job.instances.len()), Tone::Plain, 6),
+    ];
+    if !phase.is_final() {
+        items.push((format!("in {}", text::rate(job.rows_in)), Tone::Plain, 4));
+        items.push((format!("out {}", text::rate(job.rows_out)), Tone::Plain, 5));
+        items.push((format!("cost {}", text::rate(Some(job.cost))), Tone::Plain, 7));
+    }
+    items.push((format!("lost {}", text::rows(job.lost)), lost_tone, if job.lost > 0 { 2 } else { 8 }));
+    items.retain(|(text, ..)| !text.is_empty());
+    items
+}
+
+/// What is wrong with the connection; that the picture is held still.
+pub(crate) fn banner(pen: &mut Pen<'_>, model: &Model) {
+    let old = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
+    let text = if model.frozen.is_some() {
+        format!(
+            "held still for {}; reports are still taken in; Space goes on",
+            text::age(model.now.saturating_sub(model.frozen_at))
+        )
+    } else if let Link::Lost { attempt, next_at, cause, .. } = &model.link {
+        let next = next_at.saturating_sub(model.now).div_ceil(1000);
+        let next = if next == 0 { "trying now".to_owned() } else { format!("next try in {next} s") };
+        format!(
+            "no answer: what is shown is {} old; attempt {attempt}, {next}: {}",
+            text::age(old),
+            text::name(cause)
+        )
+    } else {
+        return;
+    };
+    let style = pen.theme.selected(pen.style(if model.frozen.is_some() { Tone::Head } else { Tone::Bad }));
+    pen.paint(0, style);
+    pen.line(0, 0, &text, style);
+}
+
+/// What limits the job, or why it ended.
+pub(crate) fn limit(pen: &mut Pen<'_>, model: &Model) {
+    let Some(job) = model.picture().and_then(|picture| picture.job.as_ref()) else { return };
+    let (text, tone) = match (&job.summary.fault, job.summary.phase) {
+        (Some(fault), _) => (format!("cause: {}", text::name(&fault.message)), Tone::Bad),
+        (None, phase) if phase.is_final() => ("the job has ended".to_owned(), Tone::Faint),
+        _ => {
+            let words = job.limit_text();
+            let tone = if job.limiting().is_some() { Tone::Limit } else { Tone::Faint };
+            if words.is_empty() {
+                ("what limits the job is known after two reports".to_owned(), Tone::Faint)
+            } else {
+                (words, tone)
+            }
+        }
+    };
+    pen.line(0, 0, &text, pen.style(tone));
+}
+
+/// Where the person is: `agents > instances on a`.
+pub(crate) fn crumbs(model: &Model) -> String {
+    let mut names: Vec<String> = model.back.iter().map(|place| place.screen.name().to_owned()).collect();
+    let job = model.picture().and_then(|picture| picture.job.as_ref());
+    let here = match (&model.scope, model.screen, job) {
+        (_, Screen::Targets, Some(job)) => {
+            let edge = job.edges.get(model.edge as usize).map_or("?", |edge| edge.name.as_str());
+            format!("targets of {}", text::name(edge))
+        }
+        (Scope::Vertex(vertex), Screen::Instances, Some(job)) => {
+            let label = job.vertices.get(*vertex as usize).map_or("?", |vertex| vertex.label.as_str());
+            format!("instances of {}", text::name(label))
+        }
+        (Scope::Agent(agent), Screen::Instances, _) => format!("instances on {}", text::name(agent)),
+        _ => model.screen.name().to_owned(),
+    };
+    names.push(here);
+    names.join(" > ")
+}
+
+/// Keys, or a sentence, or a line that is typed; gives the cursor's column then.
+pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
+    let typed = match &model.mode {
+        Mode::Filter(input, _) => Some(("/", input)),
+        Mode::Command(input) => Some((":", input)),
+        _ => None,
+    };
+    if let Some((mark, input)) = typed {
+        let room = usize::from(pen.area.width).saturating_sub(2);
+        let from = input.visual_scroll(room);
+        let shown: String = skip(input.value(), from);
+        let x = pen.put(0, 0, mark, pen.style(Tone::Head));
+        pen.put(x, 0, &text::name(&shown), pen.style(Tone::Plain));
+        return Some((1 + input.visual_cursor().saturating_sub(from)) as u16);
+    }
+    if let Some(flash) = &model.flash {
+        let tone = if flash.bad { Tone::Bad } else { Tone::Head };
+        pen.line(0, 0, &text::name(&flash.text), pen.style(tone));
+        return None;
+    }
+    let filter = model.list(model.screen).filter;
+    let mut left = crumbs(model);
+    if !filter.is_empty() {
+        left = format!("{left}  /{}", text::name(&filter.text));
+    }
+    // Where the person is stands first where there are several steps or a filter; screens name themselves.
+    let mut x = 0;
+    if !model.back.is_empty() || !filter.is_empty() {
+        x = pen.line(0, 0, &left, pen.style(Tone::Head)) + 2;
+    }
+    let hints = COMMANDS.iter().filter(|command| !command.hint.is_empty() && command.works_on(model.screen));
+    let hints = hints.filter(|command| !(command.destructive && model.options.read_only));
+    let help = "? help";
+    let room = i32::from(pen.area.width) - text::width(help) as i32 - 2;
+    for command in hints.filter(|command| command.what != crate::tui::command::Do::Help) {
+        let here = command.what == crate::tui::command::Do::Show(model.screen);
+        let keys = command.shown_keys();
+        let wide = (text::width(&keys) + 1 + text::width(command.hint)) as i32;
+        if x + wide > room {
+            continue;
+        }
+        let word = pen.style(if here { Tone::Head } else { Tone::Faint });
+        let word = if here { pen.theme.selected(word) } else { word };
+        x = pen.put(x, 0, &keys, pen.style(Tone::Head)) + 1;
+        x = pen.put(x, 0, command.hint, word) + 2;
+    }
+    pen.line(x, 0, help, pen.style(Tone::Head));
+    None
+}
+
+/// A text without its first columns.
+fn skip(text: &str, columns: usize) -> String {
+    let mut rest = text;
+    let mut gone = 0;
+    while let Some(c) = rest.chars().next().filter(|_| gone < columns) {
+        gone += text::width(c.encode_utf8(&mut [0; 4])).max(1);
+        rest = &rest[c.len_utf8()..];
+    }
+    rest.to_owned()
+}

@@ -1,0 +1,463 @@
+//! The graph: boxes from left to right, edges by weight, one line an edge, and the selection in words.
+
+use ratatui::layout::Rect;
+use tuplane_core::plan::Parallelism;
+use tuplane_core::scale::LoadState;
+
+use super::area::{self, graph_areas, origin};
+use super::pen::Pen;
+use crate::tui::layout::Spot;
+use crate::tui::model::columns::{letter, vertex_is_stale};
+use crate::tui::model::picture::{EdgePicture, JobPicture, Picture, VertexPicture};
+use crate::tui::model::{Model, Seen};
+use crate::tui::text;
+use crate::tui::theme::Tone;
+
+/// Draws the graph's screen.
+pub(crate) fn graph(pen: &mut Pen<'_>, model: &Model) {
+    let Some(seen) = model.seen() else { return };
+    let Some(job) = &seen.picture.job else { return };
+    let areas = graph_areas(pen.area, job);
+    let place = origin(model, job, areas.canvas);
+    let mut canvas = pen.on(areas.canvas);
+    for (index, edge) in job.edges.iter().enumerate() {
+        let selected = model.graph.on_edges && model.graph.edge as usize == index;
+        draw_edge(&mut canvas, job, index, edge, place, selected);
+    }
+    for (index, edge) in job.edges.iter().enumerate() {
+        label(&mut canvas, job, index, edge, place);
+    }
+    let dimmed = model.list(model.screen).filter;
+    let rows = if dimmed.is_empty() { Vec::new() } else { model.rows(model.screen) };
+    for (index, vertex) in job.vertices.iter().enumerate() {
+        let Some(spot) = job.plan.laid.boxes.get(index) else { continue };
+        let selected = !model.graph.on_edges && model.graph.vertex as usize == index;
+        let out = !dimmed.is_empty() && !rows.iter().any(|row| row.id == index.to_string());
+        let spot = Spot { x: spot.x - place.0, y: spot.y - place.1, ..*spot };
+        draw_box(&mut canvas, &seen, job, index as u32, vertex, spot, selected, out);
+    }
+    more(&mut canvas, job, place);
+    edge_lines(&mut pen.on(areas.edges), model, job);
+    detail(&mut pen.on(areas.detail), model, seen.picture, job);
+}
+
+/// Marks at the borders behind which the drawing goes on.
+fn more(pen: &mut Pen<'_>, job: &JobPicture, (left, top): (i32, i32)) {
+    let (width, height) = (i32::from(pen.area.width), i32::from(pen.area.height));
+    let style = pen.theme.selected(pen.style(Tone::Head));
+    if left > 0 {
+        pen.put(0, height / 2, "<", style);
+    }
+    if left + width < job.plan.laid.width {
+        pen.put(width - 1, height / 2, ">", style);
+    }
+    if top > 0 {
+        pen.put(width / 2, 0, "^", style);
+    }
+    if top + height < job.plan.laid.height {
+        pen.put(width / 2, height - 1, "v", style);
+    }
+}
+
+/// The weight of an edge's line: by its rate against the largest of the job.
+fn weight(job: &JobPicture, edge: &EdgePicture) -> usize {
+    let most = job.edges.iter().filter_map(|edge| edge.rate).fold(0.0, f64::max);
+    match edge.rate {
+        Some(rate) if most > 0.0 && rate > most * 0.5 => 2,
+        Some(rate) if most > 0.0 && rate > most * 0.1 => 1,
+        _ => 0,
+    }
+}
+
+fn edge_tone(edge: &EdgePicture) -> Tone {
+    if edge.rebalance.is_some() { Tone::Rebalance } else { Tone::Faint }
+}
+
+fn draw_edge(
+    pen: &mut Pen<'_>,
+    job: &JobPicture,
+    index: usize,
+    edge: &EdgePicture,
+    (left, top): (i32, i32),
+    selected: bool,
+) {
+    let Some(route) = job.plan.laid.routes.get(index).filter(|route| !route.is_empty()) else { return };
+    let weight = weight(job, edge);
+    let style = pen.style(edge_tone(edge));
+    let style = if selected { pen.theme.selected(style) } else { style };
+    let glyphs = pen.glyphs;
+    let lines = [glyphs.across, glyphs.down].concat();
+    let mut mark = |x: i32, y: i32, symbol: &str| {
+        let (x, y) = (x - left, y - top);
+        // Where another line runs the other way the two cross.
+        let crossed = pen.at(x, y).is_some_and(|there| {
+            lines.contains(&there) && glyphs.across.contains(&there) != glyphs.across.contains(&symbol)
+        });
+        pen.put(x, y, if crossed && glyphs.utf8 { glyphs.cross } else { symbol }, style);
+    };
+    for leg in route.windows(2) {
+        let ((x1, y1), (x2, y2)) = (leg[0], leg[1]);
+        if y1 == y2 {
+            (x1.min(x2)..=x1.max(x2)).for_each(|x| mark(x, y1, glyphs.across[weight]));
+        } else {
+            (y1.min(y2)..=y1.max(y2)).for_each(|y| mark(x1, y, glyphs.down[weight]));
+        }
+    }
+    for corner in route.windows(3) {
+        let ((x1, y1), (x, y), (x3, y3)) = (corner[0], corner[1], corner[2]);
+        // From left, from above or from below; then to the right, up or down.
+        let symbol = match (x1 != x, y1 < y, x3 != x, y3 > y) {
+            (true, _, _, true) => glyphs.bends[0],
+            (true, ..) => glyphs.bends[1],
+            (_, true, true, _) => glyphs.bends[2],
+            _ => glyphs.bends[3],
+        };
+        pen.put(x - left, y - top, symbol, style);
+    }
+    if let Some((x, y)) = route.last() {
+        pen.put(x - left, y - top, glyphs.arrow, style);
+    }
+}
+
+/// The rate, on the leg that leads into the target where it is free.
+fn label(pen: &mut Pen<'_>, job: &JobPicture, index: usize, edge: &EdgePicture, (left, top): (i32, i32)) {
+    let Some(route) = job.plan.laid.routes.get(index) else { return };
+    let [.., (x1, y1), (x2, y2)] = route[..] else { return };
+    if y1 != y2 {
+        return;
+    }
+    let mark = if edge.rebalance.is_some() { pen.glyphs.rebalance } else { "" };
+    let text = match edge.rate {
+        Some(rate) => format!("{mark}{}", text::rate(Some(rate))),
+        None if job.planned_only && edge.unicast => {
+            format!("{mark}{}", edge.policy.as_deref().unwrap_or_default())
+        }
+        None => mark.to_owned(),
+    };
+    // A column of line on both sides, and the arrow.
+    let room = x2 - x1 - 3;
+    let text = text::fit(&text, room.max(0) as usize, pen.glyphs);
+    if text.is_empty() {
+        return;
+    }
+    let wide = text::width(&text) as i32;
+    let start = x1 + 2 + (room - wide) / 2;
+    let style = pen.style(if edge.rebalance.is_some() { Tone::Rebalance } else { Tone::Plain });
+    let lines = pen.glyphs.across;
+    let (start, y) = (start - left, y1 - top);
+    let free = (start..start + wide).all(|x| pen.at(x, y).is_none_or(|there| lines.contains(&there)));
+    if free {
+        pen.put(start, y, &text, style);
+    }
+}
+
+/// What a vertex mostly does, in a word with its share.
+pub(crate) fn load_words(vertex: &VertexPicture) -> (String, Tone) {
+    let ended = vertex.instances > 0 && vertex.ended == vertex.instances;
+    let state = vertex.load.map(tuplane_core::scale::Load::state);
+    let (letter, tone) = letter(state, ended);
+    let words = match (state, vertex.load) {
+        _ if ended => "ended".to_owned(),
+        (Some(LoadState::Busy), Some(load)) => format!("busy {}", text::share(Some(load.busy))),
+        (Some(LoadState::Blocked), Some(load)) => format!("blocked {}", text::share(Some(load.blocked))),
+        (Some(LoadState::Idle), Some(load)) => {
+            format!("idle {}", text::share(Some(1.0 - load.busy - load.blocked)))
+        }
+        _ => "no rates yet".to_owned(),
+    };
+    (format!("[{letter}] {words}"), tone)
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a box shows comes from as many places")]
+fn draw_box(
+    pen: &mut Pen<'_>,
+    seen: &Seen<'_>,
+    job: &JobPicture,
+    id: u32,
+    vertex: &VertexPicture,
+    spot: Spot,
+    selected: bool,
+    out: bool,
+) {
+    let stale = vertex_is_stale(seen, id);
+    let base = if stale || out { Tone::Stale } else { Tone::Plain };
+    let limits = job.limiting() == Some(id) && !job.planned_only;
+    let frame = if limits && !out { Tone::Limit } else { base };
+    let style = |tone: Tone| {
+        let style = pen.style(tone);
+        if selected { pen.theme.selected(style) } else { style }
+    };
+    let (frame_style, text_style) = (style(frame), style(base));
+    let inner = (spot.width - 2).max(0) as usize;
+    let count = if job.planned_only { String::new() } else { format!(" x{}", vertex.instances) };
+    let room = inner.saturating_sub(text::width(&count) + 2);
+    let name = text::fit(&text::name(&vertex.label), room, pen.glyphs);
+    let (load, tone) = if job.planned_only { (planned(job, id), Tone::Plain) } else { load_words(vertex) };
+    let load_style = style(if stale || out { Tone::Stale } else { tone });
+    let note = match (limits, stale) {
+        (true, _) => "limits the job".to_owned(),
+        (_, true) => oldest(seen, id),
+        _ => String::new(),
+    };
+    let glyphs = pen.glyphs;
+    let side = glyphs.sides[0];
+    let border = |left: &str, text: &str, right: &str| {
+        let text = if text.is_empty() { String::new() } else { format!(" {text} ") };
+        let fill = side.repeat(inner.saturating_sub(text::width(&text)));
+        format!("{left}{text}{fill}{right}")
+    };
+    let (x, y) = (spot.x, spot.y);
+    pen.put(x, y, &border(glyphs.corners[0], &format!("{name}{count}"), glyphs.corners[1]), frame_style);
+    for (line, (text, style)) in
+        [(load, load_style), (flow_words(job, id, vertex), text_style)].into_iter().enumerate()
+    {
+        let line = y + 1 + line as i32;
+        let after = pen.put(x, line, glyphs.sides[1], frame_style);
+        let after = pen.put(after, line, &text::pad(&text, inner, false, glyphs), style);
+        pen.put(after, line, glyphs.sides[1], frame_style);
+    }
+    pen.put(
+        x,
+        y + 3,
+        &border(glyphs.corners[2], &text::fit(&note, inner.saturating_sub(2), glyphs), glyphs.corners[3]),
+        frame_style,
+    );
+}
+
+/// How old the oldest of a vertex's values are.
+fn oldest(seen: &Seen<'_>, vertex: u32) -> String {
+    let Some(job) = &seen.picture.job else { return String::new() };
+    let own = job.instances.iter().filter(|instance| instance.vertex == vertex && !instance.report.ended);
+    match own.filter_map(|instance| seen.picture.stale_age(instance.agent, seen.now)).max() {
+        Some(u64::MAX) => "an agent is gone".into(),
+        Some(age) => format!("{} old", text::age(age)),
+        None => String::new(),
+    }
+}
+
+/// Rows in and out per second; a source takes none, a sink gives none.
+fn flow_words(job: &JobPicture, id: u32, vertex: &VertexPicture) -> String {
+    if job.planned_only {
+        return job
+            .plan
+            .dag
+            .vertices
+            .get(id as usize)
+            .map_or_else(String::new, |planned| text::name(&planned.name));
+    }
+    let short = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), text::short);
+    let reads = job.edges.iter().any(|edge| edge.to == id);
+    let writes = job.edges.iter().any(|edge| edge.from == id);
+    match (reads, writes) {
+        (false, _) => format!("out {}/s", short(vertex.out_rate)),
+        (_, false) => format!("in {}/s", short(vertex.in_rate)),
+        _ => format!("in {} out {}/s", short(vertex.in_rate), short(vertex.out_rate)),
+    }
+}
+
+/// How many instances a vertex will have.
+fn planned(job: &JobPicture, id: u32) -> String {
+    let Some(vertex) = job.plan.dag.vertices.get(id as usize) else { return String::new() };
+    match vertex.parallelism {
+        Parallelism::PerAgent(n) | Parallelism::OneProduces(n) => format!("{n} on each agent"),
+        Parallelism::Default => "slots on each agent".into(),
+        Parallelism::DefaultUpTo(n) => format!("slots, at most {n}"),
+        Parallelism::One => "one in all".into(),
+        Parallelism::Total(n) => format!("{n} in all"),
+    }
+}
+
+/// One line an edge: what it is, what it carries, what a rebalance changed.
+fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
+    if pen.area.height == 0 {
+        return;
+    }
+    let head =
+        if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
+    pen.line(0, 0, head, pen.style(Tone::Head));
+    let room = usize::from(pen.area.height) - 1;
+    let lines = area::edge_lines(job);
+    let selected = (model.graph.edge as usize).min(job.edges.len().saturating_sub(1));
+    // While no edge is selected the one with a rebalance is in sight.
+    let focus = lines.iter().position(
+        |(index, rebalance)| {
+            if model.graph.on_edges { *index == selected } else { *rebalance }
+        },
+    );
+    let first = area::first_row(focus.unwrap_or(0), lines.len(), room);
+    let names = job.edges.iter().map(|edge| text::width(&text::name(&edge.name))).max().unwrap_or(0).min(30);
+    for (y, (index, rebalance)) in (1..).zip(lines.iter().skip(first).take(room)) {
+        let edge = &job.edges[*index];
+        if *rebalance {
+            let changed = changed_words(edge.rebalance.as_deref().unwrap_or_default());
+            pen.line(4, y, &format!("rebalance: {changed}"), pen.style(Tone::Rebalance));
+            continue;
+        }
+        let mark = if edge.rebalance.is_some() { pen.glyphs.rebalance } else { " " };
+        let name = text::pad(&text::name(&edge.name), names, false, pen.glyphs);
+        let x = pen.line(0, y, &format!("{mark} {name}  "), pen.style(edge_tone_of_text(edge)));
+        let numbers = if job.planned_only {
+            String::new()
+        } else {
+            format!(
+                "  {}  across {}  queue {}",
+                text::rate(edge.rate),
+                text::share(edge.across),
+                text::rows(edge.queue())
+            )
+        };
+        pen.line(x, y, &format!("{}{numbers}", kind(edge)), pen.style(Tone::Plain));
+        if model.graph.on_edges && *index == selected {
+            let style = pen.theme.selected(ratatui::style::Style::new());
+            pen.paint(y, style);
+        }
+    }
+}
+
+fn edge_tone_of_text(edge: &EdgePicture) -> Tone {
+    if edge.rebalance.is_some() { Tone::Rebalance } else { Tone::Plain }
+}
+
+fn changed_words(changed: &str) -> String {
+    if changed.is_empty() { "no effect".into() } else { text::name(changed) }
+}
+
+/// Routing, reach and policy.
+fn kind(edge: &EdgePicture) -> String {
+    let reach = if edge.distributed { "distributed" } else { "local" };
+    let policy = edge.policy.as_ref().filter(|_| edge.unicast);
+    let by = policy.map_or_else(String::new, |policy| format!(", {}", text::name(policy)));
+    format!("{} {reach}{by}", text::name(&edge.routing))
+}
+
+/// The selection in words.
+fn detail(pen: &mut Pen<'_>, model: &Model, picture: &Picture, job: &JobPicture) {
+    let Rect { width, height, .. } = pen.area;
+    let sentences = if model.graph.on_edges {
+        job.edges.get(model.graph.edge as usize).map(|edge| edge_words(job, edge))
+    } else {
+        let id = model.graph.vertex;
+        job.vertices.get(id as usize).map(|vertex| vertex_words(picture, job, id, vertex))
+    };
+    let mut y = 0;
+    for (index, (sentence, tone)) in sentences.unwrap_or_default().into_iter().enumerate() {
+        let tone = if index == 0 && tone == Tone::Plain { Tone::Head } else { tone };
+        for line in text::wrap(&sentence, usize::from(width), pen.glyphs) {
+            if y < i32::from(height) {
+                pen.line(0, y, &line, pen.style(tone));
+            }
+            y += 1;
+        }
+    }
+}
+
+/// What is said of an edge.
+pub(crate) fn edge_words(job: &JobPicture, edge: &EdgePicture) -> Vec<(String, Tone)> {
+    let mut words = vec![(format!("edge {}: {}", text::name(&edge.name), kind(edge)), Tone::Plain)];
+    if !job.planned_only {
+        let facts = &edge.facts;
+        words.push((
+            format!(
+                "{}  by agent {}  across agents {}  queue {} (out {}, on the way {}, in {})  dropped {}",
+                text::rate(edge.rate),
+                by_agent(job, edge),
+                text::share(edge.across),
+                text::rows(edge.queue()),
+                text::rows(facts.queued_out),
+                text::rows(facts.in_flight),
+                text::rows(facts.queued_in),
+                text::rows(edge.dropped())
+            ),
+            Tone::Plain,
+        ));
+    }
+    if let Some(changed) = &edge.rebalance {
+        words.push((format!("rebalance: {}", changed_words(changed)), Tone::Rebalance));
+    }
+    if !edge.why.is_empty() {
+        words.push((format!("why: {}", text::name(&edge.why)), Tone::Faint));
+    }
+    words
+}
+
+/// The shares of the agents that take the rows: `a 37 b 33 c 30 %`.
+fn by_agent(job: &JobPicture, edge: &EdgePicture) -> String {
+    let mut shares: Vec<(u16, f64)> = Vec::new();
+    for target in &edge.targets {
+        let Some(share) = target.share else { continue };
+        let instance = job.instances.iter().find(|instance| instance.report.instance == target.instance);
+        let Some(agent) = instance.map(|instance| instance.agent) else { continue };
+        match shares.iter_mut().find(|(known, _)| *known == agent) {
+            Some((_, sum)) => *sum += share,
+            None => shares.push((agent, share)),
+        }
+    }
+    shares.sort_by_key(|(agent, _)| *agent);
+    if shares.is_empty() {
+        return "-".into();
+    }
+    let parts: Vec<String> = shares
+        .iter()
+        .map(|(agent, share)| format!("{} {:.0}", text::name(job.agent_name(*agent)), share * 100.0))
+        .collect();
+    format!("{} %", parts.join(" "))
+}
+
+/// What is said of a vertex.
+fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPicture) -> Vec<(String, Tone)> {
+    let label = text::name(&vertex.label);
+    let Some(planned_vertex) = job.plan.dag.vertices.get(id as usize) else { return Vec::new() };
+    let stages = text::name(&planned_vertex.stages.join(", "));
+    if job.planned_only {
+        return vec![
+            (
+                format!("vertex {label}: {}, {}", text::name(&planned_vertex.name), planned(job, id)),
+                Tone::Plain,
+            ),
+            (format!("stages: {stages}"), Tone::Faint),
+        ];
+    }
+    let of = |share: fn(&crate::tui::model::history::Rates) -> f64| {
+        let own = job.instances.iter().filter(|instance| instance.vertex == id);
+        own.filter_map(|instance| Some((instance, share(&instance.rates?))))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map_or_else(
+                || "-".to_owned(),
+                |(instance, share)| {
+                    let agent = text::name(job.agent_name(instance.agent));
+                    format!("{} on {agent} {}", text::name(&instance.name), text::share(Some(share)))
+                },
+            )
+    };
+    let (load, _) = load_words(vertex);
+    let stale = job
+        .agents
+        .iter()
+        .enumerate()
+        .filter(|(agent, _)| picture.stale_age(*agent as u16, picture.at).is_some())
+        .count();
+    let old =
+        if stale > 0 { format!("  ({stale} of {} agents are old)", job.agents.len()) } else { String::new() };
+    vec![
+        (format!("vertex {label}: {load}, {} instances{old}", vertex.instances), Tone::Plain),
+        (
+            format!(
+                "busiest {}  most blocked {}  queue {} in, {} out",
+                of(|rates| rates.busy),
+                of(|rates| rates.blocked),
+                text::rows(vertex.queue_in),
+                text::rows(vertex.queue_out)
+            ),
+            Tone::Plain,
+        ),
+        (
+            format!(
+                "rows so far: {} in, {} out, {} dropped; stages: {stages}",
+                text::rows(vertex.rows_in),
+                text::rows(vertex.rows_out),
+                text::rows(vertex.dropped)
+            ),
+            Tone::Faint,
+        ),
+    ]
+}

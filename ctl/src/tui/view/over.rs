@@ -1,0 +1,205 @@
+//! What stands over a screen or in its place: help, dialogs, and what to do where there is nothing.
+
+use ratatui::layout::Rect;
+
+use super::pen::Pen;
+use crate::tui::command::{COMMANDS, Do};
+use crate::tui::model::dialog::Dialog;
+use crate::tui::model::link::Link;
+use crate::tui::model::{Model, Screen};
+use crate::tui::text;
+use crate::tui::theme::Tone;
+
+/// What letters and marks of the graph mean.
+const LEGEND: [(&str, &str); 6] = [
+    ("[I] [B] [P]", "mostly idle; busy; pressed back (blocked on its output)"),
+    ("[E] [?]", "ended; no rates yet"),
+    ("REBALANCE", "an edge that a rebalance changed"),
+    ("LINES", "an edge with a tenth, and with half, of the job's largest rate"),
+    ("grey", "old values, with their age"),
+    ("x6", "six instances"),
+];
+
+/// A framed box in the middle; gives the pen for its inside.
+fn frame<'p>(pen: &'p mut Pen<'_>, title: &str, width: usize, height: usize) -> Pen<'p> {
+    let all = pen.area;
+    let width = (width as u16 + 4).min(all.width);
+    let height = (height as u16 + 2).min(all.height);
+    let area =
+        Rect { x: all.x + (all.width - width) / 2, y: all.y + (all.height - height) / 2, width, height };
+    let mut boxed = pen.on(area);
+    boxed.clear();
+    let glyphs = boxed.glyphs;
+    let style = boxed.style(Tone::Head);
+    let inner = usize::from(width.saturating_sub(2));
+    let title = text::fit(&format!(" {title} "), inner, glyphs);
+    let fill = glyphs.sides[0].repeat(inner.saturating_sub(text::width(&title)));
+    boxed.put(0, 0, &format!("{}{title}{fill}{}", glyphs.corners[0], glyphs.corners[1]), style);
+    let bottom = i32::from(height) - 1;
+    for y in 1..bottom {
+        boxed.put(0, y, glyphs.sides[1], style);
+        boxed.put(i32::from(width) - 1, y, glyphs.sides[1], style);
+    }
+    if bottom > 0 {
+        let fill = glyphs.sides[0].repeat(inner);
+        boxed.put(0, bottom, &format!("{}{fill}{}", glyphs.corners[2], glyphs.corners[3]), style);
+    }
+    let inside = Rect {
+        x: area.x + 2.min(width),
+        y: area.y + 1.min(height),
+        width: width.saturating_sub(4),
+        height: height.saturating_sub(2),
+    };
+    pen.on(inside)
+}
+
+/// The keys of the present screen, and what its marks mean.
+pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
+    let glyphs = pen.glyphs;
+    let mut lines: Vec<(String, String)> = COMMANDS
+        .iter()
+        .filter(|command| command.works_on(model.screen))
+        .map(|command| {
+            let asks = if command.destructive { " (asks first)" } else { "" };
+            let name = format!(":{} {}", command.name, command.args);
+            (
+                format!("{:<13} {:<16}", command.shown_keys(), name.trim_end()),
+                format!("{}{asks}", command.doc),
+            )
+        })
+        .collect();
+    if model.screen == Screen::Graph {
+        lines.extend(LEGEND.iter().map(|(mark, doc)| {
+            let mark = match *mark {
+                "REBALANCE" => glyphs.rebalance.to_owned(),
+                "LINES" => format!("{} {} {}", glyphs.across[0], glyphs.across[1], glyphs.across[2]),
+                other => other.to_owned(),
+            };
+            (format!("{mark:<30}"), (*doc).to_owned())
+        }));
+    }
+    let wanted = filter.to_lowercase();
+    lines.retain(|(keys, doc)| format!("{keys} {doc}").to_lowercase().contains(&wanted));
+    if lines.is_empty() {
+        lines.push((String::new(), "no command of this screen fits".to_owned()));
+    }
+    let width = usize::from(pen.area.width.saturating_sub(4)).min(100);
+    let height = lines.len().min(usize::from(pen.area.height.saturating_sub(2)));
+    let title = if filter.is_empty() {
+        format!("help: {} (type to filter, Esc closes)", model.screen.name())
+    } else {
+        format!("help: {}", text::name(filter))
+    };
+    let mut pen = frame(pen, &title, width, height.max(1));
+    let lines_seen = usize::from(pen.area.height);
+    let first = top.min(lines.len().saturating_sub(lines_seen));
+    for (y, (keys, doc)) in lines.iter().skip(first).take(lines_seen).enumerate() {
+        let x = pen.line(0, y as i32, keys, pen.style(Tone::Head));
+        pen.line(x + 1, y as i32, doc, pen.style(Tone::Plain));
+    }
+}
+
+/// A dialog.
+pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
+    let room = usize::from(pen.area.width.saturating_sub(4));
+    match dialog {
+        Dialog::Choice { title, items, at, .. } => {
+            let width =
+                items.iter().map(|item| text::width(item)).max().unwrap_or(0).max(text::width(title)) + 2;
+            let mut pen = frame(pen, title, width, items.len());
+            let lines = usize::from(pen.area.height);
+            let first = super::area::first_row(*at, items.len(), lines);
+            for (y, (index, item)) in items.iter().enumerate().skip(first).take(lines).enumerate() {
+                let y = y as i32;
+                pen.line(2, y, item, pen.style(Tone::Plain));
+                if index == *at {
+                    pen.put(0, y, pen.glyphs.selected, pen.style(Tone::Plain));
+                    let style = pen.theme.selected(ratatui::style::Style::new());
+                    pen.paint(y, style);
+                }
+            }
+        }
+        Dialog::Confirm { title, lines, no, yes, on_yes, .. } => {
+            let wide = lines.iter().map(|line| text::width(line)).max().unwrap_or(0);
+            let buttons = text::width(no) + text::width(yes) + 10;
+            let width = wide.max(buttons).max(text::width(title) + 2).min(room.min(72));
+            let wrapped: Vec<String> =
+                lines.iter().flat_map(|line| text::wrap(line, width.max(1), pen.glyphs)).collect();
+            let mut pen = frame(pen, title, width, wrapped.len() + 2);
+            // The answers stay in sight, whatever else does not.
+            let last = i32::from(pen.area.height) - 1;
+            for (y, line) in wrapped.iter().enumerate().take(last.max(0) as usize) {
+                pen.line(0, y as i32, line, pen.style(Tone::Plain));
+            }
+            let button = |pen: &Pen<'_>, chosen: bool| {
+                let style = pen.style(if chosen { Tone::Head } else { Tone::Plain });
+                if chosen { pen.theme.selected(style) } else { style }
+            };
+            let style = button(&pen, !on_yes);
+            let x = pen.line(0, last, &format!("[ {no} ]"), style);
+            let style = button(&pen, *on_yes);
+            pen.line(x + 2, last, &format!("[ {yes} ]"), style);
+        }
+        Dialog::Facts { title, lines, top } => {
+            let names = lines.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0) + 2;
+            let values = lines.iter().map(|(_, value)| text::width(&text::name(value))).max().unwrap_or(0);
+            let title = text::name(title);
+            let mut pen = frame(pen, &title, names + values, lines.len());
+            for (y, (name, value)) in lines.iter().skip(*top).enumerate() {
+                pen.line(0, y as i32, &text::name(name), pen.style(Tone::Head));
+                pen.line(names as i32, y as i32, &text::name(value), pen.style(Tone::Plain));
+            }
+        }
+    }
+}
+
+/// What is said where there is no job to show.
+pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
+    let demo = COMMANDS.iter().find(|command| command.what == Do::StartLocal);
+    let key = demo.map_or_else(String::new, crate::tui::command::Command::shown_keys);
+    let lines: Vec<(String, Tone)> = match &model.link {
+        Link::Nobody { why } => {
+            let mut lines = vec![
+                ("There is no cluster here.".to_owned(), Tone::Head),
+                (text::name(why), Tone::Faint),
+                (String::new(), Tone::Plain),
+                (
+                    "tuplane up --local 3 --detach    starts three agents on this machine".to_owned(),
+                    Tone::Plain,
+                ),
+                ("tuplane submit FILE              runs a job on them".to_owned(), Tone::Plain),
+                (String::new(), Tone::Plain),
+            ];
+            if !model.options.read_only {
+                lines.push((
+                    format!("Press {key} to start three local agents with the demo job. Leaving this UI ends them."),
+                    Tone::Head,
+                ));
+            }
+            lines
+        }
+        Link::Starting { .. } => {
+            vec![("Three agents are being started here, with the demo job.".to_owned(), Tone::Plain)]
+        }
+        Link::Connecting { .. } => vec![("Waiting for the cluster's first answer.".to_owned(), Tone::Plain)],
+        Link::Lost { attempt, cause, .. } if model.live.is_none() => vec![
+            ("The cluster does not answer.".to_owned(), Tone::Bad),
+            (format!("attempt {attempt}: {}", text::name(cause)), Tone::Plain),
+        ],
+        _ if model.picture().is_some_and(|picture| picture.jobs.is_empty()) => vec![
+            ("There is no job on this cluster.".to_owned(), Tone::Head),
+            ("tuplane submit FILE    runs one".to_owned(), Tone::Plain),
+        ],
+        _ => vec![(
+            "This job's plan cannot be drawn by this build; `tuplane status` may help.".to_owned(),
+            Tone::Bad,
+        )],
+    };
+    let mut y = 1;
+    for (sentence, tone) in lines {
+        for line in text::wrap(&sentence, usize::from(pen.area.width.saturating_sub(4)), pen.glyphs) {
+            pen.line(2, y, &line, pen.style(tone));
+            y += 1;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What went wrong on a host: one line with the cause and what to do about it.
+
+use std::fmt;
+
+use super::{SshOptions, Target};
+
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The name has no address.
+    NoSuchHost,
+    /// Nobody listens on sshd's port.
+    Refused,
+    /// Nobody answered in time.
+    Timeout,
+    /// No way there.
+    NoRoute,
+    /// The host's key is not known, and unknown ones are not accepted.
+    UnknownKey,
+    /// The host's key is another one than before.
+    ChangedKey,
+    /// A key of the user's cannot be read.
+    UnusableKey,
+    /// A key of the user's has a passphrase, and no agent holds it.
+    Passphrase,
+    /// The host does not let this user in.
+    AuthRefused,
+    /// sshd drops logins because too many are under way.
+    Busy,
+    /// `ssh` itself cannot be run.
+    NoSsh,
+    /// Another machine than the agent was built for.
+    Machine,
+    /// The disk is full.
+    DiskFull,
+    /// The binary cannot be executed there.
+    NoExec,
+    /// The agent did not come up.
+    Agent,
+    /// Two agents cannot reach each other.
+    Peer,
+    /// Another build runs there.
+    Version,
+    /// Anything else.
+    Other,
+}
+
+impl Cause {
+    /// It was ssh that did not get there.
+    pub fn is_connection(self) -> bool {
+        matches!(
+            self,
+            Self::NoSuchHost
+                | Self::Refused
+                | Self::Timeout
+                | Self::NoRoute
+                | Self::UnknownKey
+                | Self::ChangedKey
+                | Self::UnusableKey
+                | Self::Passphrase
+                | Self::AuthRefused
+                | Self::Busy
+        )
+    }
+}
+
+/// A host, what failed there, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFault {
+    /// As the hosts file names it.
+    pub host: String,
+    /// The kind.
+    pub cause: Cause,
+    /// What was seen, without a full stop.
+    pub message: String,
+    /// What to do, if that is known.
+    pub remedy: Option<String>,
+}
+
+impl HostFault {
+    pub(super) fn new(host: impl Into<String>, cause: Cause, message: impl Into<String>) -> Self {
+        Self { host: host.into(), cause, message: message.into(), remedy: None }
+    }
+
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// `host: what; remedy`, one line.
+impl fmt::Display for HostFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.host, self.message)?;
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+/// Reads what ssh said before it gave up.
+pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> HostFault {
+    let fault = |cause, message: String| HostFault::new(target.host.clone(), cause, message);
+    let has = |text: &str| said.contains(text);
+    let line = |text: &str| {
+        let found = said.lines().map(str::trim).find(|line| line.contains(text)).unwrap_or_default();
+        found.trim_start_matches("ssh: ").trim_end_matches(['.', '\r']).to_owned()
+    };
+    if has("IDENTIFICATION HAS CHANGED")
+        || has("and you have requested strict checking") && has("has changed")
+    {
+        return changed_key(target, options, said);
+    }
+    if has("Host key verification failed") || has("host key is known for") {
+        let remedy = format!(
+            "check its key and note it: ssh-keyscan{} {} >> {}, or use --host-keys accept-new",
+            target.port.map_or_else(String::new, |port| format!(" -p {port}")),
+            plain_host(target),
+            known_hosts(options)
+        );
+        return fault(Cause::UnknownKey, "its host key is not known".into()).remedy(remedy);
+    }
+    if has("Could not resolve hostname") {
+        return fault(Cause::NoSuchHost, "no such host".into())
+            .remedy("check the name, or write its address, or an alias of your ssh configuration");
+    }
+    if let Some(key) = said.lines().find(|l| l.contains("Load key") || l.contains("bad permissions")) {
+        let remedy = if has("bad permissions") || has("UNPROTECTED PRIVATE KEY") {
+            "close the key's file with chmod 600"
+        } else {
+            "make the key readable, or name another with --ssh-option IdentityFile=.."
+        };
+        let shown = key.trim().trim_end_matches('\r').to_owned();
+        return fault(
+            Cause::UnusableKey,
+            format!("the login was refused, and a key cannot be used ({shown})"),
+        )
+        .remedy(remedy);
+    }
+    if has("Permission denied (") {
+        let methods = line("Permission denied (");
+        return fault(Cause::AuthRefused, format!("the login was refused ({methods})"))
+            .remedy(format!("try it by hand: ssh {}", by_hand(target, options)));
+    }
+    if has("Too many authentication failures") {
+        return fault(Cause::AuthRefused, "too many keys were offered".into())
+            .remedy("use --ssh-option IdentitiesOnly=yes and --ssh-option IdentityFile=..");
+    }
+    if has("Connection refused") {
+        return fault(Cause::Refused, line("Connection refused"))
+            .remedy("is sshd running there, and is this its port? write host:port");
+    }
+    if has("timed out") || has("Timeout, server") {
+        return timeout(target, options);
+    }
+    if has("No route to host") || has("Network is unreachable") {
+        return fault(Cause::NoRoute, "there is no way to it from here".into())
+            .remedy("is the host up? does it need a jump host (jump=..)?");
+    }
+    if has("kex_exchange_identification") || has("Connection reset by") || has("Connection closed by") {
+        return fault(Cause::Busy, "sshd closed the connection before the login".into()).remedy(
+            "it drops logins beyond MaxStartups: use a smaller --fan-out, or raise MaxStartups there",
+        );
+    }
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("ssh said nothing");
+    fault(Cause::Other, format!("ssh failed: {last}"))
+        .remedy(format!("try it by hand: ssh {}", by_hand(target, options)))
+}
+
+/// Nobody answered in time.
+fn timeout(target: &Target, options: &SshOptions) -> HostFault {
+    let message = format!("no answer within {} s", options.connect_s.max(1));
+    HostFault::new(target.host.clone(), Cause::Timeout, message)
+        .remedy("is the host up, and is that an sshd? --connect-timeout changes the time")
+}
+
+fn changed_key(target: &Target, options: &SshOptions, said: &str) -> HostFault {
+    // `Offending ED25519 key in FILE:LINE`, `Host key for NAME has changed and ..`.
+    let file = said.lines().find_map(|line| {
+        let (_, rest) = line.trim().strip_prefix("Offending ")?.split_once(" key in ")?;
+        Some(rest.rsplit_once(':').map_or(rest, |(file, _)| file).to_owned())
+    });
+    let name = said.lines().find_map(|line| {
+        let (_, rest) = line.trim().split_once("Host key for ")?;
+        rest.split_once(" has changed").map(|(name, _)| name.to_owned())
+    });
+    let file = file.unwrap_or_else(|| known_hosts(options));
+    let name = name.unwrap_or_else(|| match target.port {
+        Some(port) => format!("[{}]:{port}", plain_host(target)),
+        None => plain_host(target).to_owned(),
+    });
+    HostFault::new(target.host.clone(), Cause::ChangedKey, "its host key has changed")
+        .remedy(format!("if it was set up anew, forget the old key: ssh-keygen -f \"{file}\" -R \"{name}\""))
+}
+
+fn plain_host(target: &Target) -> &str {
+    target.host.rsplit_once('@').map_or(target.host.as_str(), |(_, host)| host)
+}
+
+fn known_hosts(options: &SshOptions) -> String {
+    options.known_hosts.as_ref().map_or_else(|| "~/.ssh/known_hosts".into(), |f| f.display().to_string())
+}
+
+/// What a person types to see the same.
+fn by_hand(target: &Target, options: &SshOptions) -> String {
+    let mut words = Vec::new();
+    if let Some(config) = &options.config {
+        words.push(format!("-F {}", config.display()));
+    }
+    words.extend(options.options.iter().map(|option| format!("-o {option}")));
+    if let Some(jump) = &target.jump {
+        words.push(format!("-J {jump}"));
+    }
+    if let Some(port) = target.port {
+        words.push(format!("-p {port}"));
+    }
+    words.push(target.host.clone());
+    words.join(" ")
+}
+
+/// Reads what a command on the host said before it failed.
+pub(super) fn on_host(host: &str, what: &str, code: Option<i32>, said: &str) -> HostFault {
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it said nothing");
+    let fault = |cause, message: String| HostFault::new(host, cause, message);
+    if said.contains("No space left on device") || said.contains("Disk quota exceeded") {
+        return fault(Cause::DiskFull, format!("{what}: the disk is full ({last})"))
+            .remedy("free some space there, or use another folder with --remote-dir");
+    }
+    if code == Some(126) || said.contains("cannot be executed") || said.contains("Exec format error") {
+        return fault(Cause::NoExec, format!("{what}: {last}"))
+            .remedy("use a folder whose file system is mounted exec with --remote-dir");
+    }
+    if said.contains("Session open refused by peer") {
+        return fault(Cause::Busy, format!("{what}: sshd opens no further session on the connection"))
+            .remedy("raise MaxSessions there, or start fewer agents on this host");
+    }
+    fault(Cause::Other, format!("{what}: {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(said: &str) -> HostFault {
+        let target = Target { host: "u@n1".into(), port: Some(2222), jump: None };
+        connecting(&target, &SshOptions { connect_s: 10, ..SshOptions::default() }, said)
+    }
+
+    #[test]
+    fn each_text_of_ssh_has_its_cause_and_remedy() {
+        use Cause::{
+            AuthRefused, Busy, NoRoute, NoSuchHost, Other, Refused, Timeout, UnknownKey, UnusableKey,
+        };
+        // Texts of OpenSSH 9.2, as seen.
+        for (said, cause) in [
+            ("ssh: Could not resolve hostname n1: Name or service not known\r\n", NoSuchHost),
+            ("ssh: connect to host n1 port 2222: Connection refused\r\n", Refused),
+            ("ssh: connect to host n1 port 2222: Connection timed out\r\n", Timeout),
+            (
+                "Connection timed out during banner exchange\r\nConnection to 127.0.0.2 port 2222 timed out\r\n",
+                Timeout,
+            ),
+            ("ssh: connect to host n1 port 2222: No route to host\r\n", NoRoute),
+            (
+                "No ED25519 host key is known for [n1]:2222 and you have requested strict checking.\r\nHost key verification failed.\r\n",
+                UnknownKey,
+            ),
+            (
+                "Load key \"/x/id\": error in libcrypto\r\nu@n1: Permission denied (publickey).\r\n",
+                UnusableKey,
+            ),
+            ("u@n1: Permission denied (publickey,password).\r\n", AuthRefused),
+            (
+                "Received disconnect from 127.0.0.1 port 2222:2: Too many authentication failures\r\n",
+                AuthRefused,
+            ),
+            (
+                "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 127.0.0.1 port 2222\r\n",
+                Busy,
+            ),
+            (
+                "kex_exchange_identification: Connection closed by remote host\r\nConnection closed by 127.0.0.1 port 2222\r\n",
+                Busy,
+            ),
+            (
+                "gate: Permission denied (publickey).\r\nConnection closed by UNKNOWN port 65535\r\n",
+                AuthRefused,
+            ),
+            ("", Other),
+        ] {
+            let fault = read(said);
+            assert_eq!(fault.cause, cause, "{said} gives {fault}");
+            assert!(fault.remedy.is_some() && !fault.to_string().contains('\n'), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_changed_key_comes_with_the_line_that_forgets_it() {
+        let said = "@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n\
+                    Add correct host key in /tmp/a b/kh to get rid of this message.\r\n\
+                    Offending ED25519 key in /tmp/a b/kh:1\r\n\
+                    Host key for [n1]:2222 has changed and you have requested strict checking.\r\n\
+                    Host key verification failed.\r\n";
+        let fault = read(said);
+        assert_eq!(fault.cause, Cause::ChangedKey);
+        assert!(fault.to_string().ends_with("ssh-keygen -f \"/tmp/a b/kh\" -R \"[n1]:2222\""), "{fault}");
+    }
+
+    #[test]
+    fn a_full_disk_and_a_file_that_does_not_run_are_told_apart() {
+        let full = on_host("h", "copying the agent", Some(1), "cat: write error: No space left on device\n");
+        assert_eq!(full.cause, Cause::DiskFull);
+        assert_eq!(on_host("h", "starting", Some(126), "x: Permission denied").cause, Cause::NoExec);
+    }
+}

@@ -1,0 +1,368 @@
+//! One connection to a host: a master `ssh` that is this process's child, and sessions over it.
+//!
+//! The master's own session waits for the end of its input, which only this process holds: when this
+//! process ends, however it ends, the connection goes, and every session with it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::cause::{self, Cause, HostFault};
+use super::{SshOptions, Target, quote, script};
+use crate::launch::start::ANSWER_LIMIT;
+
+/// What a host takes longer than ssh itself: start-up files of its shell, and the probe.
+const SHELL: Duration = Duration::from_secs(5);
+
+/// How often a login that sshd dropped is tried.
+const TRIES: u32 = 10;
+
+/// First and longest wait between two of them.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+
+/// What a host says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// `uname -m`.
+    pub(super) machine: String,
+    /// `uname -r`.
+    pub(super) kernel: String,
+    /// Processors that are on line; 0 if unknown.
+    pub(super) processors: u32,
+    /// Bytes; 0 if unknown.
+    pub(super) memory: u64,
+    /// Folder for everything, absolute.
+    pub(super) folder: String,
+    /// Bytes of the agent's binary of the name that was asked for, if it is there.
+    pub(super) binary: Option<u64>,
+}
+
+impl Facts {
+    fn read(said: &HashMap<String, String>) -> Self {
+        let text = |key: &str| said.get(key).cloned().unwrap_or_default();
+        Self {
+            machine: text("machine"),
+            kernel: text("kernel"),
+            processors: text("processors").parse().unwrap_or(0),
+            memory: text("memory").parse::<u64>().unwrap_or(0) * 1024,
+            folder: text("folder"),
+            binary: text("binary").trim().parse().ok(),
+        }
+    }
+}
+
+/// A connection that stands. Dropping it ends it, unless it is another process's.
+#[derive(Debug)]
+pub struct Connection {
+    target: Target,
+    socket: PathBuf,
+    _master: Option<Master>,
+    pub(super) facts: Facts,
+    /// What start-up files printed before the host's first word.
+    pub(super) noise: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Master {
+    _child: Child,
+    _lifeline: ChildStdin,
+}
+
+impl Connection {
+    /// Logs in, and asks what the host is. A login that sshd drops because too many are under way is
+    /// tried again; nothing else is.
+    pub(super) async fn open(
+        target: &Target,
+        options: &SshOptions,
+        socket: PathBuf,
+        dir: &str,
+        binary: &str,
+    ) -> Result<Self, HostFault> {
+        let mut wait = BACKOFF.0;
+        for attempt in 1.. {
+            match Self::open_once(target, options, &socket, dir, binary).await {
+                Err(fault) if fault.cause == Cause::Busy && attempt < TRIES => {
+                    // Between half and all of it, so that logins do not come back together.
+                    let spread = 0.5 + tuplane_wire::client::random() / 2.0;
+                    tokio::time::sleep(wait.mul_f64(spread)).await;
+                    wait = (wait * 2).min(BACKOFF.1);
+                }
+                Err(fault) if fault.cause == Cause::AuthRefused => {
+                    return Err(why_refused(target, options, fault).await);
+                }
+                other => return other,
+            }
+        }
+        Err(HostFault::new(target.host.clone(), Cause::Busy, "no login came through"))
+    }
+
+    async fn open_once(
+        target: &Target,
+        options: &SshOptions,
+        socket: &Path,
+        dir: &str,
+        binary: &str,
+    ) -> Result<Self, HostFault> {
+        let fault = |cause, message: String| HostFault::new(target.host.clone(), cause, message);
+        let mut command = ssh();
+        command
+            .args(target.arguments(options))
+            .args([
+                "-o",
+                "ControlMaster=yes",
+                "-o",
+                "ControlPersist=no",
+                "-o",
+                "ClearAllForwardings=yes",
+                "-S",
+            ])
+            .arg(socket_argument(socket))
+            .arg(&target.host)
+            .arg(quote::command(&script::probe(), &[dir, binary]))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|cause| {
+            fault(Cause::NoSsh, format!("the command ssh cannot be run ({cause})"))
+                .remedy("install the OpenSSH client on this machine")
+        })?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(fault(Cause::Other, "the input and output of ssh are not there".into()));
+        };
+        let said = Arc::new(Mutex::new(String::new()));
+        let reading = tokio::spawn(keep(stderr, Arc::clone(&said)));
+        let errors = || said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut noise = Vec::new();
+        let mut words = HashMap::new();
+        let answer = async {
+            let mut lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                match line.strip_prefix(script::MARK).and_then(|rest| rest.split_once(' ')) {
+                    Some(("end", _)) => return true,
+                    Some((key, value)) => {
+                        words.insert(key.to_owned(), value.to_owned());
+                    }
+                    None if line.trim().is_empty() => {}
+                    None => noise.push(line),
+                }
+            }
+            false
+        };
+        let patience = Duration::from_secs(options.connect_s.max(1)) + SHELL;
+        match tokio::time::timeout(patience, answer).await {
+            Ok(true) => Ok(Self {
+                target: target.clone(),
+                socket: socket.to_owned(),
+                _master: Some(Master { _child: child, _lifeline: stdin }),
+                facts: Facts::read(&words),
+                noise,
+            }),
+            Ok(false) => {
+                drop(stdin);
+                let status = tokio::time::timeout(Duration::from_secs(2), child.wait()).await;
+                // Its last words may still be in the pipe.
+                let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
+                let code = status.ok().and_then(Result::ok).and_then(|status| status.code());
+                if code == Some(255) || code.is_none() {
+                    return Err(cause::connecting(target, options, &errors()));
+                }
+                let mut all = noise.join("\n");
+                all.push('\n');
+                all.push_str(&errors());
+                Err(cause::on_host(&target.host, "its shell did not run our script", code, &all))
+            }
+            // ssh itself would have given up before: what does not answer is the shell.
+            Err(_) => Err(fault(
+                Cause::Timeout,
+                format!(
+                    "the login came through, but its shell did not answer within {} s",
+                    patience.as_secs()
+                ),
+            )
+            .remedy("a start-up file there may wait for input: try it by hand")),
+        }
+    }
+
+    /// The connection that another process keeps at this socket, if it stands.
+    pub(super) async fn attach(target: &Target, socket: &Path) -> Option<Self> {
+        if !socket.exists() {
+            return None;
+        }
+        let mut command = ssh();
+        command.args(["-F", "none", "-O", "check", "-S"]).arg(socket_argument(socket)).arg(&target.host);
+        let checked = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let stands = tokio::time::timeout(Duration::from_secs(2), checked).await;
+        stands.is_ok_and(|status| status.is_ok_and(|status| status.success())).then(|| Self {
+            target: target.clone(),
+            socket: socket.to_owned(),
+            _master: None,
+            facts: Facts::default(),
+            noise: Vec::new(),
+        })
+    }
+
+    /// Where it goes.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Where its socket is.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A session over it; it never makes a connection of its own.
+    fn session(&self) -> Command {
+        let mut command = ssh();
+        command
+            .args([
+                "-T",
+                "-F",
+                "none",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "LogLevel=ERROR",
+                "-o",
+                "ControlMaster=no",
+            ])
+            .args(["-o", "ProxyCommand=/bin/false", "-S"])
+            .arg(socket_argument(&self.socket));
+        command
+    }
+
+    /// A script on the host, ready to be started.
+    pub(super) fn script(&self, script: &str, arguments: &[&str]) -> Command {
+        let mut command = self.session();
+        command.arg(&self.target.host).arg(quote::command(script, arguments));
+        command
+    }
+
+    /// A script on the host, run to its end.
+    pub(super) async fn run(
+        &self,
+        what: &str,
+        script: &str,
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Output, HostFault> {
+        let running = self.script(script, arguments).stdin(Stdio::null()).output();
+        let fault = |message: String| HostFault::new(self.target.host.clone(), Cause::Other, message);
+        match tokio::time::timeout(patience, running).await {
+            Ok(Ok(output)) if output.status.success() => Ok(output),
+            Ok(Ok(output)) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(cause::on_host(&self.target.host, what, output.status.code(), &said))
+            }
+            Ok(Err(cause)) => Err(fault(format!("{what}: ssh cannot be run ({cause})"))),
+            Err(_) => Err(fault(format!("{what}: no answer within {} s", patience.as_secs()))),
+        }
+    }
+
+    /// Bytes to `host:port`, dialled by the host.
+    pub(super) fn forward(&self, address: &str) -> Command {
+        let mut command = self.session();
+        command.arg("-W").arg(address).arg(&self.target.host);
+        command
+    }
+}
+
+/// `ssh` in a process group of its own, so that Ctrl-C on the terminal reaches its owner alone, and so
+/// that it cannot read from that terminal; in English, for its texts are read.
+pub(super) fn ssh() -> Command {
+    let mut command = Command::new("ssh");
+    command
+        .env("LC_ALL", "C")
+        .env("SSH_ASKPASS_REQUIRE", "never")
+        .env_remove("SSH_ASKPASS")
+        .process_group(0)
+        .kill_on_drop(true);
+    command
+}
+
+/// ssh expands `%` in the path of a socket.
+fn socket_argument(socket: &Path) -> String {
+    socket.display().to_string().replace('%', "%%")
+}
+
+/// Keeps what comes, as far as it may be of use, and reads on so that nobody waits.
+async fn keep(mut from: impl tokio::io::AsyncRead + Unpin, into: Arc<Mutex<String>>) {
+    const MOST: usize = 64 << 10;
+    let mut bytes = [0; 4096];
+    while let Ok(read) = from.read(&mut bytes).await {
+        if read == 0 {
+            return;
+        }
+        let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.len() < MOST {
+            text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    }
+}
+
+/// A refused login says nothing about keys that were not offered. Those with a passphrase are not,
+/// where no agent holds them.
+async fn why_refused(target: &Target, options: &SshOptions, fault: HostFault) -> HostFault {
+    let mut locked = Vec::new();
+    for file in resolved(target, options).await.identities {
+        let Some(file) = home(&file).filter(|file| file.is_file()) else { continue };
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-y", "-P", "", "-f"]).arg(&file).env("LC_ALL", "C").stdin(Stdio::null());
+        let Ok(output) = command.kill_on_drop(true).output().await else { continue };
+        if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("passphrase") {
+            locked.push(file.display().to_string());
+        }
+    }
+    if locked.is_empty() {
+        return fault;
+    }
+    let message = format!(
+        "the login was refused, and a key with a passphrase could not be used ({})",
+        locked.join(", ")
+    );
+    HostFault::new(fault.host, Cause::Passphrase, message)
+        .remedy(format!("unlock it first: eval $(ssh-agent); ssh-add {}", locked[0]))
+}
+
+fn home(file: &str) -> Option<PathBuf> {
+    match file.strip_prefix("~/") {
+        Some(rest) => std::env::var_os("HOME").map(|home| Path::new(&home).join(rest)),
+        None => Some(PathBuf::from(file)),
+    }
+}
+
+/// What ssh makes of a target by the user's configuration.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Resolved {
+    pub(super) user: String,
+    pub(super) host: String,
+    pub(super) port: String,
+    identities: Vec<String>,
+}
+
+/// Asks `ssh -G`. Empty where that fails: the login will say why.
+pub(super) async fn resolved(target: &Target, options: &SshOptions) -> Resolved {
+    let mut command = ssh();
+    command.arg("-G").args(target.arguments(options)).arg(&target.host).stdin(Stdio::null());
+    let Ok(Ok(output)) = tokio::time::timeout(SHELL, command.output()).await else {
+        return Resolved::default();
+    };
+    let mut found = Resolved::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        match line.split_once(' ') {
+            Some(("user", value)) => value.clone_into(&mut found.user),
+            Some(("hostname", value)) => value.clone_into(&mut found.host),
+            Some(("port", value)) => value.clone_into(&mut found.port),
+            Some(("identityfile", value)) => found.identities.push(value.to_owned()),
+            _ => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,168 @@
+//! What runs under `/bin/sh` on a host. One line each: csh takes no line end inside quotes.
+//!
+//! Nothing here depends on the PATH or the start-up files of the login shell.
+
+/// Every line of an answer begins so; other lines are what start-up files print.
+pub(super) const MARK: &str = "TUPLANE-HOST ";
+
+/// A PATH of our own, and files that are nobody else's.
+const BEGIN: &str = r#"PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/run/current-system/sw/bin${PATH:+:$PATH}"; export PATH; umask 077; "#;
+
+/// `a PID START`: that process runs. `w PID START TENTHS`: waits until it does not. `e FOLDER TENTHS`:
+/// ends the agent whose pid file lies there, sets `how`, and removes the folder.
+const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"/proc/$1/stat" || return 1; l="${l##*) }"; s=$2; set -- $l; [ "$1" != Z ] && [ "${20}" = "$s" ]; }; w() { n=$3; while a "$1" "$2"; do [ "$n" -gt 0 ] || return 1; n=$((n-1)); sleep 0.1; done; }; e() { how=gone; q=0; if [ -r "$1/pid" ]; then read -r q t m b <"$1/pid" || true; read -r k </proc/sys/kernel/random/boot_id || k=$b; if [ "$m" != "$(uname -n)" ]; then how=elsewhere; elif [ "$b" = "$k" ] && a "$q" "$t"; then how=itself; w "$q" "$t" "$2" || { kill -TERM "$q"; how=term; w "$q" "$t" 30 || { kill -KILL "$q"; how=kill; w "$q" "$t" 20 || how=stays; }; }; fi; fi; case $how in elsewhere|stays) ;; *) rm -rf -- "$1" || how=left;; esac; }; "#;
+
+/// Arguments: folder for everything, file name of the binary. Says what the host is, and waits for the
+/// end of its input: the connection lives as long as this does.
+pub(super) fn probe() -> String {
+    let say = r#"y() { printf "TUPLANE-HOST %s %s\n" "$1" "$2"; }; "#;
+    format!(
+        r#"{BEGIN}{say}h="${{HOME:-/tmp}}"; case $1 in /*) d=$1;; *) d="$h/$1";; esac; printf "\n"; y machine "$(uname -m)"; y kernel "$(uname -r)"; y processors "$(getconf _NPROCESSORS_ONLN || nproc)"; while read -r k v u; do [ "$k" = MemTotal: ] && y memory "$v"; done </proc/meminfo; y ssh "$SSH_CONNECTION"; z=; [ -f "$d/$2" ] && [ -x "$d/$2" ] && z=$(wc -c <"$d/$2"); y binary "$z"; y folder "$d"; y end .; exec cat >/dev/null"#
+    )
+}
+
+/// Arguments: folder, file name, a name for the meantime, size. Takes the binary from its input, unless
+/// it is there by now.
+pub(super) fn copy() -> String {
+    format!(
+        r#"{BEGIN}if [ -x "$1/$2" ] && [ "$(wc -c <"$1/$2")" -eq "$4" ]; then exit 0; fi; mkdir -p -- "$1" || exit 1; if cat >"$1/$3" && [ "$(wc -c <"$1/$3")" -eq "$4" ] && chmod 700 "$1/$3" && mv -f -- "$1/$3" "$1/$2"; then exit 0; fi; rm -f -- "$1/$3"; exit 1"#
+    )
+}
+
+/// Arguments: the agent's folder, the binary. Becomes the agent.
+pub(super) fn start() -> String {
+    format!(
+        r#"{BEGIN}mkdir -p -- "$1" && cd "$1" && mkdir -p state files || exit 1; [ -x "$2" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$2" >&2; exit 126; }}; exec "$2" 2>>log"#
+    )
+}
+
+/// Arguments: the binary. Becomes an agent that answers a probe.
+pub(super) fn probe_agent() -> String {
+    format!(
+        r#"{BEGIN}[ -x "$1" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$1" >&2; exit 126; }}; exec "$1""#
+    )
+}
+
+/// Arguments: the agent's folder. The end of its log.
+pub(super) fn last_words() -> String {
+    format!(r#"{BEGIN}tail -n 5 -- "$1/log""#)
+}
+
+/// Arguments: tenths of a second to wait before signals, then agents' folders.
+pub(super) fn end() -> String {
+    format!(
+        r#"{BEGIN}{END}g=$1; shift; for f do e "$f" "$g"; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; rmdir -- "${{f%/*}}" "${{f%/*/*}}" 2>/dev/null || true; done"#
+    )
+}
+
+/// Arguments: folder for everything, then runs to leave alone. Ends all that is recorded below it.
+pub(super) fn clean() -> String {
+    format!(
+        r#"{BEGIN}{END}case $1 in /*) d=$1;; *) d="${{HOME:-/tmp}}/$1";; esac; shift; for f in "$d"/run/*/*; do [ -d "$f" ] || continue; r="${{f%/*}}"; r="${{r##*/}}"; how=; for x do [ "$x" = "$r" ] && how=skipped; done; q=0; [ -n "$how" ] || e "$f" 0; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; rmdir -- "${{f%/*}}" "$d/run" 2>/dev/null || true; done"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Output, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::launch::ProcessId;
+    use crate::launch::ssh::quote::command;
+
+    fn run(script: &str, arguments: &[&str]) -> Output {
+        let line = command(script, arguments);
+        Command::new("/bin/sh").args(["-c", &line]).env_clear().stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn text(output: &Output) -> String {
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[test]
+    fn every_script_is_one_line_that_every_shell_takes() {
+        for script in [probe(), copy(), start(), probe_agent(), last_words(), end(), clean()] {
+            assert!(!script.contains('\n') && !script.contains('\''), "{script}");
+            // fish reads these inside single quotes.
+            assert!(!script.contains(r"\\") && !script.contains(r"\'"), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_probe_says_what_the_host_is_without_a_path() {
+        let output = run(&probe(), &["some where", "agent-x"]);
+        let text = text(&output);
+        for key in ["machine", "kernel", "processors", "memory", "folder /tmp/some where", "end ."] {
+            assert!(text.contains(&format!("{MARK}{key}")), "{key} in {text}");
+        }
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A folder with the pid file of a process, and the process.
+    fn agent(root: &std::path::Path, script: &str, shift: u64) -> (std::path::PathBuf, std::process::Child) {
+        let child = Command::new("/bin/sh").args(["-c", script]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let id = ProcessId::of(child.id()).unwrap();
+        let folder = root.join("run").join("t 1").join(format!("it's {}", id.pid));
+        std::fs::create_dir_all(&folder).unwrap();
+        let node = Command::new("uname").arg("-n").output().unwrap().stdout;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let node = String::from_utf8(node).unwrap();
+        let line = tuplane_wire::launch::pid_line(id.pid, id.started + shift, node.trim(), boot.trim());
+        std::fs::write(folder.join("pid"), line).unwrap();
+        (folder, child)
+    }
+
+    #[test]
+    fn the_recorded_process_is_ended_and_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (polite, mut first) = agent(root.path(), "exec sleep 30", 0);
+        let (reused, mut second) = agent(root.path(), "exec sleep 30", 1);
+        let (short, mut third) = agent(root.path(), "exec sleep 0.5", 0);
+        let folders = [&polite, &reused, &short].map(|p| p.to_str().unwrap().to_owned());
+        // One that ended is its parent's to bury; the script must not wait for that.
+        let buried = std::thread::spawn(move || (first.wait().unwrap(), third.wait().unwrap()));
+        let output = run(&end(), &["10", &folders[2], &folders[0], &folders[1]]);
+        let said = text(&output);
+        assert!(said.contains(&format!("{MARK}term ")), "{said} {output:?}");
+        assert!(said.contains(&format!("{MARK}gone ")) && said.contains(&format!("{MARK}itself ")), "{said}");
+        buried.join().unwrap();
+        assert!(ProcessId::of(second.id()).unwrap().is_alive(), "its start time is another one");
+        second.kill().unwrap();
+        second.wait().unwrap();
+        assert!(!root.path().join("run").exists(), "folders are gone with those above them");
+    }
+
+    #[test]
+    fn clean_finds_what_is_recorded_and_leaves_what_it_is_told_to() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, mut child) = agent(root.path(), "exec sleep 30", 0);
+        let said = text(&run(&clean(), &[root.path().to_str().unwrap(), "t 1"]));
+        assert!(said.contains(&format!("{MARK}skipped ")), "{said}");
+        assert!(folder.exists() && child.try_wait().unwrap().is_none());
+        let buried = std::thread::spawn(move || child.wait().unwrap());
+        let said = text(&run(&clean(), &[root.path().to_str().unwrap()]));
+        assert!(said.contains(&format!("{MARK}term ")), "{said}");
+        buried.join().unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_copy_that_was_cut_short_leaves_nothing() {
+        use std::io::Write;
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a dir");
+        let copied = |size: &str| {
+            let line = command(&copy(), &[dir.to_str().unwrap(), "agent", ".new", size]);
+            let mut child =
+                Command::new("/bin/sh").args(["-c", &line]).stdin(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(b"12345").unwrap();
+            child.wait().unwrap().success()
+        };
+        assert!(!copied("6"));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        assert!(copied("5"));
+        assert_eq!(std::fs::read(dir.join("agent")).unwrap(), b"12345");
+    }
+}

@@ -1,0 +1,577 @@
+//! Starting a cluster on named hosts: all logged in, all alike, all reach each other, or none runs.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
+use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Peer, Road};
+use tuplane_wire::net::{self, Kind, Security};
+
+use super::cause::{self, Cause, HostFault};
+use super::connection::Connection;
+use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
+use super::{RemoteAgent, RemotePlan, check, end, script};
+use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA};
+use crate::launch::start::{ANSWER_LIMIT, LEASE, generate_key, next_answer};
+use crate::launch::{LaunchError, LocalCluster, ProcessId};
+
+/// How long an agent may take until it has joined.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long it may take to dial its peers, or to let go of its lifeline.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// A launcher that is not heard of for so long is gone, although nothing closed its connections: its
+/// machine sleeps, or its network is down. Longer than any step of a start.
+const LAUNCHER_LEASE: Duration = Duration::from_mins(1);
+
+/// How often it is heard of.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// How long sessions that were cut may take to end on their hosts.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// How long a coordinator may take that is dialled from here, before it counts as out of reach.
+const DIRECT: Duration = Duration::from_millis(1500);
+
+/// What the sessions of a running cluster lie on; dropped, they end.
+#[derive(Debug)]
+pub struct Held {
+    beating: JoinHandle<()>,
+    _connections: Vec<Connection>,
+    _sockets: Sockets,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // With its task the lifelines go.
+        self.beating.abort();
+    }
+}
+
+/// Holds the agents' lifelines, and lets them feel it.
+async fn beat(mut lifelines: Vec<ChildStdin>) {
+    let mut ticker = tokio::time::interval(BEAT);
+    ticker.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticker.tick().await;
+        for lifeline in &mut lifelines {
+            // One that has ended is noticed by its session; one that does not read must not hold up others.
+            let _ = tokio::time::timeout(Duration::from_millis(100), lifeline.write_all(b"\n")).await;
+        }
+    }
+}
+
+/// An agent that answers.
+#[derive(Debug)]
+struct Running {
+    entry: AgentEntry,
+    host: String,
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<tokio::io::Take<ChildStdout>>>,
+}
+
+/// What has been made on the way. Dropped, it ends sessions and connections; [`Starting::undo`] also
+/// removes what lies on the hosts.
+#[derive(Debug, Default)]
+struct Starting {
+    connections: Vec<Connection>,
+    /// Place of the connection, and the agent's folder there.
+    folders: Vec<(usize, String)>,
+    running: Vec<Running>,
+}
+
+impl Starting {
+    /// Ends what was started, and removes its folders. What cannot be done is left for `clean`.
+    async fn undo(&mut self) {
+        // Closing their input ends the agents: none has let go of it yet.
+        self.running.clear();
+        if !self.folders.is_empty() {
+            // A shell that was just asked for an agent may still start it, only to find its input closed.
+            tokio::time::sleep(SETTLE).await;
+        }
+        let work = self.connections.iter().enumerate().map(|(place, connection)| {
+            let own = self.folders.iter().filter(move |(at, _)| *at == place);
+            let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
+            end::folders(connection, folders, Duration::from_secs(2))
+        });
+        for fault in join_all(work).await.into_iter().filter_map(Result::err) {
+            // The cause of all this is said already; `clean` finds what stayed.
+            drop(fault);
+        }
+        self.connections.clear();
+    }
+}
+
+/// Starts a plan's agents; `cancel` gives up, and everything that was started is ended again.
+pub async fn start(
+    plan: &RemotePlan,
+    root: &Path,
+    cancel: impl Future<Output = ()>,
+) -> Result<LocalCluster, LaunchError> {
+    let launcher = ProcessId::current().ok_or_else(|| {
+        LaunchError::Refused("/proc is not readable here; clusters cannot be told apart".into())
+    })?;
+    let binary = Binary::read(&plan.binary)?;
+    let key = if plan.insecure { None } else { Some(generate_key()?) };
+    let (folder, notices) = ClusterFolder::create(root, &plan.cluster)?;
+    let sockets = Sockets::make(&folder.sockets()).inspect_err(|_| {
+        // Best effort: what stays is found stale by the next command.
+        let _ = folder.remove();
+    })?;
+    let mut starting = Starting::default();
+    let started = async {
+        let mut file = ClusterFile {
+            schema: SCHEMA.into(),
+            name: plan.cluster.clone(),
+            coordinator: String::new(),
+            key,
+            agents: Vec::new(),
+            launcher,
+            detached: plan.detached,
+            road: Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: false }),
+        };
+        folder.write(&file)?;
+        bring_up(plan, &binary, &folder, &sockets, &mut file, &mut starting).await?;
+        folder.write(&file)?;
+        if plan.detached {
+            detach(&mut starting.running).await?;
+        }
+        Ok(file)
+    };
+    let outcome = tokio::select! {
+        biased;
+        () = cancel => Err(LaunchError::Interrupted),
+        outcome = started => outcome,
+    };
+    match outcome {
+        Ok(file) => {
+            let connections = std::mem::take(&mut starting.connections);
+            if plan.detached {
+                // Their sessions end here; the agents stay.
+                starting.running.clear();
+                drop(connections);
+                return Ok(LocalCluster::new(folder, file, notices, Vec::new(), None));
+            }
+            let mut agents = Vec::new();
+            let mut lifelines = Vec::new();
+            for running in starting.running.drain(..) {
+                agents.push((running.entry.name, running.child, None));
+                lifelines.push(running.stdin);
+            }
+            let beating = tokio::spawn(beat(lifelines));
+            let held = Held { beating, _connections: connections, _sockets: sockets };
+            Ok(LocalCluster::new(folder, file, notices, agents, Some(held)))
+        }
+        Err(cause) => {
+            // Over the sockets, which go after it.
+            starting.undo().await;
+            drop(sockets);
+            // Best effort: what stays is found stale by the next command.
+            let _ = folder.remove();
+            Err(cause)
+        }
+    }
+}
+
+/// All steps up to agents that have seen each other.
+async fn bring_up(
+    plan: &RemotePlan,
+    binary: &Binary,
+    folder: &ClusterFolder,
+    sockets: &Sockets,
+    file: &mut ClusterFile,
+    starting: &mut Starting,
+) -> Result<(), LaunchError> {
+    let (targets, places) = prepare::machines(plan.agents.iter().map(|agent| &agent.target));
+    let known = prepare::places(&targets, &plan.ssh).await;
+    if plan.insecure && !known.iter().all(|place| place.loopback.is_some()) {
+        return Err(LaunchError::Refused(
+            "--insecure is for loopback addresses only: rows and control would cross the network in the clear"
+                .into(),
+        ));
+    }
+    let data: Vec<Option<String>> = plan.agents.iter().map(|agent| agent.data.clone()).collect();
+    let rules = prepare::data_rules(&data, &places, &known).await;
+
+    let wanted = |target| Wanted { target, dir: plan.remote_dir.clone() };
+    let wanted: Vec<Wanted> = targets.iter().cloned().map(wanted).collect();
+    let logins = prepare::connect(wanted, &plan.ssh, plan.fan_out, &binary.file_name(), sockets).await;
+    let mut faults = Vec::new();
+    for login in logins {
+        match login {
+            Ok(connection) => {
+                faults.extend(prepare::same_machine(&connection, binary).err());
+                starting.connections.push(connection);
+            }
+            Err(fault) => faults.push(fault),
+        }
+    }
+    all_well(faults)?;
+    note_noise(folder, &starting.connections);
+    let launch = format!("{}-{}-{}", plan.cluster, file.launcher.pid, file.launcher.started);
+    all_well(prepare::copy_all(&starting.connections, binary, &launch).await)?;
+
+    let jobs: Vec<Job<'_>> = plan
+        .agents
+        .iter()
+        .zip(&places)
+        .zip(&rules)
+        .map(|((agent, place), rule)| Job {
+            plan,
+            agent,
+            rule,
+            binary,
+            place: *place,
+            connection: &starting.connections[*place],
+            on_host: places.iter().filter(|other| *other == place).count() as u32,
+            launch: &launch,
+        })
+        .collect();
+    starting.folders = jobs.iter().map(|job| (job.place, job.folder())).collect();
+    let Some((first, rest)) = jobs.split_first() else {
+        return Err(LaunchError::Refused("a cluster needs at least one agent".into()));
+    };
+    let coordinator = match first.start(None, file.key.clone()).await {
+        Ok(coordinator) => coordinator,
+        Err(fault) => {
+            // Without a coordinator nobody else can be started: they are asked what else would fail.
+            let others =
+                rest.iter().map(|job| check::would_fail(job.agent, job.rule, job.connection, binary));
+            let mut faults = vec![fault];
+            faults.extend(join_all(others).await.into_iter().flatten());
+            return Err(hosts(faults));
+        }
+    };
+    let address = coordinator.entry.address.clone();
+    starting.running.push(coordinator);
+    let others = rest.iter().map(|job| job.start(Some(address.clone()), file.key.clone()));
+    let mut faults = Vec::new();
+    for other in join_all(others).await {
+        match other {
+            Ok(running) => starting.running.push(running),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if !faults.is_empty() {
+        let first = &plan.agents[0];
+        return Err(hosts(faults.into_iter().map(|fault| name_pair(fault, first, &address)).collect()));
+    }
+    all_well(check_peers(&mut starting.running).await)?;
+
+    file.agents = starting.running.iter().map(|running| running.entry.clone()).collect();
+    file.coordinator = address;
+    let security = Security::from_pem(file.key.as_ref())
+        .map_err(|cause| LaunchError::Refused(format!("the cluster's key cannot be used: {cause}")))?;
+    let direct = net::dial(&file.coordinator, Kind::Control, &security, DIRECT).await.is_ok();
+    file.road = Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: !direct });
+    Ok(())
+}
+
+fn hosts(faults: Vec<HostFault>) -> LaunchError {
+    LaunchError::Hosts { faults }
+}
+
+fn all_well(faults: Vec<HostFault>) -> Result<(), LaunchError> {
+    if faults.is_empty() { Ok(()) } else { Err(hosts(faults)) }
+}
+
+/// What start-up files printed is kept beside the logs: it explains a host that behaves oddly.
+fn note_noise(folder: &ClusterFolder, connections: &[Connection]) {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for connection in connections {
+        for line in &connection.noise {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}: shell noise: {}", connection.target(), line.escape_debug());
+        }
+    }
+    if !text.is_empty() {
+        // Nothing depends on it.
+        let _ = std::fs::write(folder.log("shell-noise"), text);
+    }
+}
+
+/// An agent that could not join its coordinator: both are named.
+fn name_pair(fault: HostFault, coordinator: &RemoteAgent, address: &str) -> HostFault {
+    let Some(cause) = fault.message.split_once("cannot join the cluster: ").map(|(_, cause)| cause) else {
+        return fault;
+    };
+    let message = format!(
+        "it cannot reach agent {} on host {} at {address}: {cause}",
+        coordinator.name, coordinator.target.host
+    );
+    HostFault::new(fault.host, Cause::Peer, message)
+        .remedy("data=.. must name a network that all hosts share, and no firewall may close it")
+}
+
+/// One agent to start, with all that it takes.
+struct Job<'p> {
+    plan: &'p RemotePlan,
+    agent: &'p RemoteAgent,
+    rule: &'p DataRule,
+    binary: &'p Binary,
+    place: usize,
+    connection: &'p Connection,
+    /// Agents on the same host.
+    on_host: u32,
+    launch: &'p str,
+}
+
+impl Job<'_> {
+    fn folder(&self) -> String {
+        format!("{}/run/{}/{}", self.connection.facts.folder, self.launch, self.agent.name)
+    }
+
+    fn fault(&self, cause: Cause, message: String) -> HostFault {
+        HostFault::new(self.agent.target.host.clone(), cause, message)
+    }
+
+    fn config(&self, coordinator: Option<String>, key: Option<KeyPem>) -> AgentConfig {
+        let folder = self.folder();
+        let processors = self.connection.facts.processors.max(1);
+        AgentConfig {
+            cluster: self.plan.cluster.clone(),
+            name: self.agent.name.clone(),
+            // The agent puts its data address in the place of the host.
+            listen: format!("127.0.0.1:{}", self.agent.port),
+            announce: None,
+            coordinator,
+            key,
+            slots: self.agent.slots.unwrap_or_else(|| (processors / self.on_host.max(1)).max(1)),
+            cores: self.agent.cores,
+            zone: self.agent.zone.clone(),
+            costs: self.plan.costs.clone(),
+            memory: self.plan.memory,
+            lease_ms: LEASE.as_millis() as u64,
+            state: format!("{folder}/state"),
+            folder: format!("{folder}/files"),
+            log: Some(format!("{folder}/log")),
+            detached: self.plan.detached,
+            road: Some(Road {
+                host: self.agent.target.host.clone(),
+                data: self.rule.data.clone(),
+                resolved: self.rule.resolved.clone(),
+                loopback: self.rule.loopback,
+                pid_file: format!("{folder}/pid"),
+                probe: false,
+                lease_ms: LAUNCHER_LEASE.as_millis() as u64,
+            }),
+        }
+    }
+
+    async fn start(&self, coordinator: Option<String>, key: Option<KeyPem>) -> Result<Running, HostFault> {
+        let agent = &self.agent.name;
+        let said = |message: String| self.fault(Cause::Agent, format!("agent {agent}: {message}"));
+        let folder = self.folder();
+        let path = format!("{}/{}", self.connection.facts.folder, self.binary.file_name());
+        let mut session =
+            Session::open(self.connection, &script::start(), &[&folder, &path]).map_err(&said)?;
+        let config = self.config(coordinator, key);
+        let answer = tokio::time::timeout(READY_WITHIN, session.ask(&config)).await;
+        let answer = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(cause)) => return Err(said(cause)),
+            Err(_) => {
+                let waited = format!("it was not ready within {} s", READY_WITHIN.as_secs());
+                return Err(said(waited + &self.last_words(&folder).await));
+            }
+        };
+        let (address, pid, started) = match answer {
+            Some(AgentReady::Ready { address, pid, started, version, binary }) => {
+                self.same_build(&version, &binary)?;
+                (address, pid, started)
+            }
+            Some(AgentReady::Failed { message }) => {
+                let fault = said(message.clone());
+                return Err(if message.contains("cannot listen on") {
+                    fault.remedy("stop what holds the port, or leave port= out")
+                } else {
+                    fault
+                });
+            }
+            Some(other) => return Err(said(format!("it answered something else: {other:?}"))),
+            None => {
+                let (code, errors) = session.end().await;
+                if errors.contains("cannot be executed")
+                    || errors.contains("No space left")
+                    || code == Some(255)
+                {
+                    let host = &self.agent.target.host;
+                    return Err(cause::on_host(host, &format!("starting agent {agent}"), code, &errors));
+                }
+                let how = "it ended before it was ready".to_owned();
+                return Err(said(how + &self.last_words(&folder).await));
+            }
+        };
+        let host = HostEntry {
+            target: self.agent.target.clone(),
+            folder,
+            socket: self.connection.socket().to_owned(),
+        };
+        let entry = AgentEntry {
+            name: agent.clone(),
+            address,
+            process: ProcessId { pid, started },
+            host: Some(host),
+        };
+        let host = self.agent.target.host.clone();
+        Ok(Running { entry, host, child: session.child, stdin: session.stdin, lines: session.lines })
+    }
+
+    /// A stale binary is named, whatever its file is called.
+    fn same_build(&self, version: &str, binary: &str) -> Result<(), HostFault> {
+        let own = env!("CARGO_PKG_VERSION");
+        if version == own && binary == self.binary.hash {
+            return Ok(());
+        }
+        let message = format!(
+            "agent {} is another build there: version {version}, binary {binary}, wanted {own}, {}",
+            self.agent.name, self.binary.hash
+        );
+        Err(self.fault(Cause::Version, message).remedy(format!(
+            "remove {}/{} on that host, and it is copied anew",
+            self.connection.facts.folder,
+            self.binary.file_name()
+        )))
+    }
+
+    /// The last line of the agent's log, as `; it said: ..`, or nothing.
+    async fn last_words(&self, folder: &str) -> String {
+        let (script, arguments) = (script::last_words(), [folder]);
+        let asked = self.connection.run("reading the log", &script, &arguments, ANSWER_WITHIN);
+        let Ok(output) = asked.await else { return String::new() };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().rfind(|line| !line.trim().is_empty()).map_or_else(String::new, |line| {
+            let shown: String = line.chars().filter(|c| !c.is_control()).take(300).collect();
+            format!("; it said: {shown}")
+        })
+    }
+}
+
+/// A process on a host that answers in lines.
+#[derive(Debug)]
+pub(super) struct Session {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<tokio::io::Take<ChildStdout>>>,
+}
+
+impl Session {
+    pub(super) fn open(connection: &Connection, script: &str, arguments: &[&str]) -> Result<Self, String> {
+        let mut child = connection
+            .script(script, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|cause| format!("ssh cannot be run ({cause})"))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the input and output of ssh are not there".into());
+        };
+        let lines = BufReader::new(stdout.take(ANSWER_LIMIT)).lines();
+        Ok(Self { child, stdin, lines })
+    }
+
+    /// Sends a line; gives the next answer, or `None` at the end of the output.
+    pub(super) async fn ask(
+        &mut self,
+        request: &impl serde::Serialize,
+    ) -> Result<Option<AgentReady>, String> {
+        // Who ends before it reads says why in the answer or the log.
+        let _ = send(&mut self.stdin, request).await;
+        next_answer(&mut self.lines, &mut Vec::new()).await
+    }
+
+    /// How it ended, and what it said on standard error.
+    pub(super) async fn end(mut self) -> (Option<i32>, String) {
+        drop(self.stdin);
+        let mut said = Vec::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            let reading = async { stderr.take(64 << 10).read_to_end(&mut said).await };
+            // What came so far has to do.
+            let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+        }
+        let status = tokio::time::timeout(Duration::from_secs(2), self.child.wait()).await;
+        let code = status.ok().and_then(Result::ok).and_then(|status| status.code());
+        (code, String::from_utf8_lossy(&said).into_owned())
+    }
+}
+
+async fn send(to: &mut ChildStdin, request: &impl serde::Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(request).map_err(std::io::Error::other)?;
+    line.push(b'\n');
+    to.write_all(&line).await?;
+    to.flush().await
+}
+
+impl Running {
+    async fn ask(&mut self, request: &LaunchRequest) -> Result<AgentReady, HostFault> {
+        let name = self.entry.name.clone();
+        let host = self.host.clone();
+        let fault = |cause: String| HostFault::new(host, Cause::Agent, format!("agent {name}: {cause}"));
+        let exchange = async {
+            let _ = send(&mut self.stdin, request).await;
+            next_answer(&mut self.lines, &mut Vec::new()).await
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+            Ok(Ok(Some(AgentReady::Failed { message }))) => Err(fault(message)),
+            Ok(Ok(Some(answer))) => Ok(answer),
+            Ok(Ok(None)) => Err(fault("it has ended".into())),
+            Ok(Err(cause)) => Err(fault(cause)),
+            Err(_) => Err(fault(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
+        }
+    }
+}
+
+/// Each agent dials all others, before any row flows.
+async fn check_peers(running: &mut [Running]) -> Vec<HostFault> {
+    let all: Vec<(Peer, String)> = running
+        .iter()
+        .map(|agent| {
+            let peer = Peer { name: agent.entry.name.clone(), address: agent.entry.address.clone() };
+            (peer, agent.host.clone())
+        })
+        .collect();
+    let asked = running.iter_mut().map(async |agent| {
+        let others = all.iter().filter(|(peer, _)| peer.name != agent.entry.name);
+        let peers: Vec<Peer> = others.map(|(peer, _)| peer.clone()).collect();
+        let (name, host) = (agent.entry.name.clone(), agent.host.clone());
+        match agent.ask(&LaunchRequest::Peers(peers)).await {
+            Err(fault) => vec![fault],
+            Ok(AgentReady::Peers(failed)) => failed
+                .into_iter()
+                .map(|peer| {
+                    let there = all.iter().find(|(known, _)| known.name == peer.name);
+                    let there = there.map_or("?", |(_, host)| host.as_str());
+                    let message = format!(
+                        "agent {name} cannot reach agent {} on host {there} at {}: {}",
+                        peer.name, peer.address, peer.cause
+                    );
+                    HostFault::new(host.clone(), Cause::Peer, message).remedy(
+                        "data=.. must name a network that all hosts share, and no firewall may close it",
+                    )
+                })
+                .collect(),
+            Ok(other) => {
+                vec![HostFault::new(
+                    host,
+                    Cause::Agent,
+                    format!("agent {name} answered something else: {other:?}"),
+                )]
+            }
+        }
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// Cuts the lifelines. Until all have said so, a failure ends all of them by signals.
+async fn detach(running: &mut [Running]) -> Result<(), LaunchError> {
+    let asked = running.iter_mut().map(|agent| agent.ask(&LaunchRequest::Detach));
+    all_well(join_all(asked).await.into_iter().filter_map(Result::err).collect())
+}
