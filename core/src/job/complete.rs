@@ -2,8 +2,8 @@
 
 use super::live::is_work_ms;
 use super::model::{
-    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape, Text,
-    Timestamps,
+    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape,
+    Text, Timestamps,
 };
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
@@ -84,13 +84,6 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
         }
         Op::Stateful { shape, state, then, ttl, .. } => {
-            if ttl.is_some() {
-                faults.push(later(stage.at, "ttl").help("it counts event time, which rows do not have yet"));
-            }
-            let mut missing = |key: &str, help: &str| {
-                let message = format!("stage `{}` ({}) has no `{key}`", stage.id, stage.op.name());
-                faults.push(Fault::new(stage.at, message).help(help));
-            };
             if state.is_empty() {
                 missing("state", "say what a key begins with: [\"0 as seen\"]");
             }
@@ -101,6 +94,9 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
                 StatefulShape::FlatMap => {
                     missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
                 }
+            }
+            if ttl.is_some() {
+                faults.push(later(stage.at, "ttl").help("it counts event time, which rows do not have yet"));
             }
         }
         Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),

@@ -84,9 +84,9 @@ fn state_and_order() {
 { id = "o", op = "sink", in = "b", connector = "count" },
 ]"#,
         &[
-            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
             "3: stage `m` (map_stateful) has no `state` (say what a key begins with: [\"0 as seen\"])",
             "3: stage `m` (map_stateful) has no `select` (say the row it makes: [\"*\", \"seen\"])",
+            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
             "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
             "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
