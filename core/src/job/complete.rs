@@ -2,7 +2,8 @@
 
 use super::live::is_work_ms;
 use super::model::{
-    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, Text, Timestamps,
+    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape,
+    Text, Timestamps,
 };
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
@@ -101,9 +102,26 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::Filter { predicate: None } => missing("where", "say which rows it keeps"),
         Op::FlatMap { unnest: None } => missing("unnest", "say the list to unfold: \"words(line) as word\""),
         Op::GroupBy { key } if key.is_empty() => missing("key", "say the expression to group by"),
-        Op::Aggregate { compute, .. } if compute.is_empty() => {
+        Op::Aggregate { compute, .. } | Op::RollingAggregate { compute } if compute.is_empty() => {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
         }
+        Op::Stateful { shape, state, then, ttl, .. } => {
+            if state.is_empty() {
+                missing("state", "say what a key begins with: [\"0 as seen\"]");
+            }
+            match shape {
+                _ if !then.is_empty() => {}
+                StatefulShape::Map => missing("select", "say the row it makes: [\"*\", \"seen\"]"),
+                StatefulShape::Filter => missing("where", "say which rows it keeps: \"seen <= 3\""),
+                StatefulShape::FlatMap => {
+                    missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
+                }
+            }
+            if ttl.is_some() {
+                faults.push(later(stage.at, "ttl").help("it counts event time, which rows do not have yet"));
+            }
+        }
+        Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),
         Op::Work(work) if work.ms.is_empty() => missing("ms", "say how long a row takes"),
         Op::Work(work) if !work.ms.iter().all(|ms| is_work_ms(*ms)) => {
             let message = format!("`ms` of stage `{}` must be 0 to 86400000 (one day)", stage.id);

@@ -93,6 +93,29 @@ route = [{ edge = "a..d", policy = "shufle" }]"#,
 }
 
 #[test]
+fn state_and_order() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "m", op = "map_stateful", in = "s", ttl = "1s" },
+{ id = "f", op = "filter_stateful", in = "m", state = "0 as n" },
+{ id = "x", op = "flat_map_stateful", in = "f", state = "0 as n", unnest = "range(0, n) as i" },
+{ id = "r", op = "rolling_aggregate", in = "x" },
+{ id = "b", op = "sort", in = "r" },
+{ id = "o", op = "sink", in = "b", connector = "count" },
+]"#,
+        &[
+            "3: stage `m` (map_stateful) has no `state` (say what a key begins with: [\"0 as seen\"])",
+            "3: stage `m` (map_stateful) has no `select` (say the row it makes: [\"*\", \"seen\"])",
+            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
+            "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
+            "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
+            "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
+        ],
+    );
+}
+
+#[test]
 fn connectors_that_are_not_there() {
     missing(
         r#"stage = [

@@ -28,8 +28,8 @@ fn rows(path: &str, rebalance: bool) -> String {
     let source = format!(
         "[[stage]]\nid = \"rows\"\nop = \"source\"\npath = \"{path}\"\nconnector = \"file\"\nformat = \"csv\"\nheader = true\n{columns}\n"
     );
-    let spread = if rebalance { "rebalance" } else { "peek" };
-    source + &one(spread, "in", "rows", "")
+    let spread = one("rebalance", "in", "rows", "");
+    source + &if rebalance { spread } else { one("map", "in", "rows", "select = [\"*\"]") }
 }
 
 /// Runs a job that writes csv to `out`, which must finish; gives the lines of each file behind its header.
