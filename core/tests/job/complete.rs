@@ -29,7 +29,9 @@ fn a_name_that_means_something_else_names_no_job() {
         job.stages.clear();
         job.runnable().err().map(|faults| faults[0].message.clone()).unwrap_or_default()
     };
-    for name in ["", "3", "007", ".", "..", "a/b", "a\nb", "\u{1b}[2J", "-x", "--yes"] {
+    let empty = Job::parse("name = \"\"\nstage = [{ id = \"s\", op = \"source\" }]", FileFormat::Toml);
+    assert!(empty.unwrap_err()[0].message.contains("is empty"));
+    for name in ["3", "007", ".", "..", "a/b", "a\nb", "\u{1b}[2J", "-x", "--yes"] {
         let said = says(name);
         assert!(said.contains("cannot name a job") && !said.contains(['\n', '\u{1b}']), "{name:?}: {said}");
     }
