@@ -1,5 +1,6 @@
 //! A runtime folder of its own, the command in it, and what a test asks of processes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -28,10 +29,15 @@ pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+thread_local! {
+    /// Worlds that this test has.
+    static WORLDS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// A world of its own for one test.
 pub(crate) struct World {
     /// One at a time, whatever runs the tests: they measure rates, memory and processor time.
-    _alone: MutexGuard<'static, ()>,
+    alone: Option<MutexGuard<'static, ()>>,
     folder: TempDir,
     /// `tuplane up` processes.
     owners: Vec<Child>,
@@ -40,9 +46,10 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed has left nothing that the next one minds.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { _alone: alone, folder: tempfile::tempdir().unwrap(), owners: Vec::new() }
+        // A test may have several worlds. One that failed has left nothing that the next one minds.
+        let first = WORLDS.replace(WORLDS.get() + 1) == 0;
+        let alone = first.then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        Self { alone, folder: tempfile::tempdir().unwrap(), owners: Vec::new() }
     }
 
     /// A path in its folder.
@@ -197,11 +204,13 @@ impl Drop for ByHand {
 
 impl Drop for World {
     fn drop(&mut self) {
+        WORLDS.set(WORLDS.get() - 1);
         let _ = self.tuplane(&["down", "--cluster", "t", "--yes"]);
         for owner in &mut self.owners {
             let _ = owner.kill();
             let _ = owner.wait();
         }
+        drop(self.alone.take());
     }
 }
 
