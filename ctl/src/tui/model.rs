@@ -302,12 +302,23 @@ impl Model {
         self.width < 20 || self.height < 5
     }
 
+    /// The run that a command means: the one under the cursor where jobs are listed, else the one on the
+    /// screen.
+    pub(crate) fn meant_run(&self) -> Option<u64> {
+        if self.screen == Screen::Jobs {
+            let rows = self.rows(Screen::Jobs);
+            return rows.get(self.selected(Screen::Jobs, &rows))?.id.parse().ok();
+        }
+        Some(self.picture()?.job.as_ref()?.summary.run)
+    }
+
     /// The edge that a command means: on the graph the selected one, or the only unicast edge into the
     /// selected vertex.
     pub(crate) fn meant_edge(&self) -> Option<u32> {
         let job = self.picture()?.job.as_ref()?;
         match self.screen {
-            Screen::Graph if self.graph.on_edges => Some(self.graph.edge),
+            // The list form selects vertices alone.
+            Screen::Graph if self.graph.on_edges && !self.graph_is_list() => Some(self.graph.edge),
             Screen::Graph => {
                 let into =
                     |edge: &&(usize, &picture::EdgePicture)| edge.1.to == self.graph.vertex && edge.1.unicast;

@@ -9,6 +9,7 @@ use crate::tui::key::Key;
 use crate::tui::model::dialog::{Dialog, Then};
 use crate::tui::model::filter::Filter;
 use crate::tui::model::link::Link;
+use crate::tui::model::picture::Picture;
 use crate::tui::model::{Mode, Model, Screen, Source, columns};
 
 /// Takes a key: what is open has it first, but for those that work everywhere.
@@ -97,7 +98,11 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
 }
 
 fn freeze(model: &mut Model) {
-    if model.frozen.take().is_some() {
+    if let Some(held) = model.frozen.take() {
+        let run = |picture: &Picture| picture.job.as_ref().map(|job| job.summary.run);
+        if model.live.as_ref().map(run) != Some(run(&held)) {
+            walk::forget_places(model);
+        }
         return;
     }
     if model.options.source == Source::Plan || model.live.is_none() {
@@ -131,7 +136,9 @@ pub(super) fn job(model: &mut Model, wanted: &str) -> Vec<Effect> {
         return Vec::new();
     }
     let jobs = model.live.as_ref().map(|live| live.jobs.as_slice()).unwrap_or_default();
-    let named = jobs.iter().rev().find(|job| job.run.to_string() == wanted || job.name == wanted);
+    // A run's number counts before a name: Enter on a row gives the number.
+    let by_run = jobs.iter().find(|job| job.run.to_string() == wanted);
+    let named = by_run.or_else(|| jobs.iter().rev().find(|job| job.name == wanted));
     let Some(run) = named.map(|job| job.run) else {
         let message =
             if wanted.is_empty() { "say which job".into() } else { format!("there is no job `{wanted}`") };
