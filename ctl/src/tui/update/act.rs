@@ -11,6 +11,7 @@ use crate::tui::model::dialog::{Dialog, Then};
 use crate::tui::model::picture::{EdgePicture, JobPicture};
 use crate::tui::model::{Mode, Model};
 use crate::tui::text;
+use crate::tui::view::area;
 
 /// A run in full as it is now, whatever is held still; `None` if the cluster was asked about another one.
 fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
@@ -134,11 +135,20 @@ fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'s
 
 /// A key in a dialog.
 pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Mode::Dialog(open) = &model.mode else { return Vec::new() };
+    let blind = matches!(open, Dialog::Confirm { .. }) && !area::can_answer(model, open);
     let Mode::Dialog(dialog) = &mut model.mode else { return Vec::new() };
     let pressed = key.name().map(str::to_owned).or_else(|| key.typed().map(|c| c.to_string()));
     let pressed = pressed.unwrap_or_default();
     if matches!(pressed.as_str(), "esc" | "q") {
         model.mode = Mode::Normal;
+        return Vec::new();
+    }
+    // What cannot be seen is not answered, and the answer that changes nothing is selected again.
+    if blind {
+        if let Dialog::Confirm { on_yes, .. } = dialog {
+            *on_yes = false;
+        }
         return Vec::new();
     }
     match dialog {
@@ -151,14 +161,14 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                 model.mode = Mode::Normal;
                 match then {
                     Then::Policy { run, edge } => confirm_policy(model, run, edge, &item),
-                    Then::Sort => model.list_mut(model.screen).order.column = Some(at),
+                    Then::Sort => super::keys::sort_by(model, Some(at)),
                 }
             }
             _ => {}
         },
         Dialog::Confirm { on_yes, ask, .. } => match pressed.as_str() {
-            "left" | "h" => *on_yes = false,
-            "right" | "l" => *on_yes = true,
+            "left" | "h" | "up" | "k" => *on_yes = false,
+            "right" | "l" | "down" | "j" => *on_yes = true,
             "tab" | "backtab" => *on_yes = !*on_yes,
             "enter" => {
                 let asked = on_yes.then(|| ask.clone());
