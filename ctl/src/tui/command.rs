@@ -251,10 +251,20 @@ impl Command {
                 "a plan has none: nothing runs"
             }
             Do::Show(_) if nobody => "there is no cluster",
-            Do::Enter | Do::Filter | Do::Sort | Do::SortBeside(_) | Do::Invert | Do::Freeze if nothing => {
+            Do::Enter
+            | Do::Filter
+            | Do::Sort
+            | Do::SortBeside(_)
+            | Do::Invert
+            | Do::Freeze
+            | Do::Move(_)
+            | Do::Pan(..)
+            | Do::List
+            | Do::NextPane
+                if nothing =>
+            {
                 "there is nothing to show yet"
             }
-            Do::Move(_) | Do::Pan(..) | Do::List | Do::NextPane if nothing => "there is nothing to show yet",
             Do::Policy | Do::CancelJob | Do::Job if nothing => "there is no job",
             Do::CancelJob | Do::Job if model.live.as_ref().is_some_and(|live| live.jobs.is_empty()) => {
                 "there is no job"

@@ -80,7 +80,7 @@ pub(super) struct World {
     pub(super) dag: Dag,
     pub(super) instances: Vec<Instance>,
     /// Instances of a vertex on each agent.
-    per_agent: u32,
+    pub(super) per_agent: u32,
     pub(super) name: String,
     pub(super) phase: JobPhase,
     /// Ages of the agents' last reports, ms.
@@ -163,7 +163,7 @@ impl World {
         for vertex in 0..flows.len() {
             let mut taken = [0; 3];
             for edge in self.dag.edges.iter().filter(|edge| edge.to.0 as usize == vertex) {
-                let sent = self.sent(&flows, edge);
+                let sent = Self::sent(&flows, edge);
                 let waits = if edge.distributed { WAITS_IN } else { 0 };
                 for agent in 0..3 {
                     taken[agent] += sent[agent] - waits;
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Rows that each target on each agent was sent on an edge.
-    fn sent(&self, flows: &[[(u64, u64); 3]], edge: &Edge) -> [u64; 3] {
+    fn sent(flows: &[[(u64, u64); 3]], edge: &Edge) -> [u64; 3] {
         let waits = if edge.distributed { WAITS_OUT } else { 0 };
         let given = flows[edge.from.0 as usize].map(|(_, out)| out - waits);
         if edge.distributed { [given.iter().sum::<u64>() / 3; 3] } else { given }
@@ -217,7 +217,7 @@ impl World {
         });
         let edges = self.dag.edges.iter().enumerate().map(|(index, edge)| {
             let own = self.instances.iter().filter(|instance| instance.vertex == edge.to);
-            let sent = self.sent(&flows, edge);
+            let sent = Self::sent(&flows, edge);
             let targets = own.map(|instance| (instance.id, sent[usize::from(instance.agent)])).collect();
             let all = 3 * u64::from(self.per_agent);
             let (queued_out, queued_in) =
