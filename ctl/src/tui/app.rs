@@ -86,7 +86,13 @@ const PANIC: &str = "TUPLANE_TEST_PANIC";
 pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -> Result<End, String> {
     let recorder = match &setup.record {
         Some(path) => Some(Recorder::new(
-            File::create(path).map_err(|cause| format!("cannot write {}: {cause}", path.display()))?,
+            // Nothing that was recorded before is written over.
+            File::create_new(path).map_err(|cause| match cause.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    format!("{} exists already; --record writes a new file only", path.display())
+                }
+                _ => format!("cannot write {}: {cause}", path.display()),
+            })?,
         )),
         None => None,
     };
@@ -219,10 +225,12 @@ impl<A: Asks> App<A> {
                     for event in events {
                         let due = Duration::from_millis(event.at);
                         tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
-                        if out.send(event.what).await.is_err() {
+                        if out.send(What::Replayed(Box::new(event.what))).await.is_err() {
                             return;
                         }
                     }
+                    // A UI that has ended needs to know no more.
+                    let _ = out.send(What::PlayedToTheEnd).await;
                 });
             }
         }

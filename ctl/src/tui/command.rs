@@ -2,7 +2,8 @@
 //! documentation all come from it.
 
 use super::key::Key;
-use super::model::Screen;
+use super::model::link::Link;
+use super::model::{Model, Screen, Source};
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -226,6 +227,60 @@ impl Command {
             On::All => true,
             On::Only(screens) => screens.contains(&screen),
         }
+    }
+
+    /// Why it would do nothing in what is shown now; such a command is not offered either.
+    pub(crate) fn why_not(&self, model: &Model) -> Option<String> {
+        let (source, read_only) = (model.options.source, model.options.read_only);
+        let nothing = model.picture().is_none();
+        let nobody = nothing && matches!(model.link, Link::Nobody { .. } | Link::Starting { .. });
+        let why = match self.what {
+            Do::Policy | Do::CancelJob | Do::StartLocal if source != Source::Cluster => {
+                "nothing can be changed in what is shown here"
+            }
+            Do::Job if source != Source::Cluster => "another job cannot be chosen here",
+            Do::Policy | Do::CancelJob | Do::StartLocal if read_only => "this UI is read-only",
+            Do::ReadOnly if read_only || source != Source::Cluster => "nothing can be changed here as it is",
+            Do::StartLocal if matches!(model.link, Link::Starting { .. }) => {
+                "agents are being started already"
+            }
+            Do::StartLocal if !nobody => "there is a cluster already",
+            Do::Show(Screen::Instances | Screen::Agents | Screen::Jobs) | Do::Enter | Do::Freeze
+                if source == Source::Plan =>
+            {
+                "a plan has none: nothing runs"
+            }
+            Do::Show(_) if nobody => "there is no cluster",
+            Do::Enter
+            | Do::Filter
+            | Do::Sort
+            | Do::SortBeside(_)
+            | Do::Invert
+            | Do::Freeze
+            | Do::Move(_)
+            | Do::Pan(..)
+            | Do::List
+            | Do::NextPane
+                if nothing =>
+            {
+                "there is nothing to show yet"
+            }
+            Do::Policy | Do::CancelJob | Do::Job if nothing => "there is no job",
+            Do::CancelJob | Do::Job if model.live.as_ref().is_some_and(|live| live.jobs.is_empty()) => {
+                "there is no job"
+            }
+            Do::NextPane | Do::Pan(..) if model.graph_is_list() => "the list form has no drawing",
+            Do::List if model.graph_is_list() && !model.graph.as_list => {
+                "this screen is too small for the drawing"
+            }
+            _ => return None,
+        };
+        Some(why.to_owned())
+    }
+
+    /// It is listed here, in the footer and in help.
+    pub(crate) fn is_offered(&self, model: &Model) -> bool {
+        self.works_on(model.screen) && self.why_not(model).is_none()
     }
 
     /// Its keys for people: `Down j`.

@@ -46,6 +46,12 @@ pub(crate) enum What {
     },
     /// The connection to the cluster has changed.
     Connection(News),
+    /// Something of a recording that is played: it is shown, and leads to nothing outside of the UI.
+    #[serde(skip)]
+    Replayed(Box<What>),
+    /// The recording that is played has ended.
+    #[serde(skip)]
+    PlayedToTheEnd,
 }
 
 /// The mouse: only what the UI acts on.

@@ -198,6 +198,10 @@ pub(crate) struct Model {
     pub(super) commands: Vec<String>,
     /// The number of the next request.
     pub(super) next_id: u64,
+    /// An event of a recording is taken at the moment.
+    pub(super) replaying: bool,
+    /// When a recording came to its end: from then on nothing grows older.
+    pub(crate) played_at: Option<u64>,
     /// The screen has to be drawn anew.
     pub(crate) changed: bool,
 }
@@ -230,6 +234,8 @@ impl Model {
             flash: None,
             commands: Vec::new(),
             next_id: 1,
+            replaying: false,
+            played_at: None,
             changed: true,
         }
     }
@@ -241,7 +247,12 @@ impl Model {
 
     /// The time that ages count to: that of the freeze while the picture is held still.
     pub(crate) fn shown_now(&self) -> u64 {
-        self.frozen.as_ref().map_or(self.now, |_| self.frozen_at)
+        self.frozen.as_ref().map_or(self.unfrozen_now(), |_| self.frozen_at)
+    }
+
+    /// The present, which a recording's end stops.
+    pub(crate) fn unfrozen_now(&self) -> u64 {
+        self.played_at.unwrap_or(self.now)
     }
 
     /// What is shown, with the time and the marks.
@@ -302,12 +313,23 @@ impl Model {
         self.width < 20 || self.height < 5
     }
 
+    /// The run that a command means: the one under the cursor where jobs are listed, else the one on the
+    /// screen.
+    pub(crate) fn meant_run(&self) -> Option<u64> {
+        if self.screen == Screen::Jobs {
+            let rows = self.rows(Screen::Jobs);
+            return rows.get(self.selected(Screen::Jobs, &rows))?.id.parse().ok();
+        }
+        Some(self.picture()?.job.as_ref()?.summary.run)
+    }
+
     /// The edge that a command means: on the graph the selected one, or the only unicast edge into the
     /// selected vertex.
     pub(crate) fn meant_edge(&self) -> Option<u32> {
         let job = self.picture()?.job.as_ref()?;
         match self.screen {
-            Screen::Graph if self.graph.on_edges => Some(self.graph.edge),
+            // The list form selects vertices alone.
+            Screen::Graph if self.graph.on_edges && !self.graph_is_list() => Some(self.graph.edge),
             Screen::Graph => {
                 let into =
                     |edge: &&(usize, &picture::EdgePicture)| edge.1.to == self.graph.vertex && edge.1.unicast;

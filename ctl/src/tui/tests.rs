@@ -4,6 +4,7 @@ mod docs;
 mod keys;
 mod old;
 mod screens;
+mod seat;
 mod sizes;
 mod values;
 mod world;

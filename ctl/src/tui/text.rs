@@ -104,21 +104,26 @@ pub(crate) fn pad(text: &str, columns: usize, right: bool, glyphs: &Glyphs) -> S
     if right { fill + &cut } else { cut + &fill }
 }
 
-/// Breaks a sentence into lines of at most so many columns.
-pub(crate) fn wrap(text: &str, columns: usize, glyphs: &Glyphs) -> Vec<String> {
+/// Breaks a sentence into lines of at most so many columns: at spaces, and a word that is longer than a
+/// line within it. Nothing is left out.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(1);
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let Some(line) = lines.last_mut() else { break };
-        if line.is_empty() {
-            *line = fit(word, columns, glyphs);
-        } else if line.width() + 1 + word.width() <= columns {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for (at, word) in text.split(' ').enumerate() {
+        if at > 0 && line.width() + 1 + word.width() <= columns {
             line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(fit(word, columns, glyphs));
+        } else if at > 0 {
+            lines.push(std::mem::take(&mut line));
+        }
+        for c in word.chars() {
+            if !line.is_empty() && line.width() + c.width().unwrap_or(0) > columns {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
         }
     }
+    lines.push(line);
     lines
 }
 
@@ -151,7 +156,8 @@ mod tests {
 
     #[test]
     fn sentences_are_broken_at_spaces() {
-        assert_eq!(wrap("one two three", 7, Glyphs::of(true)), ["one two", "three"]);
-        assert_eq!(wrap("abcdefgh", 4, Glyphs::of(false)), ["abc~"]);
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("a bcdefghij k", 4), ["a", "bcde", "fghi", "j k"]);
+        assert_eq!(wrap("", 4), [""]);
     }
 }

@@ -29,6 +29,18 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     model.changed |= over || model.now / 1000 != before / 1000;
     match event.what {
         What::Tick => return Vec::new(),
+        // The terminal in front has its own size.
+        What::Replayed(what) if matches!(*what, What::Resize { .. }) => {}
+        What::Replayed(what) => {
+            model.replaying = true;
+            // What was asked for and ended then is not asked for or ended again.
+            update(model, Event { at: event.at, what: *what });
+            model.replaying = false;
+        }
+        What::PlayedToTheEnd => {
+            model.played_at = Some(model.now);
+            model.changed = true;
+        }
         What::Key(key) => return keys::key(model, key),
         What::Mouse(mouse) => return self::mouse(model, mouse),
         What::Resize { width, height } => {
@@ -60,7 +72,7 @@ fn say(model: &mut Model, text: String) {
 
 /// Says what could not be done.
 fn complain(model: &mut Model, text: String) {
-    model.flash = Some(Flash { text, bad: true, until: model.now + 2 * FLASH_MS });
+    model.flash = Some(Flash { text, bad: true, until: model.now + FLASH_MS });
     model.changed = true;
 }
 

@@ -11,6 +11,7 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::model::dialog::Dialog;
 use super::model::{Mode, Model, Screen};
 use super::text;
 use super::theme::Tone;
@@ -44,9 +45,15 @@ pub(crate) fn paint(model: &Model, buffer: &mut Buffer) -> Option<(u16, u16)> {
         chrome::limit(&mut pen.on(area), model);
     }
     body(&mut pen.on(areas.body), model);
+    if let Some(area) = areas.notice {
+        chrome::notice(&mut pen.on(area), model);
+    }
     let cursor = chrome::footer(&mut pen.on(areas.footer), model);
     match &model.mode {
         Mode::Help(input, top) => over::help(&mut pen.on(areas.body), model, input.value(), *top),
+        Mode::Dialog(dialog @ Dialog::Confirm { .. }) => {
+            over::question(&mut pen.on(area::for_question(&areas, screen, dialog)), dialog);
+        }
         Mode::Dialog(dialog) => over::dialog(&mut pen.on(areas.body), dialog),
         _ => {}
     }
@@ -69,27 +76,22 @@ fn tiny(pen: &mut Pen<'_>, model: &Model) {
 fn body(pen: &mut Pen<'_>, model: &Model) {
     let has_job = model.picture().is_some_and(|picture| picture.job.is_some());
     match model.screen {
-        Screen::Agents | Screen::Jobs if model.picture().is_some() => table::table(pen, model, model.screen),
+        Screen::Agents | Screen::Jobs if model.picture().is_some() => table_screen(pen, model),
         _ if !has_job => over::nothing(pen, model),
         Screen::Graph if !model.graph_is_list() => graph::graph(pen, model),
-        Screen::Targets => {
-            let words = model.picture().and_then(|picture| {
-                let job = picture.job.as_ref()?;
-                Some(graph::edge_words(job, job.edges.get(model.edge as usize)?))
-            });
-            let mut used = 0;
-            let room = pen.area.height.saturating_sub(4).min(4);
-            for (sentence, tone) in words.unwrap_or_default() {
-                for line in text::wrap(&sentence, usize::from(pen.area.width), pen.glyphs) {
-                    if used < room {
-                        pen.line(0, i32::from(used), &line, pen.style(tone));
-                        used += 1;
-                    }
-                }
-            }
-            let rest = Rect { y: pen.area.y + used, height: pen.area.height - used, ..pen.area };
-            table::table(&mut pen.on(rest), model, Screen::Targets);
-        }
-        screen => table::table(pen, model, screen),
+        _ => table_screen(pen, model),
+    }
+}
+
+/// A table with what is said above and below it.
+fn table_screen(pen: &mut Pen<'_>, model: &Model) {
+    let parts = area::table_parts(model, pen.area);
+    for (y, (line, tone)) in (0..).zip(&parts.above) {
+        pen.line(0, y, line, pen.style(*tone));
+    }
+    table::table(&mut pen.on(parts.table), model, model.screen);
+    let below = i32::from(parts.table.bottom() - pen.area.y);
+    for (y, line) in (below..).zip(&parts.below) {
+        pen.line(0, y, line, pen.style(Tone::Bad));
     }
 }

@@ -11,99 +11,106 @@ use crate::tui::theme::Tone;
 
 /// The list form of the graph.
 pub(crate) const VERTICES: &[Column] = &[
-    column("vertex", "the stages that its instances run; `*` before it marks what limits the job"),
+    column("vertex", "the stages that its instances run; `*` before it marks what limits the job").wide(10),
     column(
         "load",
         "the letter of the graph: `I` idle, `B` busy, `P` pressed back (blocked), `E` ended, `?` not known yet",
-    ),
-    column("busy", "share of time that its busiest instance worked").right(),
-    column("blocked", "share of time that its most blocked instance waited for room in an output queue")
+    ).wide(4),
+    column("busy", "share of time that its busiest instance worked").wide(5).right(),
+    column("blocked", "share of time that its most blocked instance waited for room in an output queue").wide(7)
         .right()
         .rank(1),
-    column("in/s", "rows taken per second, all instances together").right().rank(2),
-    column("out/s", "rows given out per second").right(),
-    column("inst", "how many instances it has").also("instances").right().rank(4),
-    column("queue", "rows that wait at its instances, before and behind them").right().rank(3),
-    column("dropped", "rows that its instances left out or dropped").right().rank(5),
+    column("in/s", "rows taken per second, all instances together").wide(7).right().rank(2),
+    column("out/s", "rows given out per second").wide(7).right(),
+    column("inst", "how many instances it has").wide(4).also("instances").right().rank(4),
+    column("queue", "rows that wait at its instances, before and behind them").wide(7).right().rank(3),
+    column("dropped", "rows that its instances left out or dropped").wide(9).right().rank(5),
 ];
 
 /// Screen 2.
 pub(crate) const EDGES: &[Column] = &[
-    column("edge", "from..to, as commands take it; the mark before it says that a rebalance stands there"),
-    column("kind", "how it picks a target (unicast by policy, isolated, partitioned by key, all-to-one, broadcast), and whether rows may go to other agents (distributed) or not (local)").rank(6),
-    column("policy", "the policy of a unicast edge: round-robin, shuffle").rank(4),
-    column("rate", "rows taken per second").right(),
-    column("across", "share of the rows sent lately that went to another agent").right().rank(3),
-    column("emitted", "rows appended to output queues so far").right().rank(1),
-    column("taken", "rows that target instances have taken so far").right(),
-    column("dropped", "rows dropped, with the reasons: `stopped` in a queue when the job was stopped, `lost` with an agent").right().rank(2),
-    column("queued out", "rows in output queues now").right().rank(2),
-    column("in flight", "rows sent to other agents and not acknowledged").right().rank(5),
-    column("queued in", "rows in input queues now").right().rank(2),
-    column("wire", "bytes sent between agents, frames included").right().rank(7),
+    column("edge", "from..to, as commands take it; the mark before it says that a rebalance stands there").wide(12),
+    column("kind", "how it picks a target (unicast by policy, isolated, partitioned by key, all-to-one, broadcast), and whether rows may go to other agents (distributed) or not (local)").wide(20).rank(6),
+    column("policy", "the policy of a unicast edge: round-robin, shuffle").wide(11).rank(4),
+    column("rate", "rows taken per second").wide(7).right(),
+    column("across", "share of the rows sent lately that went to another agent").wide(6).right().rank(3),
+    column("emitted", "rows appended to output queues so far").wide(11).right().rank(1),
+    column("taken", "rows that target instances have taken so far").wide(11).right(),
+    column("dropped", "rows dropped, with the reasons: `stopped` in a queue when the job was stopped, `lost` with an agent").wide(9).right().rank(2),
+    column("queued out", "rows in output queues now").wide(10).right().rank(2),
+    column("in flight", "rows sent to other agents and not acknowledged").wide(9).right().rank(5),
+    column("queued in", "rows in input queues now").wide(9).right().rank(2),
+    column("wire", "bytes sent between agents, frames included").wide(10).right().rank(7),
 ];
 
 /// Screen 2, one edge.
 pub(crate) const TARGETS: &[Column] = &[
-    column("target", "the instance that takes rows"),
-    column("agent", "where it runs").also("host"),
-    column("share", "its share of the rows sent on this edge lately (of all so far where none were)").right(),
-    column("rate", "rows sent to it per second").right(),
-    column("rows", "rows sent to it so far").right().rank(2),
-    column("queue", "rows that wait at its inputs or are being worked on, of all its edges").right(),
-    column("busy", "share of time that it worked").right().rank(1),
+    column("target", "the instance that takes rows").wide(10),
+    column("agent", "where it runs").wide(6).also("host"),
+    column("share", "its share of the rows sent on this edge lately (of all so far where none were)")
+        .wide(5)
+        .right(),
+    column("rate", "rows sent to it per second").wide(7).right(),
+    column("rows", "rows sent to it so far").wide(11).right().rank(2),
+    column("queue", "rows that wait at its inputs or are being worked on, of all its edges").wide(7).right(),
+    column("busy", "share of time that it worked").wide(5).right().rank(1),
 ];
 
 /// Screen 4.
 pub(crate) const INSTANCES: &[Column] = &[
-    column("instance", "vertex#number"),
-    column("agent", "where it runs").also("host"),
-    column("load", "its letter, as on the graph"),
+    column("instance", "vertex#number").wide(10),
+    column("agent", "where it runs").wide(5).also("host"),
+    column("load", "its letter, as on the graph").wide(4),
     column("busy", "share of time that it worked; waiting for one of the agent's cores is part of it")
+        .wide(5)
         .right(),
-    column("blocked", "share of time that it waited for room in an output queue").right(),
-    column("idle", "share of time that it waited for input").right().rank(3),
-    column("time", "the three shares drawn: busy, blocked, idle").rank(7),
-    column("core", "of its time, the share that it waited for one of the agent's cores").right().rank(8),
-    column("in/s", "rows taken per second").right().rank(1),
-    column("out/s", "rows given out per second").right().rank(1),
-    column("queue in", "rows that wait at its inputs or are being worked on").right().rank(2),
-    column("queue out", "rows that wait at its outputs").right().rank(4),
-    column("rows in", "rows taken so far").right().rank(6),
-    column("rows out", "rows given out so far").right().rank(6),
-    column("dropped", "rows left out or dropped so far").right().rank(5),
-    column("age", "age of what is shown, where it is old").right(),
+    column("blocked", "share of time that it waited for room in an output queue").wide(7).right(),
+    column("idle", "share of time that it waited for input").wide(5).right().rank(3),
+    column("time", "the three shares drawn: busy, blocked, idle").wide(12).rank(7),
+    column("core", "of its time, the share that it waited for one of the agent's cores")
+        .wide(5)
+        .right()
+        .rank(8),
+    column("in/s", "rows taken per second").wide(7).right().rank(1),
+    column("out/s", "rows given out per second").wide(7).right().rank(1),
+    column("queue in", "rows that wait at its inputs or are being worked on").wide(8).right().rank(2),
+    column("queue out", "rows that wait at its outputs").wide(9).right().rank(4),
+    column("rows in", "rows taken so far").wide(11).right().rank(6),
+    column("rows out", "rows given out so far").wide(11).right().rank(6),
+    column("dropped", "rows left out or dropped so far").wide(9).right().rank(5),
+    column("age", "age of what is shown, where it is old").wide(9).right().rank(2),
 ];
 
 /// Screen 5.
 pub(crate) const AGENTS: &[Column] = &[
-    column("agent", "its name; `*` before it marks the coordinator").also("host"),
-    column("state", "up, stale (not heard of lately), away (not since the coordinator started), dead"),
-    column("age", "age of its last report").right(),
-    column("cpu", "of the whole machine").right(),
-    column("memory", "in use on the machine").right().rank(3),
-    column("of", "the machine's memory").right().rank(6),
-    column("rss anon", "resident anonymous memory of the agent's process (RssAnon)").right().rank(2),
-    column("queued", "bytes of rows that its queues keep alive").right().rank(4),
-    column("budget", "the bound of that").right().rank(7),
-    column("inst", "live instances on it").right().rank(1),
-    column("slots", "default instances per vertex").right().rank(3),
-    column("cores", "most rows in `work` at once; `-` without a limit").right().rank(4),
-    column("zone", "its zone in the cost table").rank(5),
-    column("offset", "its clock against the coordinator's, with the error of that").right().rank(5),
-    column("round trips", "to its peers, smoothed").rank(8),
-    column("machine", "the machine's host name, processors and system").rank(9),
+    column("agent", "its name; `*` before it marks the coordinator").wide(8).also("host"),
+    column("state", "up, stale (not heard of lately), away (not since the coordinator started), dead")
+        .wide(6),
+    column("age", "age of its last report").wide(6).right(),
+    column("cpu", "of the whole machine").wide(5).right(),
+    column("memory", "in use on the machine").wide(9).right().rank(3),
+    column("of", "the machine's memory").wide(9).right().rank(6),
+    column("rss anon", "resident anonymous memory of the agent's process (RssAnon)").wide(9).right().rank(2),
+    column("queued", "bytes of rows that its queues keep alive").wide(9).right().rank(4),
+    column("budget", "the bound of that").wide(9).right().rank(7),
+    column("inst", "live instances on it").wide(4).right().rank(1),
+    column("slots", "default instances per vertex").wide(5).right().rank(3),
+    column("cores", "most rows in `work` at once; `-` without a limit").wide(5).right().rank(4),
+    column("zone", "its zone in the cost table").wide(6).rank(5),
+    column("offset", "its clock against the coordinator's, with the error of that").wide(16).right().rank(5),
+    column("round trips", "to its peers, smoothed").wide(18).rank(8),
+    column("machine", "the machine's host name, processors and system").wide(24).rank(9),
 ];
 
 /// Screen 0.
 pub(crate) const JOBS: &[Column] = &[
-    column("run", "the run's number").right(),
-    column("job", "its name, unique among live jobs"),
-    column("phase", "starting, running, sealing, stopping, finished, cancelled, failed"),
-    column("since", "from its submit to its end, or to now").right().rank(1),
-    column("inst", "instances in all").right().rank(2),
-    column("agents", "agents that take part").rank(3),
-    column("cause", "why it failed or was cancelled").rank(4),
+    column("run", "the run's number").wide(4).right(),
+    column("job", "its name, unique among live jobs").wide(10),
+    column("phase", "starting, running, sealing, stopping, finished, cancelled, failed").wide(9),
+    column("since", "from its submit to its end, or to now").wide(6).right().rank(1),
+    column("inst", "instances in all").wide(4).right().rank(2),
+    column("agents", "agents that take part").wide(8).rank(3),
+    column("cause", "why it failed or was cancelled; below the table it stands in full").wide(12),
 ];
 
 /// The columns of a screen.
@@ -144,8 +151,7 @@ pub(crate) fn letter(load: Option<LoadState>, ended: bool) -> (char, Tone) {
 fn vertices(seen: &Seen<'_>) -> Vec<Row> {
     let Some(job) = &seen.picture.job else { return Vec::new() };
     let row = |(id, vertex): (usize, &super::picture::VertexPicture)| {
-        let ended = vertex.instances > 0 && vertex.ended == vertex.instances;
-        let (letter, tone) = letter(vertex.load.map(tuplane_core::scale::Load::state), ended);
+        let (letter, tone) = letter(vertex.load.map(tuplane_core::scale::Load::state), vertex.over);
         let mark = if job.limiting() == Some(id as u32) { "*" } else { "" };
         let mut row = Row::new(
             id.to_string(),
@@ -170,9 +176,7 @@ fn vertices(seen: &Seen<'_>) -> Vec<Row> {
 
 /// Some of a vertex's values are old.
 pub(crate) fn vertex_is_stale(seen: &Seen<'_>, vertex: u32) -> bool {
-    let Some(job) = &seen.picture.job else { return false };
-    let own = job.instances.iter().filter(|instance| instance.vertex == vertex && !instance.report.ended);
-    own.into_iter().any(|instance| seen.picture.stale_age(instance.agent, seen.now).is_some())
+    seen.picture.vertex_age(vertex, seen.now).is_some()
 }
 
 fn edges(seen: &Seen<'_>) -> Vec<Row> {
@@ -253,7 +257,7 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
             tuplane_core::scale::Load::of([(rates.busy, rates.blocked, rates.idle)])
                 .map(tuplane_core::scale::Load::state)
         });
-        let (letter, tone) = letter(load, report.ended);
+        let (letter, tone) = letter(load, report.ended || job.summary.phase.is_final());
         let stale = if report.ended { None } else { seen.picture.stale_age(instance.agent, seen.now) };
         let mut row = Row::new(
             report.instance.to_string(),

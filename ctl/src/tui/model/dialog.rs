@@ -45,8 +45,13 @@ pub(crate) enum Dialog {
 /// What comes of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The policy of an edge, by index.
-    Policy(u32),
+    /// The policy of an edge of a run, by index.
+    Policy {
+        /// The run.
+        run: u64,
+        /// The edge.
+        edge: u32,
+    },
     /// The column that the screen's table is sorted by.
     Sort,
 }

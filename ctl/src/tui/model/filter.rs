@@ -51,6 +51,26 @@ impl Filter {
         self.terms.is_empty()
     }
 
+    /// Why it can hold for no row, whatever the rows are: a column that the table does not have, or a number
+    /// that is none.
+    pub(crate) fn fault(&self, columns: &[Column]) -> Option<String> {
+        self.terms.iter().find_map(|term| {
+            let (name, compare) = term.column.as_ref()?;
+            let Some(column) = columns.iter().find(|column| column.is_called(name)) else {
+                return Some(super::table::no_column(name, columns));
+            };
+            let ordered =
+                matches!(compare, Compare::Above | Compare::AtLeast | Compare::Below | Compare::AtMost);
+            (ordered && number(&term.wanted).is_none()).then(|| {
+                let (sign, wanted) = (compare.sign(), &term.wanted);
+                format!(
+                    "`{wanted}` in `{name}{sign}{wanted}` is no number: {} takes 0.8, 80% or 1.5k",
+                    column.name
+                )
+            })
+        })
+    }
+
     /// The row stays. Columns that the table does not have are looked for as text.
     pub(crate) fn takes(&self, columns: &[Column], row: &Row) -> bool {
         self.terms.iter().all(|term| term.holds(columns, row) != term.inverse)
@@ -146,6 +166,12 @@ mod tests {
         for no in ["sink", "!work", "busy>0.95", "!busy>0.8", "host=b", "busy>0.8 host=b", "agent!=rack-1"] {
             assert!(!takes(no), "{no}");
         }
+        let columns = [column("busy", "").right(), column("agent", "").also("host")];
+        let fault = |text: &str| Filter::new(text).fault(&columns);
+        assert!(fault("nonsense>1").unwrap().contains("there is no column `nonsense`"));
+        assert!(fault("host=a !nonsense=1").unwrap().contains("there are: busy, agent"));
+        assert!(fault("busy>abc").unwrap().contains("`abc`") && fault("busy>").is_some());
+        assert_eq!(fault("text !text busy>=80% HOST=a agent~x"), None);
         assert!(takes("instance~rk#") && takes("!") && !takes("nothing=1") && takes("!busy>x"));
     }
 }

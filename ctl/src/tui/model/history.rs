@@ -4,15 +4,18 @@
 //! at which its counters were read, on its own clock. Differences over that time are right however late
 //! a report comes, whoever was stopped in between. A counter that went back (a restart) gives no rate.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tuplane_core::plan::{Dag, VertexId};
+use tuplane_core::plan::Dag;
 use tuplane_wire::message::InstanceReport;
 
 use crate::tui::event::{EdgeFacts, JobFacts};
 
-/// Rates are means over about this time.
+/// Shares of time are means over about this time.
 const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Rows per second are means over about this time, so that a source that works in bursts does not read 0.
+const ROWS_WINDOW_NS: u64 = 5_000_000_000;
 
 /// Two readings closer than this give no rate.
 const CLOSE_NS: u64 = 50_000_000;
@@ -76,8 +79,13 @@ enum Step<T> {
     Begins,
     /// It is the reading of before, or too near to it.
     Stays,
-    /// It goes on from this earlier reading.
-    From(T),
+    /// It goes on from these earlier readings.
+    From {
+        /// For shares.
+        lately: T,
+        /// For rows per second.
+        rows: T,
+    },
 }
 
 impl<T: Reading> Series<T> {
@@ -92,14 +100,18 @@ impl<T: Reading> Series<T> {
         if next.time() < last.time() + CLOSE_NS {
             return Step::Stays;
         }
-        let until = next.time().saturating_sub(WINDOW_NS);
+        let until = |window: u64| next.time().saturating_sub(window);
         // The last reading that is a window old stays, so that the window is never shorter.
-        while self.0.get(1).is_some_and(|second| second.time() <= until) {
+        while self.0.get(1).is_some_and(|second| second.time() <= until(ROWS_WINDOW_NS)) {
             self.0.pop_front();
         }
-        let base = self.0.front().cloned();
+        let rows = self.0.front().cloned();
+        let lately = self.0.iter().rev().find(|point| point.time() <= until(WINDOW_NS)).cloned();
         self.0.push_back(next);
-        base.map_or(Step::Begins, Step::From)
+        match (lately.or_else(|| rows.clone()), rows) {
+            (Some(lately), Some(rows)) => Step::From { lately, rows },
+            _ => Step::Begins,
+        }
     }
 }
 
@@ -137,13 +149,14 @@ impl Reading for Point {
 }
 
 impl Point {
-    fn since(&self, base: &Self) -> Rates {
+    fn since(&self, base: &Self, rows: &Self) -> Rates {
         let ns = self.time().saturating_sub(base.time()).max(1) as f64;
+        let rows_ns = self.time().saturating_sub(rows.time()).max(1) as f64;
         let share = |now: u64, before: u64| (now.saturating_sub(before) as f64 / ns).min(1.0);
-        let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e9 / ns;
+        let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e9 / rows_ns;
         Rates {
-            rows_in: per_second(self.rows_in, base.rows_in),
-            rows_out: per_second(self.rows_out, base.rows_out),
+            rows_in: per_second(self.rows_in, rows.rows_in),
+            rows_out: per_second(self.rows_out, rows.rows_out),
             busy: share(self.busy, base.busy),
             blocked: share(self.blocked, base.blocked),
             idle: share(self.idle, base.idle),
@@ -159,6 +172,8 @@ struct EdgePoint {
     sent: u64,
     across: u64,
     targets: BTreeMap<u32, u64>,
+    /// The target instances whose counters it goes by.
+    live: BTreeSet<u32>,
 }
 
 impl Reading for EdgePoint {
@@ -172,38 +187,49 @@ impl Reading for EdgePoint {
 }
 
 impl EdgePoint {
-    fn new(facts: &EdgeFacts, time: u64) -> Self {
+    fn new(facts: &EdgeFacts, time: u64, live: BTreeSet<u32>) -> Self {
         let sum = |across: bool| {
             let flows = facts.flows.iter().filter(|flow| !across || flow.from != flow.to);
             flows.map(|flow| flow.rows).sum()
         };
-        Self { time, taken: facts.taken, sent: sum(false), across: sum(true), targets: facts.targets.clone() }
+        let targets = facts.targets.clone();
+        Self { time, taken: facts.taken, sent: sum(false), across: sum(true), targets, live }
     }
 
-    fn since(&self, base: &Self) -> EdgeRates {
-        let ns = self.time.saturating_sub(base.time).max(1) as f64;
+    fn since(&self, base: &Self, mean: &Self) -> EdgeRates {
+        let ns = self.time.saturating_sub(mean.time).max(1) as f64;
         let sent = self.sent.saturating_sub(base.sent);
         let new =
             |target: &u32, rows: u64| rows.saturating_sub(base.targets.get(target).copied().unwrap_or(0));
         let dealt: BTreeMap<u32, u64> =
             self.targets.iter().map(|(target, rows)| (*target, new(target, *rows))).collect();
         let all: u64 = dealt.values().sum();
+        let per_second = |target: &u32, rows: u64| {
+            rows.saturating_sub(mean.targets.get(target).copied().unwrap_or(0)) as f64 * 1e9 / ns
+        };
         EdgeRates {
-            taken: self.taken.saturating_sub(base.taken) as f64 * 1e9 / ns,
+            taken: self.taken.saturating_sub(mean.taken) as f64 * 1e9 / ns,
             across: (sent > 0).then(|| self.across.saturating_sub(base.across) as f64 / sent as f64),
             shares: dealt
                 .iter()
                 .filter(|_| all > 0)
                 .map(|(target, rows)| (*target, *rows as f64 / all as f64))
                 .collect(),
-            targets: dealt.iter().map(|(target, rows)| (*target, *rows as f64 * 1e9 / ns)).collect(),
+            targets: self.targets.iter().map(|(target, rows)| (*target, per_second(target, *rows))).collect(),
         }
     }
 }
 
+/// The time of the readings of some instances: that of the one that was read last.
+fn time_at(instances: &BTreeMap<u32, Series<Point>>, own: &BTreeSet<u32>) -> u64 {
+    let last = own.iter().filter_map(|instance| instances.get(instance)?.0.back());
+    last.map(Reading::time).max().unwrap_or(0)
+}
+
 impl History {
-    /// Takes new readings. Those of another run or attempt begin anew.
-    pub(crate) fn take(&mut self, dag: &Dag, facts: &JobFacts) {
+    /// Takes new readings. Those of another run or attempt begin anew. `live` are the instances that count:
+    /// not ended, on agents that were heard of lately.
+    pub(crate) fn take(&mut self, dag: &Dag, facts: &JobFacts, live: &BTreeSet<u32>) {
         let run = Some((facts.summary.run, facts.summary.attempt));
         if self.run != run {
             *self = Self { run, ..Self::default() };
@@ -214,25 +240,39 @@ impl History {
                 Step::Begins => drop(self.rates.remove(&report.instance)),
                 Step::Stays if report.ended => drop(self.rates.remove(&report.instance)),
                 Step::Stays => {}
-                Step::From(base) => drop(self.rates.insert(report.instance, point.since(&base))),
+                Step::From { lately, rows } => {
+                    self.rates.insert(report.instance, point.since(&lately, &rows));
+                }
             }
         }
         for edge in &facts.edges {
             let Some(planned) = dag.edges.get(edge.edge as usize) else { continue };
-            let point = EdgePoint::new(edge, self.time_at(facts, planned.to));
-            match self.edges.entry(edge.edge).or_default().take(point.clone()) {
+            let own = facts.instances.iter().filter(|instance| instance.vertex == planned.to);
+            let own: BTreeSet<u32> =
+                own.map(|instance| instance.id).filter(|instance| live.contains(instance)).collect();
+            if own.is_empty() {
+                // Nobody takes rows, as far as is known.
+                self.edges.remove(&edge.edge);
+                self.edge_rates.remove(&edge.edge);
+                continue;
+            }
+            let series = self.edges.entry(edge.edge).or_default();
+            let point = EdgePoint::new(edge, time_at(&self.instances, &own), own);
+            // Who counts has changed: what an agent did while it was not heard of is no burst. The rate of
+            // before stands until the next report.
+            if series.0.back().is_some_and(|last| last.live != point.live) {
+                series.0.clear();
+                series.0.push_back(point);
+                continue;
+            }
+            match series.take(point.clone()) {
                 Step::Begins => drop(self.edge_rates.remove(&edge.edge)),
                 Step::Stays => {}
-                Step::From(base) => drop(self.edge_rates.insert(edge.edge, point.since(&base))),
+                Step::From { lately, rows } => {
+                    self.edge_rates.insert(edge.edge, point.since(&lately, &rows));
+                }
             }
         }
-    }
-
-    /// The time of the readings of a vertex: that of the instance that was read last.
-    fn time_at(&self, facts: &JobFacts, vertex: VertexId) -> u64 {
-        let own = facts.instances.iter().filter(|instance| instance.vertex == vertex);
-        let last = own.filter_map(|instance| self.instances.get(&instance.id)?.0.back());
-        last.map(Reading::time).max().unwrap_or(0)
     }
 
     /// What an instance does; `None` if that is not known (yet).
@@ -262,7 +302,7 @@ mod tests {
             found = match series.take(*next) {
                 Step::Begins => None,
                 Step::Stays => found,
-                Step::From(base) => Some(next.since(&base)),
+                Step::From { lately, rows } => Some(next.since(&lately, &rows)),
             };
         }
         found
@@ -294,7 +334,19 @@ mod tests {
     #[test]
     fn rates_forget_what_is_older_than_the_window() {
         let mut points: Vec<Point> = (1..=10).map(|i| point(i * 500, i * 500, 0)).collect();
-        points.extend([point(5500, 5000, 0), point(6000, 5000, 0), point(6500, 5000, 0)]);
+        points.extend((11..=20).map(|i| point(i * 500, 5000, 0)));
         assert!(rates(&points).unwrap().rows_in.abs() < 1e-9);
+    }
+
+    #[test]
+    fn rows_that_come_in_bursts_have_the_rate_of_their_mean() {
+        // 4,000 rows every two seconds, and none in the two reports before the last one.
+        let points: Vec<Point> = (1..=23).map(|i| point(i * 500, i / 4 * 4000, 0)).collect();
+        let found = rates(&points).unwrap();
+        assert!((found.rows_in - 1600.0).abs() < 1e-6, "{found:?}");
+        // Shares of time are younger than that.
+        let mut busy = points;
+        busy.push(Point { busy: 0, blocked: 0, idle: 13_000_000_000, ..point(0, 20_000, 0) });
+        assert!(rates(&busy).unwrap().idle > 0.9);
     }
 }

@@ -1,6 +1,6 @@
 //! What is known at one moment, worked out from telemetry: the only thing that views draw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
@@ -109,7 +109,8 @@ pub(crate) struct JobPicture {
 pub(crate) struct VertexPicture {
     pub(crate) label: String,
     pub(crate) instances: usize,
-    pub(crate) ended: usize,
+    /// All its instances have ended, or the job has.
+    pub(crate) over: bool,
     /// Shares of its busiest, most blocked and most idle instance; `None` before two reports.
     pub(crate) load: Option<Load>,
     pub(crate) rows_in: u64,
@@ -188,7 +189,7 @@ impl Picture {
                 // A plan of another version cannot be drawn; the header still says what it can.
                 _ => Rc::new(Plan::new(facts.dag.clone(), serde_json::from_str(&facts.dag).ok()?)),
             };
-            history.take(&plan.dag, facts);
+            history.take(&plan.dag, facts, &live(facts, &telemetry.agents));
             Some(JobPicture::new(plan, facts, &telemetry.agents, history))
         });
         Self {
@@ -207,6 +208,25 @@ impl Picture {
         age.saturating_add(now.saturating_sub(self.at))
     }
 
+    /// The run's agents (without a job the cluster's) that were not heard of lately, by name, with the age
+    /// of what they said last; `None` for one that is gone. A job's end changes nothing about that.
+    pub(crate) fn silent(&self, now: u64) -> Vec<(&str, Option<u64>)> {
+        let age = |index: usize| {
+            let alive = self.agents.get(index).is_some_and(|agent| agent.alive);
+            alive.then(|| self.age(index, now))
+        };
+        let found: Vec<(&str, Option<u64>)> = match self.job.as_ref().filter(|job| !job.planned_only) {
+            Some(job) => {
+                let names = job.agent_names.iter().map(String::as_str);
+                names.zip(&job.agents).map(|(name, index)| (name, index.and_then(age))).collect()
+            }
+            None => (0..self.agents.len())
+                .map(|index| (self.agents[index].info.id.name.as_str(), age(index)))
+                .collect(),
+        };
+        found.into_iter().filter(|(_, age)| age.is_none_or(|age| age > STALE_MS)).collect()
+    }
+
     /// What it says is old at `now`.
     pub(crate) fn is_stale(&self, agent: usize, now: u64) -> bool {
         self.age(agent, now) > STALE_MS
@@ -222,22 +242,42 @@ impl Picture {
         }
     }
 
-    /// Of the run's agents, how many have been heard of lately, and how many there are.
-    pub(crate) fn heard(&self, now: u64) -> (usize, usize) {
-        if let Some(job) = &self.job {
-            let all = job.agents.len();
-            let fresh = |agent: &usize| self.stale_age(*agent as u16, now).is_none();
-            return ((0..all).filter(fresh).count(), all);
-        }
-        let alive = |agent: &usize| !self.is_stale(*agent, now) && self.agents[*agent].alive;
-        ((0..self.agents.len()).filter(alive).count(), self.agents.len())
+    /// How many agents take part in the job; without one how many there are.
+    pub(crate) fn all_agents(&self) -> usize {
+        self.job.as_ref().map_or(self.agents.len(), |job| job.agents.len())
     }
+
+    /// The age of the oldest of a vertex's values, if it is old; `u64::MAX` if an agent is gone.
+    pub(crate) fn vertex_age(&self, vertex: u32, now: u64) -> Option<u64> {
+        let job = self.job.as_ref()?;
+        let own = job.instances.iter().filter(|instance| instance.vertex == vertex && !instance.report.ended);
+        own.filter_map(|instance| self.stale_age(instance.agent, now)).max()
+    }
+}
+
+/// The instances that count in rates: of a job that goes on those that have not ended, on agents that were
+/// heard of lately. Edges and vertices both go by this, so that their rates agree.
+fn live(facts: &JobFacts, agents: &[AgentStatus]) -> BTreeSet<u32> {
+    if facts.summary.phase.is_final() {
+        return BTreeSet::new();
+    }
+    let heard = |agent: u16| {
+        let of_run = facts.agents.get(usize::from(agent));
+        let known = of_run.and_then(|of_run| agents.iter().find(|agent| agent.info.id == of_run.id));
+        known.is_some_and(|agent| agent.alive && agent.age_ms <= STALE_MS)
+    };
+    let ended: BTreeSet<u32> =
+        facts.counters.iter().filter(|report| report.ended).map(|report| report.instance).collect();
+    let counts = facts.instances.iter().filter(|instance| heard(instance.agent));
+    counts.map(|instance| instance.id).filter(|id| !ended.contains(id)).collect()
 }
 
 impl JobPicture {
     fn new(plan: Rc<Plan>, facts: &JobFacts, agents: &[AgentStatus], history: &History) -> Self {
         let counters: BTreeMap<u32, &InstanceReport> =
             facts.counters.iter().map(|report| (report.instance, report)).collect();
+        let running = !facts.summary.phase.is_final();
+        let ended = |id: u32| counters.get(&id).is_some_and(|report| report.ended);
         let instances: Vec<InstancePicture> = facts
             .instances
             .iter()
@@ -249,16 +289,19 @@ impl JobPicture {
                     || InstanceReport { instance: instance.id, ..InstanceReport::default() },
                     |report| (*report).clone(),
                 ),
-                rates: history.rates(instance.id),
+                // What has ended does nothing any more; what is old stays, in grey.
+                rates: history.rates(instance.id).filter(|_| running && !ended(instance.id)),
             })
             .collect();
-        let vertices: Vec<VertexPicture> =
-            (0..plan.dag.vertices.len() as u32).map(|id| vertex(&plan.dag, id, &instances)).collect();
+        let live = live(facts, agents);
+        let vertices: Vec<VertexPicture> = (0..plan.dag.vertices.len() as u32)
+            .map(|id| vertex(&plan.dag, id, &instances, &live, running))
+            .collect();
         let loads: Vec<Option<Load>> = vertices.iter().map(|vertex| vertex.load).collect();
-        let running = !facts.summary.phase.is_final();
         let limit = if running { limit(&plan.dag, &loads) } else { None };
-        let edges: Vec<EdgePicture> =
-            (0..plan.dag.edges.len() as u32).map(|id| edge(&plan.dag, EdgeId(id), facts, history)).collect();
+        let edges: Vec<EdgePicture> = (0..plan.dag.edges.len() as u32)
+            .map(|id| edge(&plan.dag, EdgeId(id), facts, history, &live))
+            .collect();
         let sum = |ends: &dyn Fn(u32) -> bool, rate: &dyn Fn(&VertexPicture) -> Option<f64>| {
             let of = vertices.iter().zip(0u32..).filter(|(_, id)| ends(*id)).filter_map(|(v, _)| rate(v));
             of.fold(None, |sum: Option<f64>, rate| Some(sum.unwrap_or(0.0) + rate))
@@ -344,16 +387,25 @@ fn instance_name(dag: &Dag, instance: Instance) -> String {
     format!("{label}#{}", instance.number)
 }
 
-fn vertex(dag: &Dag, id: u32, instances: &[InstancePicture]) -> VertexPicture {
+fn vertex(
+    dag: &Dag,
+    id: u32,
+    instances: &[InstancePicture],
+    live: &BTreeSet<u32>,
+    running: bool,
+) -> VertexPicture {
     let own = || instances.iter().filter(move |instance| instance.vertex == id);
     let rates = || own().filter_map(|instance| instance.rates);
     let sum = |count: &dyn Fn(&InstanceReport) -> u64| own().map(|instance| count(&instance.report)).sum();
-    let rate =
-        |of: &dyn Fn(Rates) -> f64| rates().map(of).fold(None, |sum, rate| Some(sum.unwrap_or(0.0) + rate));
+    let rate = |of: &dyn Fn(Rates) -> f64| {
+        let heard = own().filter(|instance| live.contains(&instance.report.instance));
+        let rates = heard.filter_map(|instance| instance.rates).map(of);
+        rates.fold(None, |sum, rate| Some(sum.unwrap_or(0.0) + rate))
+    };
     VertexPicture {
         label: dag.vertex(VertexId(id)).label(),
         instances: own().count(),
-        ended: own().filter(|instance| instance.report.ended).count(),
+        over: own().next().is_some() && (!running || own().all(|instance| instance.report.ended)),
         load: Load::of(rates().map(|rates| (rates.busy, rates.blocked, rates.idle))),
         rows_in: sum(&|report| report.rows_in),
         rows_out: sum(&|report| report.rows_out),
@@ -365,9 +417,9 @@ fn vertex(dag: &Dag, id: u32, instances: &[InstancePicture]) -> VertexPicture {
     }
 }
 
-fn edge(dag: &Dag, id: EdgeId, facts: &JobFacts, history: &History) -> EdgePicture {
+fn edge(dag: &Dag, id: EdgeId, facts: &JobFacts, history: &History, live: &BTreeSet<u32>) -> EdgePicture {
     let edge = dag.edge(id);
-    let rates = history.edge(id.0);
+    let rates = history.edge(id.0).filter(|_| !facts.summary.phase.is_final());
     let facts_of = facts.edges.iter().find(|facts| facts.edge == id.0).cloned().unwrap_or_default();
     let sent: u64 = facts_of.targets.values().sum();
     let targets = facts.instances.iter().filter(|instance| instance.vertex == edge.to).map(|instance| {
@@ -380,7 +432,9 @@ fn edge(dag: &Dag, id: EdgeId, facts: &JobFacts, history: &History) -> EdgePictu
                 Some(rates) => Some(rates.shares.get(&instance.id).copied().unwrap_or(0.0)),
                 None => (sent > 0).then(|| rows as f64 / sent as f64),
             },
-            rate: rates.map(|rates| rates.targets.get(&instance.id).copied().unwrap_or(0.0)),
+            rate: rates
+                .filter(|_| live.contains(&instance.id))
+                .map(|rates| rates.targets.get(&instance.id).copied().unwrap_or(0.0)),
             rows,
         }
     });

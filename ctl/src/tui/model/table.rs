@@ -21,11 +21,13 @@ pub(crate) struct Column {
     pub(crate) right: bool,
     /// Goes first where the screen is narrow: the larger the earlier; 0 never goes.
     pub(crate) rank: u8,
+    /// Columns of the terminal that its values need, whatever they are at the moment.
+    pub(crate) wide: u8,
 }
 
 /// A column of text that always stays.
 pub(crate) const fn column(name: &'static str, doc: &'static str) -> Column {
-    Column { name, doc, also: "", right: false, rank: 0 }
+    Column { name, doc, also: "", right: false, rank: 0, wide: 6 }
 }
 
 impl Column {
@@ -37,6 +39,11 @@ impl Column {
     /// Leaves a narrow screen: the larger the earlier.
     pub(crate) const fn rank(self, rank: u8) -> Self {
         Self { rank, ..self }
+    }
+
+    /// Its values need so many columns of the terminal.
+    pub(crate) const fn wide(self, wide: u8) -> Self {
+        Self { wide, ..self }
     }
 
     /// Has another name in filters.
@@ -90,6 +97,15 @@ impl Cell {
             Self::Bytes(n) => bytes(*n),
             Self::Age(ms) => text::age(*ms),
             Self::Bar(_) => String::new(),
+        }
+    }
+
+    /// As [`Cell::text`]; a number that needs more than so many columns is rounded.
+    pub(crate) fn text_in(&self, columns: usize) -> String {
+        let text = self.text();
+        match self {
+            Self::Count(n) if text::width(&text) > columns => text::rows(*n),
+            _ => text,
         }
     }
 
@@ -160,6 +176,12 @@ impl Row {
     }
 }
 
+/// What is said where a column is named that a table does not have.
+pub(crate) fn no_column(name: &str, columns: &[Column]) -> String {
+    let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+    format!("there is no column `{name}` here; there are: {}", names.join(", "))
+}
+
 /// How rows are ordered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Order {
@@ -167,6 +189,33 @@ pub(crate) struct Order {
     pub(crate) column: Option<usize>,
     /// Turned around.
     pub(crate) inverted: bool,
+}
+
+/// Columns of the terminal between two columns.
+pub(crate) const BETWEEN: usize = 2;
+
+/// Indices of the columns that a terminal of this width shows, with their widths. Only the width decides, and
+/// what is scrolled out to the left and the mark of the order; so no column comes and goes with a number.
+pub(crate) fn shown(columns: &[Column], width: u16, left: usize, order: Order) -> Vec<(usize, usize)> {
+    let wide = |at: usize| {
+        let head = text::width(columns[at].name) + usize::from(order.column == Some(at)) * 2;
+        usize::from(columns[at].wide).max(head)
+    };
+    // The mark of the selection stands before the first column.
+    let mut shown: Vec<(usize, usize)> =
+        (0..columns.len()).filter(|at| *at == 0 || *at > left).map(|at| (at, wide(at))).collect();
+    let needed = |shown: &[(usize, usize)]| shown.iter().map(|(_, wide)| wide + BETWEEN).sum::<usize>();
+    while needed(&shown) > usize::from(width) {
+        let goes = shown
+            .iter()
+            .enumerate()
+            .filter(|(_, (at, _))| columns[*at].rank > 0)
+            .max_by_key(|(place, (at, _))| (columns[*at].rank, *place))
+            .map(|(place, _)| place);
+        let Some(place) = goes else { break };
+        shown.remove(place);
+    }
+    shown
 }
 
 /// Sorts rows: numbers from the largest down, text from a to z, and the other way where inverted.

@@ -255,3 +255,75 @@ fn help_lists_what_works_here_and_typing_filters_it() {
     seat.keys("<esc>4?");
     assert!(seat.text().contains("turns the order around"), "{}", seat.text());
 }
+
+/// Two jobs that run; the cluster was asked about the first one.
+fn two_jobs() -> crate::tui::event::Telemetry {
+    let mut telemetry = World::new(3, 1).telemetry(10_000);
+    let mut other = telemetry.jobs[0].clone();
+    (other.run, other.name, other.instances) = (2, "wordcount".into(), 4);
+    telemetry.jobs.push(other);
+    telemetry
+}
+
+#[test]
+fn the_job_under_the_cursor_is_cancelled_and_never_another_one() {
+    let mut seat = Seat::new(100, 24);
+    seat.tell(0, What::Telemetry(Box::new(two_jobs())));
+    assert_eq!(seat.model.screen, Screen::Jobs);
+    // The newest stands first; the cluster was asked about run 1.
+    seat.keys("C");
+    let shown = seat.text();
+    assert!(shown.contains("Cancel job wordcount (run 2)?") && shown.contains("ends 4 instances"), "{shown}");
+    assert_eq!(seat.keys("<right><enter>"), [Effect::Ask { id: 1, ask: Ask::Cancel { run: 2 } }]);
+    seat.keys("jC");
+    assert!(seat.text().contains("Cancel job nexmark-hot-items (run 1)?"), "{}", seat.text());
+    assert_eq!(seat.keys("<right><enter>"), [Effect::Ask { id: 2, ask: Ask::Cancel { run: 1 } }]);
+    // Sorted and filtered: what is under the cursor counts.
+    seat.keys(":sort run<enter>i/wordcount<enter>");
+    assert_eq!(seat.keys("C<right><enter>"), [Effect::Ask { id: 3, ask: Ask::Cancel { run: 2 } }]);
+    seat.keys("/<c-u>nobody<enter>");
+    assert_eq!(seat.keys("C<right><enter>"), []);
+    // On other screens it is the job that they show.
+    seat.keys("1C");
+    assert!(seat.text().contains("Cancel job nexmark-hot-items (run 1)?"), "{}", seat.text());
+    seat.keys("<esc>");
+    // A name that is a number does not stand for that run.
+    let mut named = two_jobs();
+    named.jobs[1].name = "1".into();
+    seat.tell(500, What::Telemetry(Box::new(named)));
+    seat.keys("0<esc>");
+    assert_eq!(seat.keys(":job 1<enter>"), [Effect::Watch(1)]);
+}
+
+#[test]
+fn what_is_held_still_is_what_commands_mean() {
+    let mut seat = Seat::new(120, 40);
+    seat.tell(0, What::Telemetry(Box::new(World::new(3, 1).telemetry(10_000))));
+    seat.keys("<tab><space>");
+    let mut next = two_jobs();
+    if let Some(job) = &mut next.job {
+        (job.summary.run, job.summary.name) = (2, "wordcount".into());
+    }
+    seat.tell(500, What::Telemetry(Box::new(next)));
+    seat.keys("C");
+    assert!(seat.text().contains("Cancel job nexmark-hot-items (run 1)?"), "{}", seat.text());
+    seat.keys("<esc>P");
+    assert!(matches!(seat.model.mode, Mode::Normal), "an edge of the other job is not meant");
+    assert!(seat.text().contains("not the one that the cluster"), "{}", seat.text());
+    // A choice that was opened before the job changed leads to nothing either.
+    let mut seat = Seat::at(120, 40, &World::new(3, 1));
+    seat.keys("<tab>P");
+    let mut next = two_jobs();
+    if let Some(job) = &mut next.job {
+        job.summary.run = 2;
+    }
+    seat.tell(12_000, What::Telemetry(Box::new(next)));
+    assert_eq!(seat.keys("j<enter><right><enter>"), []);
+}
+
+#[test]
+fn in_the_list_form_the_selected_vertex_counts() {
+    let mut seat = seat();
+    seat.keys("<tab>jjv");
+    assert_ne!(seat.model.meant_edge(), Some(2), "an edge that cannot be seen is not meant");
+}

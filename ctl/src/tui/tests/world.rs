@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use tuplane_core::job::{FileFormat, Job};
-use tuplane_core::plan::{Dag, Instance, VertexId, plan};
+use tuplane_core::plan::{Dag, Edge, Instance, VertexId, plan};
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobSummary,
 };
@@ -71,10 +71,16 @@ pub(super) fn dag(vertices: usize) -> Dag {
     dag
 }
 
+/// Rows that wait in each output queue and in each input of a distributed edge.
+const WAITS_OUT: u64 = 39;
+const WAITS_IN: u64 = 120;
+
 /// A cluster whose counters are functions of time.
 pub(super) struct World {
     pub(super) dag: Dag,
     pub(super) instances: Vec<Instance>,
+    /// Instances of a vertex on each agent.
+    pub(super) per_agent: u32,
     pub(super) name: String,
     pub(super) phase: JobPhase,
     /// Ages of the agents' last reports, ms.
@@ -95,6 +101,7 @@ impl World {
         Self {
             dag,
             instances,
+            per_agent,
             name: "nexmark-hot-items".into(),
             phase: JobPhase::Running,
             ages: [120, 80, 200],
@@ -148,45 +155,101 @@ impl World {
         }
     }
 
+    /// What each instance of each vertex on each agent has taken and given out after so many ms: sources
+    /// give 1, 2 and 3 rows a ms on the agents, everything else gives what it takes. Rows cross agents on
+    /// distributed edges alone, where each target gets as many.
+    fn flows(&self, ms: u64) -> Vec<[(u64, u64); 3]> {
+        let mut flows = vec![[(0, 0); 3]; self.dag.vertices.len()];
+        for vertex in 0..flows.len() {
+            let mut taken = [0; 3];
+            for edge in self.dag.edges.iter().filter(|edge| edge.to.0 as usize == vertex) {
+                let sent = Self::sent(&flows, edge);
+                let waits = if edge.distributed { WAITS_IN } else { 0 };
+                for agent in 0..3 {
+                    taken[agent] += sent[agent] - waits;
+                }
+            }
+            let reads = self.dag.edges.iter().any(|edge| edge.to.0 as usize == vertex);
+            let writes = self.dag.edges.iter().any(|edge| edge.from.0 as usize == vertex);
+            for agent in 0..3 {
+                let made = ms * (1 + agent as u64) + WAITS_OUT + WAITS_IN;
+                let out = if reads { taken[agent] } else { made };
+                flows[vertex][agent] = (taken[agent], if writes { out } else { 0 });
+            }
+        }
+        flows
+    }
+
+    /// Rows that each target on each agent was sent on an edge.
+    fn sent(flows: &[[(u64, u64); 3]], edge: &Edge) -> [u64; 3] {
+        let waits = if edge.distributed { WAITS_OUT } else { 0 };
+        let given = flows[edge.from.0 as usize].map(|(_, out)| out - waits);
+        if edge.distributed { [given.iter().sum::<u64>() / 3; 3] } else { given }
+    }
+
     /// What the cluster says after so many ms.
     pub(super) fn telemetry(&self, ms: u64) -> Telemetry {
-        let last = self.dag.vertices.len() as u32 - 1;
+        let flows = self.flows(ms);
+        let queues = |vertex: u32| {
+            let waits = |edge: &&Edge| edge.distributed;
+            let into = self.dag.edges.iter().filter(|edge| edge.to.0 == vertex).filter(waits).count() as u64;
+            let from =
+                self.dag.edges.iter().filter(|edge| edge.from.0 == vertex).filter(waits).count() as u64;
+            (into * WAITS_IN, from * WAITS_OUT)
+        };
         let counters = self.instances.iter().map(|instance| {
             let vertex = instance.vertex.0;
             let (busy, blocked) = Self::shares(vertex);
-            let rows = ms * u64::from(1 + instance.number % 3);
+            let (rows_in, rows_out) = flows[vertex as usize][usize::from(instance.agent)];
+            let (queue_in, queue_out) = queues(vertex);
             InstanceReport {
                 instance: instance.id,
-                rows_in: if vertex == 0 { 0 } else { rows },
-                rows_out: if vertex == last { 0 } else { rows },
+                rows_in,
+                rows_out,
                 busy_ns: ms * busy * 1000,
                 waiting_core_ns: 0,
                 blocked_ns: ms * blocked * 1000,
                 idle_ns: ms * (1000 - busy - blocked) * 1000,
-                queue_in: u64::from(vertex == 1) * 120,
-                queue_out: u64::from(vertex == 0) * 40,
+                queue_in,
+                queue_out,
                 ..InstanceReport::default()
             }
         });
         let edges = self.dag.edges.iter().enumerate().map(|(index, edge)| {
             let own = self.instances.iter().filter(|instance| instance.vertex == edge.to);
-            let targets =
-                own.map(|instance| (instance.id, ms * u64::from(1 + instance.number % 3))).collect();
-            let taken = ms * 12 / (1 + index as u64 % 4);
+            let sent = Self::sent(&flows, edge);
+            let targets = own.map(|instance| (instance.id, sent[usize::from(instance.agent)])).collect();
+            let all = 3 * u64::from(self.per_agent);
+            let (queued_out, queued_in) =
+                if edge.distributed { (all * WAITS_OUT, all * WAITS_IN) } else { (0, 0) };
+            let given = flows[edge.from.0 as usize].map(|(_, out)| u64::from(self.per_agent) * out);
+            let emitted = given.iter().sum();
+            let mut pairs = Vec::new();
+            for from in 0..3u16 {
+                let left = given[usize::from(from)] - queued_out / 3;
+                for to in (0..3u16).filter(|to| edge.distributed || *to == from) {
+                    // A third of them, so that the three are all of them.
+                    let part = |n: u16| left * u64::from(n) / 3;
+                    let rows = if edge.distributed { part(to + 1) - part(to) } else { left };
+                    pairs.push(FlowFacts {
+                        from,
+                        to,
+                        rows,
+                        wire_bytes: if from == to { 0 } else { rows * 50 },
+                    });
+                }
+            }
             EdgeFacts {
                 edge: index as u32,
-                emitted: taken + 60,
-                taken,
-                queued_out: 40,
+                emitted,
+                taken: emitted - queued_out - queued_in,
+                queued_out,
                 in_flight: 0,
-                queued_in: 20,
+                queued_in,
                 policy: (edge.routing == tuplane_core::plan::Routing::Unicast)
                     .then(|| edge.policy().to_owned()),
                 targets,
-                flows: vec![
-                    FlowFacts { from: 0, to: 0, rows: ms, wire_bytes: 0 },
-                    FlowFacts { from: 0, to: 1, rows: 2 * ms, wire_bytes: ms * 100 },
-                ],
+                flows: pairs,
                 ..EdgeFacts::default()
             }
         });

@@ -8,41 +8,49 @@ use crate::report::phase_word;
 use crate::tui::effect::{Ask, Effect};
 use crate::tui::key::Key;
 use crate::tui::model::dialog::{Dialog, Then};
-use crate::tui::model::picture::JobPicture;
+use crate::tui::model::picture::{EdgePicture, JobPicture};
 use crate::tui::model::{Mode, Model};
 use crate::tui::text;
+use crate::tui::view::area;
 
-/// The job that is looked at as it is now, whatever is held still.
-fn live_job(model: &Model) -> Option<&JobPicture> {
-    model.live.as_ref()?.job.as_ref()
+/// A run in full as it is now, whatever is held still; `None` if the cluster was asked about another one.
+fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
+    model.live.as_ref()?.job.as_ref().filter(|job| job.summary.run == run)
 }
 
-/// Asks whether to end the job.
+/// Asks whether to end the job that is meant: the one under the cursor where jobs are listed, else the one
+/// on the screen.
 pub(super) fn cancel_job(model: &mut Model) {
-    let Some(job) = live_job(model) else {
+    let Some(run) = model.meant_run() else {
         complain(model, "there is no job to cancel".into());
         return;
     };
-    let name = text::name(&job.summary.name);
-    if job.summary.phase.is_final() {
-        let phase = phase_word(job.summary.phase);
-        complain(model, format!("job {name} has ended already: {phase}"));
+    let known = model.live.as_ref().and_then(|live| live.jobs.iter().find(|job| job.run == run));
+    let Some(summary) = known else {
+        complain(model, format!("run {run} is not there any more"));
+        return;
+    };
+    let name = text::name(&summary.name);
+    if summary.phase.is_final() {
+        let phase = phase_word(summary.phase);
+        complain(model, format!("job {name} (run {run}) has ended already: {phase}"));
         return;
     }
-    let waiting: u64 = job.edges.iter().map(crate::tui::model::picture::EdgePicture::queue).sum();
+    // Of a job that is only listed it is not known what waits.
+    let waiting = live_job(model, run).map_or_else(
+        || "Rows".to_owned(),
+        |job| counted(job.edges.iter().map(EdgePicture::queue).sum(), "row"),
+    );
     let lines = vec![
-        format!("{} {} cancelled", phase_word(job.summary.phase), model.options.glyphs.becomes),
+        format!("{} {} cancelled", phase_word(summary.phase), model.options.glyphs.becomes),
         format!(
             "It ends {} on {}.",
-            counted(job.instances.len() as u64, "instance"),
-            counted(job.agents.len() as u64, "agent")
+            counted(summary.instances.into(), "instance"),
+            counted(summary.agents.len() as u64, "agent")
         ),
-        format!(
-            "{} that wait on its edges are dropped; its result stays unfinished.",
-            counted(waiting, "row")
-        ),
+        format!("{waiting} that wait on its edges are dropped; its result stays unfinished."),
     ];
-    let (run, title) = (job.summary.run, format!("Cancel job {name} (run {})?", job.summary.run));
+    let title = format!("Cancel job {name} (run {run})?");
     confirm(model, title, lines, ["Keep it running", "Cancel the job"], Ask::Cancel { run });
 }
 
@@ -52,11 +60,7 @@ pub(super) fn policy(model: &mut Model, named: &str) {
         complain(model, "select an edge first: Tab on the graph, or screen 2".into());
         return;
     };
-    let Some(picture) = live_job(model).and_then(|job| job.edges.get(edge as usize)) else { return };
-    if live_job(model).is_some_and(|job| job.summary.phase.is_final()) {
-        complain(model, "the job has ended: its edges carry nothing any more".into());
-        return;
-    }
+    let Some((run, picture)) = live_edge(model, model.meant_run(), edge) else { return };
     let name = text::name(&picture.name);
     if !picture.unicast {
         let routing = text::name(&picture.routing);
@@ -65,7 +69,7 @@ pub(super) fn policy(model: &mut Model, named: &str) {
     }
     if !named.is_empty() {
         if policy_names().contains(&named) {
-            confirm_policy(model, edge, named);
+            confirm_policy(model, run, edge, named);
         } else {
             let known = policy_names().join(", ");
             complain(model, format!("there is no policy `{named}`; there are: {known}"));
@@ -75,12 +79,27 @@ pub(super) fn policy(model: &mut Model, named: &str) {
     let items: Vec<String> = policy_names().iter().map(|name| (*name).to_owned()).collect();
     let at = items.iter().position(|item| Some(item) == picture.policy.as_ref()).unwrap_or(0);
     let title = format!("policy of {name}");
-    model.mode = Mode::Dialog(Dialog::Choice { title, items, at, then: Then::Policy(edge) });
+    model.mode = Mode::Dialog(Dialog::Choice { title, items, at, then: Then::Policy { run, edge } });
 }
 
-fn confirm_policy(model: &mut Model, edge: u32, policy: &str) {
-    let Some(job) = live_job(model) else { return };
-    let Some(picture) = job.edges.get(edge as usize) else { return };
+/// An edge of a run as it is now, with the run; says why where it cannot be changed.
+fn live_edge(model: &mut Model, run: Option<u64>, edge: u32) -> Option<(u64, EdgePicture)> {
+    let job = run.and_then(|run| live_job(model, run));
+    let why = match job {
+        None => "the job on this screen is not the one that the cluster was asked about last",
+        Some(job) if job.summary.phase.is_final() => "the job has ended: its edges carry nothing any more",
+        Some(job) => match job.edges.get(edge as usize) {
+            Some(found) => return Some((job.summary.run, found.clone())),
+            None => "there is no such edge any more",
+        },
+    };
+    complain(model, why.into());
+    None
+}
+
+fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str) {
+    let Some((run, picture)) = live_edge(model, Some(run), edge) else { return };
+    let Some(job) = live_job(model, run) else { return };
     let before = picture.policy.clone().unwrap_or_else(|| "-".into());
     let name = text::name(&picture.name);
     if before == policy {
@@ -105,7 +124,7 @@ fn confirm_policy(model: &mut Model, edge: u32, policy: &str) {
             counted(picture.facts.queued_out, "row")
         ),
     ];
-    let ask = Ask::Route { run: job.summary.run, edge: picture.name.clone(), policy: policy.to_owned() };
+    let ask = Ask::Route { run, edge: picture.name.clone(), policy: policy.to_owned() };
     let title = format!("Change the policy of {name}?");
     confirm(model, title, lines, ["Cancel", "Change it"], ask);
 }
@@ -116,11 +135,20 @@ fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'s
 
 /// A key in a dialog.
 pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Mode::Dialog(open) = &model.mode else { return Vec::new() };
+    let blind = matches!(open, Dialog::Confirm { .. }) && !area::can_answer(model, open);
     let Mode::Dialog(dialog) = &mut model.mode else { return Vec::new() };
     let pressed = key.name().map(str::to_owned).or_else(|| key.typed().map(|c| c.to_string()));
     let pressed = pressed.unwrap_or_default();
     if matches!(pressed.as_str(), "esc" | "q") {
         model.mode = Mode::Normal;
+        return Vec::new();
+    }
+    // What cannot be seen is not answered, and the answer that changes nothing is selected again.
+    if blind {
+        if let Dialog::Confirm { on_yes, .. } = dialog {
+            *on_yes = false;
+        }
         return Vec::new();
     }
     match dialog {
@@ -132,15 +160,15 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                 let item = items.get(at).cloned().unwrap_or_default();
                 model.mode = Mode::Normal;
                 match then {
-                    Then::Policy(edge) => confirm_policy(model, edge, &item),
-                    Then::Sort => model.list_mut(model.screen).order.column = Some(at),
+                    Then::Policy { run, edge } => confirm_policy(model, run, edge, &item),
+                    Then::Sort => super::keys::sort_by(model, Some(at)),
                 }
             }
             _ => {}
         },
         Dialog::Confirm { on_yes, ask, .. } => match pressed.as_str() {
-            "left" | "h" => *on_yes = false,
-            "right" | "l" => *on_yes = true,
+            "left" | "h" | "up" | "k" => *on_yes = false,
+            "right" | "l" | "down" | "j" => *on_yes = true,
             "tab" | "backtab" => *on_yes = !*on_yes,
             "enter" => {
                 let asked = on_yes.then(|| ask.clone());

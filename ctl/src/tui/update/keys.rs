@@ -7,9 +7,9 @@ use crate::tui::command::{self, Command, Do};
 use crate::tui::effect::{Effect, Quit};
 use crate::tui::key::Key;
 use crate::tui::model::dialog::{Dialog, Then};
-use crate::tui::model::filter::Filter;
-use crate::tui::model::link::Link;
-use crate::tui::model::{Mode, Model, Screen, Source, columns};
+use crate::tui::model::picture::Picture;
+use crate::tui::model::table::{no_column, shown};
+use crate::tui::model::{Mode, Model, Screen, columns};
 
 /// Takes a key: what is open has it first, but for those that work everywhere.
 pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
@@ -38,12 +38,9 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
 /// Carries out a command.
 pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<Effect> {
     model.changed = true;
-    if command.destructive && model.options.source != Source::Cluster {
-        complain(model, format!("{}: nothing can be changed in what is shown here", command.name));
-        return Vec::new();
-    }
-    if command.destructive && model.options.read_only {
-        complain(model, format!("{}: this UI is read-only", command.name));
+    // A recording shows what the keys did then.
+    if let Some(why) = command.why_not(model).filter(|_| !model.replaying) {
+        complain(model, format!("{}: {why}", command.name));
         return Vec::new();
     }
     match command.what {
@@ -54,6 +51,8 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
             model.graph.pan = (x + columns, y + lines);
         }
         Do::Enter => return walk::enter(model),
+        // A notice goes first.
+        Do::Back if model.flash.take().is_some() => {}
         Do::Back => walk::back(model),
         Do::NextPane => {
             let edges = model.picture().and_then(|p| p.job.as_ref()).map_or(0, |job| job.edges.len());
@@ -64,13 +63,13 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
             let before = model.list(model.screen).filter;
             model.mode = Mode::Filter(Input::new(before.text.clone()), before);
         }
-        Do::Filter => model.list_mut(model.screen).filter = Filter::new(argument),
+        Do::Filter => line::set_filter(model, argument),
         Do::Sort => sort(model, argument),
         Do::SortBeside(by) => {
             let count = columns::columns(model.screen).len() as i32;
-            let order = &mut model.list_mut(model.screen).order;
-            let beside = order.column.map_or(if by > 0 { 0 } else { count - 1 }, |at| at as i32 + by);
-            order.column = (0..count).contains(&beside).then_some(beside as usize);
+            let now = model.list(model.screen).order.column;
+            let beside = now.map_or(if by > 0 { 0 } else { count - 1 }, |at| at as i32 + by);
+            sort_by(model, (0..count).contains(&beside).then_some(beside as usize));
         }
         Do::Invert => {
             let order = &mut model.list_mut(model.screen).order;
@@ -83,7 +82,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
         Do::CancelJob => act::cancel_job(model),
         Do::Policy => act::policy(model, argument),
         Do::Job => return job(model, argument),
-        Do::StartLocal => return start_local(model),
+        Do::StartLocal => return vec![Effect::StartLocal],
         Do::ReadOnly => {
             model.options.read_only = true;
             say(model, "nothing is changed from this UI any more".into());
@@ -97,11 +96,11 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
 }
 
 fn freeze(model: &mut Model) {
-    if model.frozen.take().is_some() {
-        return;
-    }
-    if model.options.source == Source::Plan || model.live.is_none() {
-        complain(model, "there is nothing to hold still".into());
+    if let Some(held) = model.frozen.take() {
+        let run = |picture: &Picture| picture.job.as_ref().map(|job| job.summary.run);
+        if model.live.as_ref().map(run) != Some(run(&held)) {
+            walk::forget_places(model);
+        }
         return;
     }
     model.frozen.clone_from(&model.live);
@@ -116,22 +115,35 @@ fn sort(model: &mut Model, argument: &str) {
         model.mode = Mode::Dialog(Dialog::Choice { title: "sort by".into(), items, at, then: Then::Sort });
         return;
     }
-    if let Some(at) = columns.iter().position(|column| column.is_called(argument)) {
-        model.list_mut(model.screen).order.column = Some(at);
-    } else {
-        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
-        complain(model, format!("there is no column `{argument}` here; there are: {}", names.join(", ")));
+    match columns.iter().position(|column| column.is_called(argument)) {
+        Some(at) => sort_by(model, Some(at)),
+        None => complain(model, no_column(argument, columns)),
     }
+}
+
+/// Sorts by a column, and says so if it is one that cannot be seen.
+pub(super) fn sort_by(model: &mut Model, column: Option<usize>) {
+    let columns = columns::columns(model.screen);
+    let list = model.list_mut(model.screen);
+    list.order.column = column;
+    let (left, order) = (list.left, list.order);
+    let Some(column) = column.filter(|at| {
+        let shown = shown(columns, model.width, left, order);
+        !shown.iter().any(|(known, _)| known == at)
+    }) else {
+        return;
+    };
+    let why =
+        if column > 0 && column <= left { "scrolled out to the left" } else { "this screen is too narrow" };
+    say(model, format!("sorted by {}, which is hidden: {why}", columns[column].name));
 }
 
 /// Looks at a job: by name or run.
 pub(super) fn job(model: &mut Model, wanted: &str) -> Vec<Effect> {
-    if model.options.source != Source::Cluster {
-        complain(model, "another job cannot be chosen here".into());
-        return Vec::new();
-    }
     let jobs = model.live.as_ref().map(|live| live.jobs.as_slice()).unwrap_or_default();
-    let named = jobs.iter().rev().find(|job| job.run.to_string() == wanted || job.name == wanted);
+    // A run's number counts before a name: Enter on a row gives the number.
+    let by_run = jobs.iter().find(|job| job.run.to_string() == wanted);
+    let named = by_run.or_else(|| jobs.iter().rev().find(|job| job.name == wanted));
     let Some(run) = named.map(|job| job.run) else {
         let message =
             if wanted.is_empty() { "say which job".into() } else { format!("there is no job `{wanted}`") };
@@ -141,17 +153,4 @@ pub(super) fn job(model: &mut Model, wanted: &str) -> Vec<Effect> {
     model.frozen = None;
     walk::show(model, Screen::Graph);
     vec![Effect::Watch(run)]
-}
-
-fn start_local(model: &mut Model) -> Vec<Effect> {
-    if matches!(model.link, Link::Nobody { .. }) && !model.options.read_only {
-        return vec![Effect::StartLocal];
-    }
-    let why = match model.link {
-        Link::Starting { .. } => "agents are being started already",
-        Link::Nobody { .. } => "demo: this UI is read-only",
-        _ => "demo: there is a cluster already",
-    };
-    complain(model, why.into());
-    Vec::new()
 }

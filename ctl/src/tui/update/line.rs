@@ -7,7 +7,7 @@ use crate::tui::command::{self, COMMANDS};
 use crate::tui::effect::Effect;
 use crate::tui::key::Key;
 use crate::tui::model::filter::Filter;
-use crate::tui::model::{Mode, Model};
+use crate::tui::model::{Mode, Model, columns};
 
 /// So many lines of `:` are remembered.
 const REMEMBERED: usize = 50;
@@ -46,7 +46,12 @@ pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
             model.mode = Mode::Normal;
             model.list_mut(model.screen).filter = before;
         }
-        Some("enter") => model.mode = Mode::Normal,
+        Some("enter") => {
+            let (text, before) = (input.value().to_owned(), std::mem::take(before));
+            model.mode = Mode::Normal;
+            model.list_mut(model.screen).filter = before;
+            set_filter(model, &text);
+        }
         _ => {
             edit(input, key);
             let filter = Filter::new(input.value());
@@ -54,6 +59,15 @@ pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
         }
     }
     Vec::new()
+}
+
+/// Filters by this, or says why not and leaves the filter as it was.
+pub(super) fn set_filter(model: &mut Model, text: &str) {
+    let filter = Filter::new(text);
+    match filter.fault(columns::columns(model.screen)) {
+        Some(why) => complain(model, why),
+        None => model.list_mut(model.screen).filter = filter,
+    }
 }
 
 /// The command line.

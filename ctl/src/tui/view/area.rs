@@ -2,9 +2,12 @@
 
 use ratatui::layout::Rect;
 
+use crate::tui::model::dialog::Dialog;
 use crate::tui::model::link::Link;
 use crate::tui::model::picture::JobPicture;
 use crate::tui::model::{Model, Screen, Source};
+use crate::tui::text;
+use crate::tui::theme::Tone;
 
 /// The parts of the terminal, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +20,14 @@ pub(crate) struct Areas {
     pub(crate) limit: Option<Rect>,
     /// The screen.
     pub(crate) body: Rect,
-    /// Keys, a sentence, or a line that is typed.
+    /// A sentence for a while.
+    pub(crate) notice: Option<Rect>,
+    /// Keys, or a line that is typed.
     pub(crate) footer: Rect,
 }
+
+/// Most lines of a notice.
+const MOST_NOTICE: u16 = 4;
 
 /// The parts for this model.
 pub(crate) fn areas(model: &Model) -> Areas {
@@ -34,17 +42,66 @@ pub(crate) fn areas(model: &Model) -> Areas {
     };
     let banner = take(has_banner(model));
     let limit = take(has_limit(model));
-    let body = Rect::new(0, top.min(height), width, height.saturating_sub(top + 1));
-    Areas { header: line(0), banner, limit, body, footer: line(height.saturating_sub(1).max(1)) }
+    let middle = height.saturating_sub(top + 1);
+    // The keys stay in sight below a notice, and something of the screen above it.
+    let needed =
+        model.flash.as_ref().map_or(0, |flash| text::wrap(&text::name(&flash.text), width.into()).len());
+    let said = (needed as u16).min(middle.saturating_sub(1)).min(MOST_NOTICE);
+    let body = Rect::new(0, top.min(height), width, middle - said);
+    let notice = (said > 0).then(|| Rect::new(0, body.bottom(), width, said));
+    Areas { header: line(0), banner, limit, body, notice, footer: line(height.saturating_sub(1).max(1)) }
 }
 
 fn has_banner(model: &Model) -> bool {
-    model.frozen.is_some() || (matches!(model.link, Link::Lost { .. }) && model.live.is_some())
+    model.played_at.is_some()
+        || model.frozen.is_some()
+        || (matches!(model.link, Link::Lost { .. }) && model.live.is_some())
 }
 
 fn has_limit(model: &Model) -> bool {
     let job = model.picture().and_then(|picture| picture.job.as_ref());
     job.is_some_and(|job| !job.planned_only) && model.options.source != Source::Plan && model.height >= 8
+}
+
+/// A table's screen: what is said above it, the table, and what is said below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableParts {
+    /// Lines above: of what the table shows the parts.
+    pub(crate) above: Vec<(String, Tone)>,
+    /// The table.
+    pub(crate) table: Rect,
+    /// Lines below: the selected row in full.
+    pub(crate) below: Vec<String>,
+}
+
+/// The parts of a table's screen: some lines of a table stay whatever is said.
+pub(crate) fn table_parts(model: &Model, body: Rect) -> TableParts {
+    let width = usize::from(body.width);
+    let mut above = Vec::new();
+    let mut below = Vec::new();
+    let job = model.picture().and_then(|picture| picture.job.as_ref());
+    match (model.screen, job) {
+        (Screen::Targets, Some(job)) => {
+            let words = job.edges.get(model.edge as usize).map(|edge| super::graph::edge_words(job, edge));
+            for (sentence, tone) in words.unwrap_or_default() {
+                above.extend(text::wrap(&sentence, width).into_iter().map(|line| (line, tone)));
+            }
+            above.truncate(usize::from(body.height.saturating_sub(4).min(4)));
+        }
+        (Screen::Jobs, _) => {
+            let run = model.meant_run();
+            let jobs = model.picture().map(|picture| picture.jobs.as_slice()).unwrap_or_default();
+            let fault = jobs.iter().find(|job| Some(job.run) == run).and_then(|job| job.fault.as_ref());
+            if let Some(fault) = fault {
+                below = text::wrap(&format!("cause: {}", text::name(&fault.message)), width);
+                below.truncate(usize::from(body.height.saturating_sub(3)));
+            }
+        }
+        _ => {}
+    }
+    let (top, bottom) = (above.len() as u16, below.len() as u16);
+    let table = Rect { y: body.y + top, height: body.height - top - bottom, ..body };
+    TableParts { above, table, below }
 }
 
 /// The parts of the graph's screen.
@@ -110,6 +167,73 @@ pub(crate) fn origin(model: &Model, job: &JobPicture, canvas: Rect) -> (i32, i32
     )
 }
 
+/// A question before something changes, as it is drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Columns inside of the frame.
+    pub(crate) width: usize,
+    /// The title stands in the frame; else it is among the lines.
+    pub(crate) title_in_frame: bool,
+    /// What is said.
+    pub(crate) lines: Vec<String>,
+    /// An empty line stands before the answers.
+    pub(crate) space: bool,
+    /// The answers stand one below the other.
+    pub(crate) stacked: bool,
+}
+
+impl Question {
+    /// Lines inside of the frame.
+    pub(crate) fn height(&self) -> usize {
+        self.lines.len() + usize::from(self.space) + if self.stacked { 2 } else { 1 }
+    }
+}
+
+/// An answer as it is drawn.
+pub(crate) fn button(answer: &str) -> String {
+    format!("[ {answer} ]")
+}
+
+/// Columns and lines that a frame takes.
+const FRAME: (u16, u16) = (4, 2);
+
+/// A longer line is hard to read.
+const READABLE: usize = 72;
+
+/// Lays a question out in so many columns and lines: all that is asked, and both answers. `None` where not
+/// all of it can be seen: then it cannot be answered.
+pub(crate) fn question(dialog: &Dialog, (width, height): (u16, u16)) -> Option<Question> {
+    let Dialog::Confirm { title, lines, no, yes, .. } = dialog else { return None };
+    let room = usize::from(width.checked_sub(FRAME.0)?);
+    let high = usize::from(height.checked_sub(FRAME.1)?);
+    let (no, yes) = (text::width(&button(no)), text::width(&button(yes)));
+    let stacked = no + 2 + yes > room;
+    if no.max(yes) > room {
+        return None;
+    }
+    let longest = lines.iter().map(|line| text::width(line)).max().unwrap_or(0);
+    let head = text::width(title);
+    let title_in_frame = head <= room.min(READABLE);
+    let buttons = if stacked { no.max(yes) } else { no + 2 + yes };
+    let width = longest.max(head).max(buttons).min(room.min(READABLE.max(buttons)));
+    let before = (!title_in_frame).then_some(title);
+    let lines = before.into_iter().chain(lines).flat_map(|line| text::wrap(line, width)).collect();
+    let mut asked = Question { width, title_in_frame, lines, space: true, stacked };
+    asked.space = asked.height() <= high;
+    (asked.height() <= high).then_some(asked)
+}
+
+/// The part of the screen for a question: the middle, or all of it where it needs that.
+pub(crate) fn for_question(areas: &Areas, screen: Rect, dialog: &Dialog) -> Rect {
+    let fits = question(dialog, (areas.body.width, areas.body.height)).is_some();
+    if fits { areas.body } else { screen }
+}
+
+/// A question that is open can be answered: all of it is on the screen.
+pub(crate) fn can_answer(model: &Model, dialog: &Dialog) -> bool {
+    !model.is_tiny() && question(dialog, (model.width, model.height)).is_some()
+}
+
 /// The first row of a table that can be seen, so that the selected one stands in the middle.
 pub(crate) fn first_row(selected: usize, rows: usize, lines: usize) -> usize {
     selected.saturating_sub(lines / 2).min(rows.saturating_sub(lines))
@@ -145,7 +269,12 @@ pub(crate) fn hit(model: &Model, x: u16, y: u16) -> Option<Hit> {
         return Some(Hit::Vertex(at as u32));
     }
     let rows = model.rows(model.screen);
-    let first = first_row(model.selected(model.screen, &rows), rows.len(), usize::from(body.height) - 1);
-    let line = usize::from(y - body.y).checked_sub(1)?;
+    let table = table_parts(model, body).table;
+    if !table.contains((x, y).into()) {
+        return None;
+    }
+    let lines = usize::from(table.height).saturating_sub(1);
+    let first = first_row(model.selected(model.screen, &rows), rows.len(), lines);
+    let line = usize::from(y - table.y).checked_sub(1)?;
     rows.get(first + line).map(|row| Hit::Row(row.id.clone()))
 }

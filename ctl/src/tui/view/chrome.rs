@@ -16,7 +16,9 @@ pub(crate) fn state(model: &Model) -> (String, Tone) {
     if model.frozen.is_some() {
         return (format!("FROZEN {}", text::age(model.now.saturating_sub(model.frozen_at))), Tone::Limit);
     }
+    // What a recording was told of its connection is no state of ours.
     match &model.link {
+        _ if model.options.source == Source::Recording => ("RECORDING".into(), Tone::Faint),
         Link::Connecting { .. } => ("CONNECTING".into(), Tone::Faint),
         Link::Connected => {
             let age = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
@@ -29,13 +31,23 @@ pub(crate) fn state(model: &Model) -> (String, Tone) {
         Link::Lost { .. } => ("LOST".into(), Tone::Bad),
         Link::Nobody { .. } => ("NO CLUSTER".into(), Tone::Bad),
         Link::Starting { .. } => ("STARTING".into(), Tone::Faint),
-        Link::Apart if model.options.source == Source::Plan => ("PLAN".into(), Tone::Faint),
-        Link::Apart => ("RECORDING".into(), Tone::Faint),
+        Link::Apart => ("PLAN".into(), Tone::Faint),
     }
 }
 
-/// An item of the header, and how early it goes on a narrow screen: the larger the earlier.
-type Item = (String, Tone, u8);
+/// An item of the header.
+struct Item {
+    text: String,
+    /// What stands there before it goes.
+    short: Option<String>,
+    tone: Tone,
+    /// How early it goes on a narrow screen: the larger the earlier; 0 never.
+    rank: u8,
+}
+
+fn item(text: String, tone: Tone, rank: u8) -> Item {
+    Item { text, short: None, tone, rank }
+}
 
 /// The job, its agents and rates; on the right the state of the connection.
 pub(crate) fn header(pen: &mut Pen<'_>, model: &Model) {
@@ -46,17 +58,20 @@ pub(crate) fn header(pen: &mut Pen<'_>, model: &Model) {
     let room = i32::from(pen.area.width);
     let mut items = match model.picture() {
         Some(picture) => items(model, picture),
-        None => vec![("tuplane".to_owned(), Tone::Head, 0)],
+        None => vec![item("tuplane".to_owned(), Tone::Head, 0)],
     };
     let right = text::width(&state) as i32;
-    let needed = |items: &[Item]| items.iter().map(|(text, ..)| text::width(text) as i32 + 2).sum::<i32>();
+    let needed = |items: &[Item]| items.iter().map(|item| text::width(&item.text) as i32 + 2).sum::<i32>();
     while needed(&items) + right > room {
-        let goes = items.iter().enumerate().filter(|(_, item)| item.2 > 0).max_by_key(|(_, item)| item.2);
-        let Some(place) = goes.map(|(place, _)| place) else { break };
-        items.remove(place);
+        let goes = items.iter().enumerate().filter(|(_, item)| item.rank > 0);
+        let Some((place, _)) = goes.max_by_key(|(_, item)| item.rank) else { break };
+        match items[place].short.take() {
+            Some(short) => items[place].text = short,
+            None => drop(items.remove(place)),
+        }
     }
     let mut x = 0;
-    for (text, tone, _) in &items {
+    for Item { text, tone, .. } in &items {
         let left = (room - right - 1 - x).max(0) as usize;
         x = pen.put(x, 0, &text::fit(text, left, pen.glyphs), pen.style(*tone)) + 2;
     }
@@ -64,20 +79,35 @@ pub(crate) fn header(pen: &mut Pen<'_>, model: &Model) {
 }
 
 fn items(model: &Model, picture: &Picture) -> Vec<Item> {
-    let (heard, all) = picture.heard(model.shown_now());
-    let agents = match (heard == all, all) {
-        (_, 0) => (String::new(), Tone::Plain, 2),
-        (true, _) => (format!("{heard}/{all} agents"), Tone::Plain, 3),
-        (false, _) => (format!("{heard} of {all} agents"), Tone::Bad, 1),
+    let (silent, all) = (picture.silent(model.shown_now()), picture.all_agents());
+    let agents = match (silent.is_empty(), all) {
+        (_, 0) => item(String::new(), Tone::Plain, 2),
+        (true, _) => item(format!("{all}/{all} agents"), Tone::Plain, 3),
+        (false, _) => {
+            let short = format!("{} of {all} agents", all - silent.len());
+            let names: Vec<String> = silent
+                .iter()
+                .map(|(name, age)| match age {
+                    Some(age) => format!("{} {} old", text::name(name), text::age(*age)),
+                    None => format!("{} is gone", text::name(name)),
+                })
+                .collect();
+            Item {
+                text: format!("{short}: {}", names.join(", ")),
+                short: Some(short),
+                tone: Tone::Bad,
+                rank: 1,
+            }
+        }
     };
     let Some(job) = &picture.job else {
         let name = if picture.cluster.is_empty() { "tuplane" } else { &picture.cluster };
-        return vec![(text::name(name), Tone::Head, 0), agents];
+        return vec![item(text::name(name), Tone::Head, 0), agents];
     };
-    let name = (text::name(&job.summary.name), Tone::Head, 0);
+    let name = item(text::name(&job.summary.name), Tone::Head, 0);
     if job.planned_only {
         let counts = format!("{} vertices, {} edges", job.vertices.len(), job.edges.len());
-        return vec![name, (counts, Tone::Plain, 1)];
+        return vec![name, item(counts, Tone::Plain, 1)];
     }
     let phase = job.summary.phase;
     let tone = match phase {
@@ -92,24 +122,26 @@ fn items(model: &Model, picture: &Picture) -> Vec<Item> {
     let lost_tone = if job.lost > 0 { Tone::Bad } else { Tone::Plain };
     let mut items = vec![
         name,
-        (format!("{}{ran}", phase_word(phase).to_uppercase()), tone, 0),
+        item(format!("{}{ran}", phase_word(phase).to_uppercase()), tone, 0),
         agents,
-        (format!("{} instances", job.instances.len()), Tone::Plain, 6),
+        item(format!("{} instances", job.instances.len()), Tone::Plain, 6),
     ];
     if !phase.is_final() {
-        items.push((format!("in {}", text::rate(job.rows_in)), Tone::Plain, 4));
-        items.push((format!("out {}", text::rate(job.rows_out)), Tone::Plain, 5));
-        items.push((format!("cost {}", text::rate(Some(job.cost))), Tone::Plain, 7));
+        items.push(item(format!("in {}", text::rate(job.rows_in)), Tone::Plain, 4));
+        items.push(item(format!("out {}", text::rate(job.rows_out)), Tone::Plain, 5));
+        items.push(item(format!("cost {}", text::rate(Some(job.cost))), Tone::Plain, 7));
     }
-    items.push((format!("lost {}", text::rows(job.lost)), lost_tone, if job.lost > 0 { 2 } else { 8 }));
-    items.retain(|(text, ..)| !text.is_empty());
+    items.push(item(format!("lost {}", text::rows(job.lost)), lost_tone, if job.lost > 0 { 2 } else { 8 }));
+    items.retain(|item| !item.text.is_empty());
     items
 }
 
 /// What is wrong with the connection; that the picture is held still.
 pub(crate) fn banner(pen: &mut Pen<'_>, model: &Model) {
-    let old = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
-    let text = if model.frozen.is_some() {
+    let old = model.live.as_ref().map_or(0, |live| model.unfrozen_now().saturating_sub(live.at));
+    let text = if model.played_at.is_some() {
+        "end of the recording: q quits".to_owned()
+    } else if model.frozen.is_some() {
         format!(
             "held still for {}; reports are still taken in; Space goes on",
             text::age(model.now.saturating_sub(model.frozen_at))
@@ -125,7 +157,11 @@ pub(crate) fn banner(pen: &mut Pen<'_>, model: &Model) {
     } else {
         return;
     };
-    let style = pen.theme.selected(pen.style(if model.frozen.is_some() { Tone::Head } else { Tone::Bad }));
+    let style = pen.theme.selected(pen.style(if model.frozen.is_some() || model.played_at.is_some() {
+        Tone::Head
+    } else {
+        Tone::Bad
+    }));
     pen.paint(0, style);
     pen.line(0, 0, &text, style);
 }
@@ -142,7 +178,14 @@ pub(crate) fn limit(pen: &mut Pen<'_>, model: &Model) {
             if words.is_empty() {
                 ("what limits the job is known after two reports".to_owned(), Tone::Faint)
             } else {
-                (words, tone)
+                let age = model.picture().zip(job.limiting());
+                let age = age.and_then(|(picture, vertex)| picture.vertex_age(vertex, model.shown_now()));
+                let old = match age {
+                    Some(u64::MAX) => "; an agent is gone".to_owned(),
+                    Some(age) => format!("; {} old", text::age(age)),
+                    None => String::new(),
+                };
+                (format!("{words}{old}"), tone)
             }
         }
     };
@@ -169,7 +212,21 @@ pub(crate) fn crumbs(model: &Model) -> String {
     names.join(" > ")
 }
 
-/// Keys, or a sentence, or a line that is typed; gives the cursor's column then.
+/// A sentence that stands above the keys for a while.
+pub(crate) fn notice(pen: &mut Pen<'_>, model: &Model) {
+    let Some(flash) = &model.flash else { return };
+    let style = pen.style(if flash.bad { Tone::Bad } else { Tone::Head });
+    let lines = text::wrap(&text::name(&flash.text), usize::from(pen.area.width));
+    let last = i32::from(pen.area.height) - 1;
+    for (y, line) in (0..=last).zip(&lines) {
+        // What there is no room for is marked.
+        let more = y == last && lines.len() > usize::from(pen.area.height);
+        let line = if more { format!("{line} {}", lines[y as usize + 1]) } else { line.clone() };
+        pen.line(0, y, &line, style);
+    }
+}
+
+/// Keys, or a line that is typed; gives the cursor's column then.
 pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
     let typed = match &model.mode {
         Mode::Filter(input, _) => Some(("/", input)),
@@ -184,11 +241,6 @@ pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
         pen.put(x, 0, &text::name(&shown), pen.style(Tone::Plain));
         return Some((1 + input.visual_cursor().saturating_sub(from)) as u16);
     }
-    if let Some(flash) = &model.flash {
-        let tone = if flash.bad { Tone::Bad } else { Tone::Head };
-        pen.line(0, 0, &text::name(&flash.text), pen.style(tone));
-        return None;
-    }
     let filter = model.list(model.screen).filter;
     let mut left = crumbs(model);
     if !filter.is_empty() {
@@ -199,8 +251,7 @@ pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
     if !model.back.is_empty() || !filter.is_empty() {
         x = pen.line(0, 0, &left, pen.style(Tone::Head)) + 2;
     }
-    let hints = COMMANDS.iter().filter(|command| !command.hint.is_empty() && command.works_on(model.screen));
-    let hints = hints.filter(|command| !(command.destructive && model.options.read_only));
+    let hints = COMMANDS.iter().filter(|command| !command.hint.is_empty() && command.is_offered(model));
     let help = "? help";
     let room = i32::from(pen.area.width) - text::width(help) as i32 - 2;
     for command in hints.filter(|command| command.what != crate::tui::command::Do::Help) {

@@ -153,11 +153,10 @@ fn label(pen: &mut Pen<'_>, job: &JobPicture, index: usize, edge: &EdgePicture, 
 
 /// What a vertex mostly does, in a word with its share.
 pub(crate) fn load_words(vertex: &VertexPicture) -> (String, Tone) {
-    let ended = vertex.instances > 0 && vertex.ended == vertex.instances;
     let state = vertex.load.map(tuplane_core::scale::Load::state);
-    let (letter, tone) = letter(state, ended);
+    let (letter, tone) = letter(state, vertex.over);
     let words = match (state, vertex.load) {
-        _ if ended => "ended".to_owned(),
+        _ if vertex.over => "ended".to_owned(),
         (Some(LoadState::Busy), Some(load)) => format!("busy {}", text::share(Some(load.busy))),
         (Some(LoadState::Blocked), Some(load)) => format!("blocked {}", text::share(Some(load.blocked))),
         (Some(LoadState::Idle), Some(load)) => {
@@ -194,10 +193,14 @@ fn draw_box(
     let name = text::fit(&text::name(&vertex.label), room, pen.glyphs);
     let (load, tone) = if job.planned_only { (planned(job, id), Tone::Plain) } else { load_words(vertex) };
     let load_style = style(if stale || out { Tone::Stale } else { tone });
-    let note = match (limits, stale) {
-        (true, _) => "limits the job".to_owned(),
-        (_, true) => oldest(seen, id),
-        _ => String::new(),
+    let age = oldest(seen, id);
+    let note = match (limits, age.is_empty()) {
+        (true, true) => "limits the job".to_owned(),
+        (true, false) => {
+            let long = format!("limits the job, {age}");
+            if text::width(&long) + 2 <= inner { long } else { format!("limits, {age}") }
+        }
+        _ => age,
     };
     let glyphs = pen.glyphs;
     let side = glyphs.sides[0];
@@ -226,9 +229,7 @@ fn draw_box(
 
 /// How old the oldest of a vertex's values are.
 fn oldest(seen: &Seen<'_>, vertex: u32) -> String {
-    let Some(job) = &seen.picture.job else { return String::new() };
-    let own = job.instances.iter().filter(|instance| instance.vertex == vertex && !instance.report.ended);
-    match own.filter_map(|instance| seen.picture.stale_age(instance.agent, seen.now)).max() {
+    match seen.picture.vertex_age(vertex, seen.now) {
         Some(u64::MAX) => "an agent is gone".into(),
         Some(age) => format!("{} old", text::age(age)),
         None => String::new(),
@@ -248,6 +249,14 @@ fn flow_words(job: &JobPicture, id: u32, vertex: &VertexPicture) -> String {
     let short = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), text::short);
     let reads = job.edges.iter().any(|edge| edge.to == id);
     let writes = job.edges.iter().any(|edge| edge.from == id);
+    if vertex.over {
+        let (taken, given) = (text::rows(vertex.rows_in), text::rows(vertex.rows_out));
+        return match (reads, writes) {
+            (false, _) => format!("out {given} rows"),
+            (_, false) => format!("in {taken} rows"),
+            _ => format!("in {taken} out {given}"),
+        };
+    }
     match (reads, writes) {
         (false, _) => format!("out {}/s", short(vertex.out_rate)),
         (_, false) => format!("in {}/s", short(vertex.in_rate)),
@@ -301,7 +310,7 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
         } else {
             format!(
                 "  {}  across {}  queue {}",
-                text::rate(edge.rate),
+                flow(job, edge),
                 text::share(edge.across),
                 text::rows(edge.queue())
             )
@@ -312,6 +321,14 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
             pen.paint(y, style);
         }
     }
+}
+
+/// What an edge carries; of a job that has ended, what it carried.
+fn flow(job: &JobPicture, edge: &EdgePicture) -> String {
+    if job.summary.phase.is_final() {
+        return format!("{} rows", text::rows(edge.facts.taken));
+    }
+    text::rate(edge.rate)
 }
 
 fn edge_tone_of_text(edge: &EdgePicture) -> Tone {
@@ -342,7 +359,7 @@ fn detail(pen: &mut Pen<'_>, model: &Model, picture: &Picture, job: &JobPicture)
     let mut y = 0;
     for (index, (sentence, tone)) in sentences.unwrap_or_default().into_iter().enumerate() {
         let tone = if index == 0 && tone == Tone::Plain { Tone::Head } else { tone };
-        for line in text::wrap(&sentence, usize::from(width), pen.glyphs) {
+        for line in text::wrap(&sentence, usize::from(width)) {
             if y < i32::from(height) {
                 pen.line(0, y, &line, pen.style(tone));
             }
@@ -359,7 +376,7 @@ pub(crate) fn edge_words(job: &JobPicture, edge: &EdgePicture) -> Vec<(String, T
         words.push((
             format!(
                 "{}  by agent {}  across agents {}  queue {} (out {}, on the way {}, in {})  dropped {}",
-                text::rate(edge.rate),
+                flow(job, edge),
                 by_agent(job, edge),
                 text::share(edge.across),
                 text::rows(edge.queue()),

@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use super::area;
 use super::pen::Pen;
 use crate::tui::command::{COMMANDS, Do};
 use crate::tui::model::dialog::Dialog;
@@ -32,7 +33,8 @@ fn frame<'p>(pen: &'p mut Pen<'_>, title: &str, width: usize, height: usize) -> 
     let glyphs = boxed.glyphs;
     let style = boxed.style(Tone::Head);
     let inner = usize::from(width.saturating_sub(2));
-    let title = text::fit(&format!(" {title} "), inner, glyphs);
+    let title = if title.is_empty() { String::new() } else { format!(" {title} ") };
+    let title = text::fit(&title, inner, glyphs);
     let fill = glyphs.sides[0].repeat(inner.saturating_sub(text::width(&title)));
     boxed.put(0, 0, &format!("{}{title}{fill}{}", glyphs.corners[0], glyphs.corners[1]), style);
     let bottom = i32::from(height) - 1;
@@ -58,7 +60,7 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
     let glyphs = pen.glyphs;
     let mut lines: Vec<(String, String)> = COMMANDS
         .iter()
-        .filter(|command| command.works_on(model.screen))
+        .filter(|command| command.is_offered(model))
         .map(|command| {
             let asks = if command.destructive { " (asks first)" } else { "" };
             let name = format!(":{} {}", command.name, command.args);
@@ -101,14 +103,13 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
 
 /// A dialog.
 pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
-    let room = usize::from(pen.area.width.saturating_sub(4));
     match dialog {
         Dialog::Choice { title, items, at, .. } => {
             let width =
                 items.iter().map(|item| text::width(item)).max().unwrap_or(0).max(text::width(title)) + 2;
             let mut pen = frame(pen, title, width, items.len());
             let lines = usize::from(pen.area.height);
-            let first = super::area::first_row(*at, items.len(), lines);
+            let first = area::first_row(*at, items.len(), lines);
             for (y, (index, item)) in items.iter().enumerate().skip(first).take(lines).enumerate() {
                 let y = y as i32;
                 pen.line(2, y, item, pen.style(Tone::Plain));
@@ -119,27 +120,8 @@ pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
                 }
             }
         }
-        Dialog::Confirm { title, lines, no, yes, on_yes, .. } => {
-            let wide = lines.iter().map(|line| text::width(line)).max().unwrap_or(0);
-            let buttons = text::width(no) + text::width(yes) + 10;
-            let width = wide.max(buttons).max(text::width(title) + 2).min(room.min(72));
-            let wrapped: Vec<String> =
-                lines.iter().flat_map(|line| text::wrap(line, width.max(1), pen.glyphs)).collect();
-            let mut pen = frame(pen, title, width, wrapped.len() + 2);
-            // The answers stay in sight, whatever else does not.
-            let last = i32::from(pen.area.height) - 1;
-            for (y, line) in wrapped.iter().enumerate().take(last.max(0) as usize) {
-                pen.line(0, y as i32, line, pen.style(Tone::Plain));
-            }
-            let button = |pen: &Pen<'_>, chosen: bool| {
-                let style = pen.style(if chosen { Tone::Head } else { Tone::Plain });
-                if chosen { pen.theme.selected(style) } else { style }
-            };
-            let style = button(&pen, !on_yes);
-            let x = pen.line(0, last, &format!("[ {no} ]"), style);
-            let style = button(&pen, *on_yes);
-            pen.line(x + 2, last, &format!("[ {yes} ]"), style);
-        }
+        // These have the whole screen where they need it.
+        Dialog::Confirm { .. } => {}
         Dialog::Facts { title, lines, top } => {
             let names = lines.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0) + 2;
             let values = lines.iter().map(|(_, value)| text::width(&text::name(value))).max().unwrap_or(0);
@@ -151,6 +133,38 @@ pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
             }
         }
     }
+}
+
+/// A question before something changes; where not all of it can be seen it says so and cannot be answered.
+pub(crate) fn question(pen: &mut Pen<'_>, dialog: &Dialog) {
+    let Dialog::Confirm { title, no, yes, on_yes, .. } = dialog else { return };
+    let size = (pen.area.width, pen.area.height);
+    let Some(asked) = area::question(dialog, size) else {
+        pen.clear();
+        let lines = ["This screen is too small to ask. Esc closes.".to_owned(), title.clone()];
+        let wrapped = lines.iter().flat_map(|line| text::wrap(line, usize::from(size.0)));
+        for (y, line) in (0..).zip(wrapped) {
+            pen.line(0, y, &line, pen.style(if y == 0 { Tone::Bad } else { Tone::Plain }));
+        }
+        return;
+    };
+    let heading = if asked.title_in_frame { title.as_str() } else { "" };
+    let mut pen = frame(pen, heading, asked.width, asked.height());
+    let mut y = 0;
+    for line in &asked.lines {
+        pen.line(0, y, line, pen.style(Tone::Plain));
+        y += 1;
+    }
+    y += i32::from(asked.space);
+    let button = |pen: &Pen<'_>, chosen: bool| {
+        let style = pen.style(if chosen { Tone::Head } else { Tone::Plain });
+        if chosen { pen.theme.selected(style) } else { style }
+    };
+    let style = button(&pen, !on_yes);
+    let x = pen.line(0, y, &area::button(no), style);
+    let style = button(&pen, *on_yes);
+    let (x, y) = if asked.stacked { (0, y + 1) } else { (x + 2, y) };
+    pen.line(x, y, &area::button(yes), style);
 }
 
 /// What is said where there is no job to show.
@@ -197,7 +211,7 @@ pub(crate) fn nothing(pen: &mut Pen<'_>, model: &Model) {
     };
     let mut y = 1;
     for (sentence, tone) in lines {
-        for line in text::wrap(&sentence, usize::from(pen.area.width.saturating_sub(4)), pen.glyphs) {
+        for line in text::wrap(&sentence, usize::from(pen.area.width.saturating_sub(4))) {
             pen.line(2, y, &line, pen.style(tone));
             y += 1;
         }

@@ -2,16 +2,13 @@
 
 use super::area::first_row;
 use super::pen::Pen;
-use crate::tui::model::table::{Cell, Column, Row};
+use crate::tui::model::table::{BETWEEN, Cell, Column, Row, shown};
 use crate::tui::model::{List, Model, Screen, columns};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
 /// Columns of a drawn bar.
 const BAR: usize = 12;
-
-/// Columns between two columns.
-const BETWEEN: usize = 2;
 
 /// Draws a screen's table.
 pub(crate) fn table(pen: &mut Pen<'_>, model: &Model, screen: Screen) {
@@ -36,37 +33,35 @@ pub(crate) fn table(pen: &mut Pen<'_>, model: &Model, screen: Screen) {
     }
 }
 
-/// Indices of the columns that are shown, with their widths.
+/// The columns that are shown, with their widths: what is left of the line goes to texts that need it.
 fn choose(pen: &Pen<'_>, columns: &[Column], rows: &[Row], list: &List) -> Vec<(usize, usize)> {
-    let room = usize::from(pen.area.width);
-    let width = |at: usize| {
-        let sorted = usize::from(list.order.column == Some(at)) * 2;
-        let head = text::width(columns[at].name) + sorted;
-        let cells = rows.iter().filter_map(|row| row.cells.get(at));
+    let mut chosen = shown(columns, pen.area.width, list.left, list.order);
+    let used = chosen.iter().map(|(_, wide)| wide + BETWEEN).sum::<usize>();
+    let mut spare = usize::from(pen.area.width).saturating_sub(used);
+    let grows = |at: usize| {
+        let words = |row: &Row| matches!(row.cells.get(at), Some(Cell::Ranked(..)));
+        !columns[at].right || rows.iter().any(words)
+    };
+    for (at, wide) in chosen.iter_mut().filter(|(at, _)| grows(*at)) {
+        let cells = rows.iter().filter_map(|row| row.cells.get(*at));
         let widest =
             cells.map(|cell| if matches!(cell, Cell::Bar(_)) { BAR } else { text::width(&cell.text()) });
-        widest.max().unwrap_or(0).max(head)
-    };
-    // The mark of the selection stands before the first column.
-    let mut shown: Vec<(usize, usize)> =
-        (0..columns.len()).filter(|at| *at == 0 || *at > list.left).map(|at| (at, width(at))).collect();
-    let needed = |shown: &[(usize, usize)]| shown.iter().map(|(_, wide)| wide + BETWEEN).sum::<usize>();
-    while needed(&shown) > room {
-        let goes = shown
-            .iter()
-            .enumerate()
-            .filter(|(_, (at, _))| columns[*at].rank > 0)
-            .max_by_key(|(place, (at, _))| (columns[*at].rank, *place))
-            .map(|(place, _)| place);
-        let Some(place) = goes else { break };
-        shown.remove(place);
+        let more = widest.max().unwrap_or(0).saturating_sub(*wide).min(spare);
+        *wide += more;
+        spare -= more;
     }
-    // Names give way first, then what stands last is cut.
-    let over = needed(&shown).saturating_sub(room);
-    if let Some((_, first)) = shown.first_mut() {
+    // Where there is too little even so, names give way, then what stands last is cut.
+    let over = used.saturating_sub(usize::from(pen.area.width));
+    if let Some((_, first)) = chosen.first_mut() {
         *first = first.saturating_sub(over).max((*first).min(8));
     }
-    shown
+    let mut room = usize::from(pen.area.width).saturating_sub(1);
+    for (_, wide) in &mut chosen {
+        *wide = (*wide).min(room);
+        room = room.saturating_sub(*wide + BETWEEN);
+    }
+    chosen.retain(|(_, wide)| *wide > 0);
+    chosen
 }
 
 fn header(pen: &mut Pen<'_>, columns: &[Column], chosen: &[(usize, usize)], list: &List) {
@@ -82,6 +77,14 @@ fn header(pen: &mut Pen<'_>, columns: &[Column], chosen: &[(usize, usize)], list
         let text = text::pad(&name, *wide, columns[*at].right, pen.glyphs);
         pen.line(x, 0, &text, style);
         x += (wide + BETWEEN) as i32;
+    }
+    // The table goes on there.
+    let kept = chosen.iter().filter(|(at, _)| *at > list.left).count();
+    if kept < columns.len().saturating_sub(list.left + 1) {
+        pen.put(i32::from(pen.area.width) - 1, 0, ">", style);
+    }
+    if list.left > 0 {
+        pen.put(0, 0, "<", style);
     }
 }
 
@@ -108,7 +111,7 @@ fn draw_row(
         match cell {
             Cell::Bar(shares) => bar(pen, x, y, *shares, row.stale),
             cell => {
-                let text = text::pad(&cell.text(), *wide, columns[*at].right, pen.glyphs);
+                let text = text::pad(&cell.text_in(*wide), *wide, columns[*at].right, pen.glyphs);
                 pen.line(x, y, &text, style);
             }
         }
