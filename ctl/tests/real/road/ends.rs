@@ -195,7 +195,7 @@ fn road_p01_detached_agents_outlive_all_that_and_clean_ends_forgotten_ones() {
     let output = road.command(&["clean", "--hosts", &hosts]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("nothing was left"), "{}", text(&output));
-    let binary = road.remote().join(super::kit::agent_name());
+    let binary = road.remote().join(kit::agent_name());
     let output = road.command(&["clean", "--hosts", &hosts, "--binaries"]).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{}", text(&output));
     assert!(binary.exists());
