@@ -16,7 +16,7 @@ use crate::wait::Samples;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Between the two looks of a running job that one `status` takes, so that rates are present ones: agents
-/// report every 250 ms, and over less time one report more or less would change a rate by a quarter.
+/// report every 250 ms, and over a second or less one report more or less changes a rate by a quarter or more.
 const APART: Duration = Duration::from_secs(2);
 
 /// Options of `status`.
