@@ -93,31 +93,29 @@ pub fn data_address(road: &Road, own: &[Interface]) -> Result<Data, String> {
         None if road.loopback => {
             Interface { name: "lo".to_owned(), address: [127, 0, 0, 1].into(), prefix: 8, up: true }
         }
-        None => only_candidate(road, own)?.clone(),
+        None => only_candidate(own)?.clone(),
         Some(data) => asked(road, data, own)?,
     };
     if chosen.address.is_loopback() && !road.loopback {
         let named = road.data.as_deref().unwrap_or_default();
         return Err(format!(
-            "data={named} is {} on host {}, a loopback address that no other host reaches; give an address \
-             of a network that all hosts share{}",
+            "data={named} is {} there, a loopback address that no other host reaches; give an address of a \
+             network that all hosts share{}",
             chosen.address,
-            road.host,
             list(own)
         ));
     }
     Ok(Data { address: chosen.address, interface: chosen.name })
 }
 
-fn only_candidate<'i>(road: &Road, own: &'i [Interface]) -> Result<&'i Interface, String> {
+fn only_candidate(own: &[Interface]) -> Result<&Interface, String> {
     let candidates: Vec<&Interface> = own.iter().filter(|i| i.is_candidate()).collect();
     match candidates[..] {
         [only] => Ok(only),
-        [] => Err(format!("host {} has no address that other hosts could reach; say data=..", road.host)),
+        [] => Err("the host has no address that other hosts could reach; say data=..".to_owned()),
         _ => Err(format!(
-            "host {} has several addresses, and where rows are to flow is not guessed: say data=.. with one \
+            "the host has several addresses, and where rows are to flow is not guessed: say data=.. with one \
              of {}",
-            road.host,
             candidates.iter().map(|i| format!("{} ({})", i.address, i.name)).collect::<Vec<_>>().join(", ")
         )),
     }
@@ -125,7 +123,6 @@ fn only_candidate<'i>(road: &Road, own: &'i [Interface]) -> Result<&'i Interface
 
 /// By address, network, interface, or name, in this order.
 fn asked(road: &Road, data: &str, own: &[Interface]) -> Result<Interface, String> {
-    let host = &road.host;
     if let Ok(address) = data.parse::<IpAddr>() {
         // 127.0.0.0/8 is this machine's as a whole.
         if address.is_loopback() && address.is_ipv4() {
@@ -135,19 +132,19 @@ fn asked(road: &Road, data: &str, own: &[Interface]) -> Result<Interface, String
             .iter()
             .find(|i| i.address == address)
             .cloned()
-            .ok_or_else(|| format!("host {host} has no address {data}{}", list(own)));
+            .ok_or_else(|| format!("the host has no address {data}{}", list(own)));
     }
     if let Some((network, prefix)) = parse_network(data) {
         let inside: Vec<&Interface> =
             own.iter().filter(|i| i.up && same_network(i.address, network, prefix)).collect();
-        return one_of(inside, &format!("in {data}"), road, own);
+        return one_of(inside, &format!("in {data}"), own);
     }
     if own.iter().any(|i| i.name == data) {
         let on: Vec<&Interface> =
             own.iter().filter(|i| i.name == data && i.up && !is_link_local(i.address)).collect();
         // An interface with one IPv4 address means that one; IPv6 can be said in full.
         let v4: Vec<&Interface> = on.iter().copied().filter(|i| i.address.is_ipv4()).collect();
-        return one_of(if v4.is_empty() { on } else { v4 }, &format!("on {data}"), road, own);
+        return one_of(if v4.is_empty() { on } else { v4 }, &format!("on {data}"), own);
     }
     let (addresses, by) = resolve(road, data)?;
     let ours = addresses.iter().find_map(|address| own.iter().find(|i| i.address == *address));
@@ -158,20 +155,19 @@ fn asked(road: &Road, data: &str, own: &[Interface]) -> Result<Interface, String
             Ok(Interface { name: "lo".to_owned(), address: *address, prefix: 8, up: true })
         }
         (None, None) => Err(format!(
-            "data={data} stands for {} ({by}), which is no address of host {host}{}",
+            "data={data} stands for {} ({by}), which is no address of the host{}",
             join(&addresses),
             list(own)
         )),
     }
 }
 
-fn one_of(found: Vec<&Interface>, what: &str, road: &Road, own: &[Interface]) -> Result<Interface, String> {
+fn one_of(found: Vec<&Interface>, what: &str, own: &[Interface]) -> Result<Interface, String> {
     match found[..] {
         [only] => Ok(only.clone()),
-        [] => Err(format!("host {} has no address {what} that is up{}", road.host, list(own))),
+        [] => Err(format!("the host has no address {what} that is up{}", list(own))),
         _ => Err(format!(
-            "host {} has several addresses {what}: {}; say data=.. with one of them",
-            road.host,
+            "the host has several addresses {what}: {}; say data=.. with one of them",
             found.iter().map(|i| i.address.to_string()).collect::<Vec<_>>().join(", ")
         )),
     }
@@ -185,9 +181,8 @@ fn resolve(road: &Road, name: &str) -> Result<(Vec<IpAddr>, &'static str), Strin
     }
     let found = (name, 0u16).to_socket_addrs().map_err(|cause| {
         format!(
-            "data={name} is neither an address, a network nor an interface of host {}, and no name there \
-             ({cause})",
-            road.host
+            "data={name} is neither an address, a network nor an interface of the host, and no name there \
+             ({cause})"
         )
     })?;
     Ok((found.map(|address| address.ip()).collect(), "as that host resolves it"))
@@ -294,10 +289,7 @@ pub fn probe(road: &Road, listen: &str, version: &str) -> Result<AgentReady, Str
         .enable_all()
         .build()
         .map_err(|cause| format!("cannot start a runtime: {cause}"))?;
-    let address = runtime
-        .block_on(net::bindable(&listen))
-        .map_err(|cause| format!("{cause} on host {}", road.host))?
-        .to_string();
+    let address = runtime.block_on(net::bindable(&listen)).map_err(|cause| cause.to_string())?.to_string();
     let candidates =
         own.iter().filter(|i| i.is_candidate()).map(|i| format!("{} {}", i.name, i.address)).collect();
     Ok(AgentReady::Probed { version: version.to_owned(), binary: own_fingerprint(), address, candidates })

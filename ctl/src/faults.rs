@@ -36,9 +36,32 @@ impl<'f> From<&'f Fault> for FaultView<'f> {
 
 /// All faults of a file as text.
 pub(crate) fn render(file: &str, text: &str, faults: &[Fault], colors: bool) -> String {
+    let place = |fault: &Fault| match fault.at.line {
+        0 => safe::line(file),
+        line => format!("{}:{line}:{}", safe::line(file), fault.at.column),
+    };
+    rendered(file, text, faults, colors, place)
+}
+
+/// All faults of a list on the command line, of which `text` has one entry a line.
+pub(crate) fn render_entries(option: &str, text: &str, faults: &[Fault], colors: bool) -> String {
+    let place = |fault: &Fault| match fault.at.line {
+        0 => option.to_owned(),
+        entry => format!("entry {entry} of {option}"),
+    };
+    rendered(option, text, faults, colors, place)
+}
+
+fn rendered(
+    file: &str,
+    text: &str,
+    faults: &[Fault],
+    colors: bool,
+    place: impl Fn(&Fault) -> String,
+) -> String {
     let mut out = String::new();
     for fault in faults.iter().take(MOST) {
-        one(&mut out, file, text, fault, colors);
+        one(&mut out, &place(fault), text, fault, colors);
     }
     let number = faults.len();
     if number > MOST {
@@ -49,12 +72,8 @@ pub(crate) fn render(file: &str, text: &str, faults: &[Fault], colors: bool) -> 
     out
 }
 
-fn one(out: &mut String, file: &str, text: &str, fault: &Fault, colors: bool) {
+fn one(out: &mut String, place: &str, text: &str, fault: &Fault, colors: bool) {
     let (bold, red, reset) = if colors { ("\x1b[1m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
-    let place = match fault.at.line {
-        0 => safe::line(file),
-        line => format!("{}:{line}:{}", safe::line(file), fault.at.column),
-    };
     out.push_str(&format!("{bold}{place}: {}{reset}\n", safe::line(&fault.message)));
     if let Some(source) = fault.at.line.checked_sub(1).and_then(|line| text.lines().nth(line as usize)) {
         let number = fault.at.line.to_string();
@@ -133,6 +152,18 @@ mod tests {
         assert_eq!(lines[3], "  |           ^^^^^^");
         assert_eq!(lines[4], "  help: the columns are: x");
         assert_eq!(lines[5], "job.toml: 1 fault");
+    }
+
+    #[test]
+    fn a_list_names_its_entry() {
+        let at = At { line: 2, column: 4, offset: 6, len: 4 };
+        let shown =
+            render_entries("--hosts", "h1\nh2 slot=4", &[Fault::new(at, "unknown key `slot`")], false);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "entry 2 of --hosts: unknown key `slot`");
+        assert_eq!(lines[2..4], ["2 | h2 slot=4", "  |    ^^^^"]);
+        let nowhere = render_entries("--hosts", ",", &[Fault::new(At::default(), "no host is named")], false);
+        assert!(nowhere.starts_with("--hosts: no host is named\n"), "{nowhere}");
     }
 
     #[test]

@@ -15,11 +15,25 @@ const LONGEST: u64 = 4 << 20;
 
 /// Reads what `--hosts` names: `-` for standard input, `h1,h2` for a list, else a file.
 pub(crate) fn read(given: &str, output: &mut Output) -> Outcome<Vec<Spanned<Host>>> {
+    if given.trim().is_empty() {
+        return Err(Failure::Usage(
+            "no host is named: give a hosts file, `-` for standard input, or a list h1,h2".into(),
+        ));
+    }
     let path = Path::new(given);
     let (name, text) = if given == "-" {
         ("<stdin>", text(std::io::stdin().lock(), given)?)
     } else if given.contains(',') && !path.exists() {
-        return hosts::parse_list(given).map_err(|faults| refuse("--hosts", given, &faults, output));
+        return hosts::parse_list(given).map_err(|faults| {
+            // One entry a line, as the faults' places have it.
+            let shown = faults::render_entries(
+                "--hosts",
+                &hosts::entries(given).join("\n"),
+                &faults,
+                output.error_colors(),
+            );
+            refuse("--hosts", &shown, &faults, output)
+        });
     } else if path.is_dir() {
         return Err(Failure::Usage(format!("{given} is a folder; give a hosts file")));
     } else {
@@ -31,7 +45,10 @@ pub(crate) fn read(given: &str, output: &mut Output) -> Outcome<Vec<Spanned<Host
         })?;
         (given, text(file, given)?)
     };
-    hosts::parse(&text).map_err(|faults| refuse(name, &text, &faults, output))
+    hosts::parse(&text).map_err(|faults| {
+        let shown = faults::render(name, &text, &faults, output.error_colors());
+        refuse(name, &shown, &faults, output)
+    })
 }
 
 fn text(from: impl Read, name: &str) -> Outcome<String> {
@@ -47,9 +64,9 @@ fn text(from: impl Read, name: &str) -> Outcome<String> {
     })
 }
 
-/// Shows faults on standard error, and in documents as an error's list.
-fn refuse(name: &str, text: &str, faults: &[Fault], output: &mut Output) -> Failure {
-    output.aside(&faults::render(name, text, faults, output.error_colors()));
+/// Shows faults on standard error, where they are as `shown`, and in documents as an error's list.
+fn refuse(name: &str, shown: &str, faults: &[Fault], output: &mut Output) -> Failure {
+    output.aside(shown);
     if !output.is_text() {
         let listed: Vec<faults::FaultView<'_>> = faults.iter().map(Into::into).collect();
         let body = serde_json::json!({

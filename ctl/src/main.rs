@@ -10,6 +10,7 @@ mod hostsfile;
 mod interrupt;
 mod jobfile;
 mod output;
+mod presence;
 mod report;
 mod tui;
 mod wait;

@@ -81,7 +81,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a document: `schema` first, then the fields of `body`.
+    /// Writes a document: `schema` and the fields of `body`, in the order of their names.
     pub(crate) fn document(&mut self, name: &str, body: &impl Serialize) -> Outcome {
         let mut document = Map::new();
         document.insert("schema".into(), format!("tuplane/{name}/1").into());

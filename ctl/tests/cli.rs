@@ -109,6 +109,18 @@ fn wrong_usage_is_exit_2() {
 }
 
 #[test]
+fn faults_of_a_list_of_hosts_name_their_entry() {
+    let bad = ran(tuplane(&runtime()).args(["hosts", "check", "h1,h2 slot=4"]));
+    assert_eq!((bad.code, bad.out.as_str()), (Some(2), ""));
+    assert!(bad.err.contains("entry 2 of --hosts: unknown key `slot`"), "{}", bad.err);
+    for args in [&["hosts", "check", ""][..], &["clean", "--hosts", ""], &["clean", "--hosts", ","]] {
+        let bad = ran(tuplane(&runtime()).args(args));
+        assert_eq!(bad.code, Some(2), "{args:?}: {}", bad.err);
+        assert!(bad.err.contains("no host is named"), "{args:?}: {}", bad.err);
+    }
+}
+
+#[test]
 fn help_is_a_command_too() {
     let whole = ran(tuplane(&runtime()).arg("help"));
     assert_eq!((whole.code, whole.err.as_str()), (Some(0), ""));

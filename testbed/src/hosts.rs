@@ -98,6 +98,26 @@ impl fmt::Display for Host {
     }
 }
 
+/// How hosts are given: what a fault calls a place, and what it advises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A file, one host a line.
+    File,
+    /// A list `h1,h2`; the place of an entry is its number, as a line's.
+    List,
+}
+
+impl Form {
+    /// Two places by name.
+    fn both(self, first: At, second: At) -> String {
+        let noun = match self {
+            Self::File => "lines",
+            Self::List => "entries",
+        };
+        format!("{noun} {} and {}", first.line, second.line)
+    }
+}
+
 /// Reads a hosts file.
 pub fn parse(text: &str) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
     let mut hosts = Vec::new();
@@ -107,7 +127,7 @@ pub fn parse(text: &str) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
     let mut skipped = None;
     for (number, whole) in (1..).zip(body.split_inclusive('\n')) {
         let content = whole.trim_end_matches(['\n', '\r']);
-        let line = line::Line { text: content, number, offset };
+        let line = line::Line { text: content, number, offset, form: Form::File };
         offset += whole.len();
         match line.group() {
             Some(Ok(())) => skipped = None,
@@ -128,26 +148,36 @@ pub fn parse(text: &str) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
     if hosts.is_empty() && faults.is_empty() {
         faults.push(Fault::new(At::default(), "no host stands here").help("write one host a line"));
     }
-    finish(hosts, faults)
+    finish(hosts, faults, Form::File)
 }
 
-/// Reads `host,host,..`, each as a line of a file.
+/// The entries of `host,host,..`; a comma inside brackets is part of one.
+pub fn entries(text: &str) -> Vec<&str> {
+    range::split_outside_brackets(text).into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// Reads `host,host,..`, each as a line of a file. The line of a place is the number of its entry, and
+/// its column counts from where that begins.
 pub fn parse_list(text: &str) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
     let mut hosts = Vec::new();
     let mut faults = Vec::new();
     let mut offset = 0;
-    for (part, end) in range::split_outside_brackets(text) {
-        line::Line { text: part, number: 1, offset }.hosts(&mut hosts, &mut faults);
+    for (number, (part, end)) in (1..).zip(range::split_outside_brackets(text)) {
+        line::Line { text: part, number, offset, form: Form::List }.hosts(&mut hosts, &mut faults);
         offset = end;
     }
     if hosts.is_empty() && faults.is_empty() {
-        faults.push(Fault::new(At::default(), "no host stands here").help("write --hosts h1,h2"));
+        faults.push(Fault::new(At::default(), "no host is named").help("write --hosts h1,h2"));
     }
-    finish(hosts, faults)
+    finish(hosts, faults, Form::List)
 }
 
 /// What can only be seen of all lines together.
-fn finish(hosts: Vec<Spanned<Host>>, mut faults: Vec<Fault>) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
+fn finish(
+    hosts: Vec<Spanned<Host>>,
+    mut faults: Vec<Fault>,
+    form: Form,
+) -> Result<Vec<Spanned<Host>>, Vec<Fault>> {
     let mut machines: BTreeMap<(String, u16), Vec<&Spanned<Host>>> = BTreeMap::new();
     let mut named: BTreeMap<&str, At> = BTreeMap::new();
     for host in &hosts {
@@ -156,18 +186,19 @@ fn finish(hosts: Vec<Spanned<Host>>, mut faults: Vec<Fault>) -> Result<Vec<Spann
             .iter()
             .find(|other| (&other.value.name, other.value.slots) == (&host.value.name, host.value.slots));
         if let Some(other) = same {
-            let (first, second) = (other.at.line, host.at.line);
-            let shown = &host.value.host;
+            let (shown, places) = (&host.value.host, form.both(other.at, host.at));
             faults.push(
-                Fault::new(host.at, format!("host {shown} stands twice, in lines {first} and {second}"))
+                Fault::new(host.at, format!("host {shown} stands twice, in {places}"))
                     .help("two agents of one host need different names or slots: add name=.."),
             );
         }
         let taken = others.iter().find(|other| other.value.port > 0 && other.value.port == host.value.port);
         if let Some(other) = taken {
             let message = format!(
-                "port {} of host {} is given twice, in lines {} and {}",
-                host.value.port, host.value.host, other.at.line, host.at.line
+                "port {} of host {} is given twice, in {}",
+                host.value.port,
+                host.value.host,
+                form.both(other.at, host.at)
             );
             faults.push(Fault::new(host.at, message).help("leave port= out: each agent then finds one"));
         }
@@ -175,8 +206,7 @@ fn finish(hosts: Vec<Spanned<Host>>, mut faults: Vec<Fault>) -> Result<Vec<Spann
         if let Some(name) = &host.value.name
             && let Some(first) = named.insert(name, host.at)
         {
-            let message =
-                format!("two agents are named {name}, in lines {} and {}", first.line, host.at.line);
+            let message = format!("two agents are named {name}, in {}", form.both(first, host.at));
             faults.push(Fault::new(host.at, message));
         }
     }

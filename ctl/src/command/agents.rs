@@ -10,6 +10,7 @@ use crate::failure::Outcome;
 use crate::output::table::{Align, Table, bytes, counted, percent};
 use crate::output::time::span;
 use crate::output::{Output, number, safe};
+use crate::presence;
 
 /// Options of `agents`.
 #[derive(Debug, clap::Args)]
@@ -107,12 +108,8 @@ fn text(cluster: &str, agents: &[AgentStatus]) -> String {
     ]);
     for status in agents {
         let (info, host) = (&status.info, &status.host);
-        let state = match (&status.lost, status.alive) {
-            (Some(_), _) => "lost",
-            (None, false) => "silent",
-            (None, true) if status.coordinator => "coordinator",
-            (None, true) => "up",
-        };
+        let word = presence::word(status, status.age_ms);
+        let state = if status.coordinator { format!("{word} (coordinator)") } else { word.into() };
         let clock = status.clock_offset_ns.map_or_else(
             || "-".into(),
             |(offset, error)| format!("{:+.2}ms ±{:.2}", offset as f64 / 1e6, error as f64 / 1e6),
@@ -120,7 +117,7 @@ fn text(cluster: &str, agents: &[AgentStatus]) -> String {
         table.row([
             info.id.name.clone(),
             info.address.clone(),
-            state.into(),
+            state,
             info.zone.clone(),
             info.slots.to_string(),
             if info.cores == 0 { "-".into() } else { info.cores.to_string() },

@@ -1,7 +1,7 @@
 //! `tuplane clean`: ends what earlier commands left on hosts.
 
 use serde_json::{Value, json};
-use tuplane_testbed::launch::ssh::{self, Cleaned, HostFault, Target};
+use tuplane_testbed::launch::ssh::{self, CleanOptions, CleanOutcome, Cleaned, HostFault, Target};
 use tuplane_testbed::launch::{Ended, find_clusters, runtime_root};
 
 use crate::args::{Global, SshArgs};
@@ -14,11 +14,20 @@ use crate::output::{Output, safe};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What is ended is found by the pid and start time that each agent recorded in its folder, never by a name. Clusters that \
-run from this machine are left alone: `tuplane down` ends them.")]
+run from this machine are left alone: `tuplane down` ends them. Nothing is asked where nothing is left.
+
+The agent's binary, which `up`, `run` and `hosts check` copy to each host (about 100 MB, in the folder of --remote-dir), \
+stays there for the next start unless --binaries is given.")]
 pub(crate) struct Args {
     /// The hosts: a file, standard input (`-`), or a list `h1,h2`
     #[arg(long, value_name = "FILE|-|H1,H2")]
     hosts: String,
+    /// Also removes the agents' binaries that were copied there (agent-HASH), where no agent is left
+    #[arg(long)]
+    binaries: bool,
+    /// Says what would be ended and removed, and does neither
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     ssh: SshArgs,
 }
@@ -30,10 +39,22 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let root = runtime_root();
     let known = find_clusters(&root)?;
     let keep: Vec<String> = known.live.iter().flat_map(|(_, file)| file.runs()).collect();
-    super::confirm(global, &format!("end what is left on {}", counted(targets.len() as u64, "host")))?;
-    let (cleaned, faults) =
-        ssh::clean(&targets, &args.ssh.options(), &args.ssh.remote_dir, &keep, &root).await?;
-    show(&cleaned, &faults, output)?;
+    let ssh = args.ssh.options();
+    let clean = async |look: bool| {
+        let options = CleanOptions { dir: &args.ssh.remote_dir, keep: &keep, binaries: args.binaries, look };
+        ssh::clean(&targets, &ssh, options, &root).await
+    };
+    // Without `--yes` it is looked first: nobody need be asked where there is nothing to end.
+    let looked = if args.dry_run || !global.yes { Some(clean(true).await?) } else { None };
+    let (cleaned, faults) = match looked {
+        Some(looked) if args.dry_run || !looked.0.iter().any(|one| one.how.is_left()) => looked,
+        Some((found, _)) => {
+            super::confirm(global, &question(&found))?;
+            clean(false).await?
+        }
+        None => clean(false).await?,
+    };
+    show(&cleaned, &faults, args.dry_run, output)?;
     if faults.is_empty() {
         return Ok(());
     }
@@ -45,36 +66,104 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     Err(Failure::Failed { kind: "agent", message })
 }
 
-fn show(cleaned: &[Cleaned], faults: &[HostFault], output: &mut Output) -> Outcome {
+/// What would be done, as a question has it.
+fn question(found: &[Cleaned]) -> String {
+    let count = |how: CleanOutcome| found.iter().filter(|one| one.how == how).count() as u64;
+    let mut parts = Vec::new();
+    match count(CleanOutcome::WouldEnd) {
+        0 => {}
+        agents => parts.push(format!("end {}", counted(agents, "agent"))),
+    }
+    match count(CleanOutcome::WouldRemove) {
+        0 => {}
+        folders => parts.push(format!("remove {} of agents that are gone", counted(folders, "folder"))),
+    }
+    match count(CleanOutcome::BinaryWouldGo) {
+        0 => {}
+        copies => parts.push(format!("remove {} of the agent's binary", counted(copies, "file"))),
+    }
+    let mut hosts: Vec<&str> =
+        found.iter().filter(|one| one.how.is_left()).map(|one| one.host.as_str()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    format!("{} on {}", parts.join(", "), counted(hosts.len() as u64, "host"))
+}
+
+fn show(cleaned: &[Cleaned], faults: &[HostFault], dry_run: bool, output: &mut Output) -> Outcome {
     if !output.is_text() {
-        let agents: Vec<Value> = cleaned
+        let (binaries, agents): (Vec<&Cleaned>, Vec<&Cleaned>) =
+            cleaned.iter().partition(|one| one.how.is_binary());
+        let agents: Vec<Value> = agents
             .iter()
-            .map(|one| {
-                let how = one.how.map_or("left alone", super::down::word);
-                json!({"host": one.host, "folder": one.folder, "pid": one.pid, "ended": how})
-            })
+            .map(|one| json!({"host": one.host, "folder": one.path, "pid": one.pid, "ended": word(one.how)}))
+            .collect();
+        let binaries: Vec<Value> = binaries
+            .iter()
+            .map(|one| json!({"host": one.host, "path": one.path, "done": word(one.how)}))
             .collect();
         let failed: Vec<Value> = faults
             .iter()
             .map(|fault| json!({"host": fault.host, "message": fault.message, "remedy": fault.remedy}))
             .collect();
-        return output.document("clean", &json!({"agents": agents, "failed": failed}));
+        let body = json!({"dry_run": dry_run, "agents": agents, "binaries": binaries, "failed": failed});
+        return output.document("clean", &body);
     }
-    let mut text = String::new();
-    for one in cleaned {
-        let (host, folder) = (safe::line(&one.host), safe::line(&one.folder));
-        text.push_str(&match one.how {
-            None => {
-                format!("{host}: {folder} is a running cluster's of this machine; `tuplane down` ends it\n")
-            }
-            Some(Ended::Gone) => format!("{host}: removed {folder}; its agent was gone\n"),
-            Some(how) => {
-                format!("{host}: ended pid {} ({}) and removed {folder}\n", one.pid, super::down::word(how))
-            }
-        });
-    }
+    let mut text: String = cleaned.iter().map(line).collect();
     if text.is_empty() && faults.is_empty() {
         text.push_str("nothing was left\n");
     }
     output.text(&text)
+}
+
+fn line(one: &Cleaned) -> String {
+    let (host, path, pid) = (safe::line(&one.host), safe::line(&one.path), one.pid);
+    match one.how {
+        CleanOutcome::LeftAlone => {
+            format!("{host}: {path} is a running cluster's of this machine; `tuplane down` ends it\n")
+        }
+        CleanOutcome::Ended(Ended::Gone) => format!("{host}: removed {path}; its agent was gone\n"),
+        CleanOutcome::Ended(Ended::Stays) => {
+            format!("{host}: pid {pid} does not end, not even by SIGKILL; {path} stays\n")
+        }
+        CleanOutcome::Ended(_) => format!("{host}: ended pid {pid} ({}) and removed {path}\n", word(one.how)),
+        CleanOutcome::WouldEnd => format!("{host}: would end pid {pid} and remove {path}\n"),
+        CleanOutcome::WouldRemove => format!("{host}: would remove {path}; its agent is gone\n"),
+        CleanOutcome::BinaryRemoved => format!("{host}: removed {path}\n"),
+        CleanOutcome::BinaryWouldGo => format!("{host}: would remove {path}\n"),
+        CleanOutcome::BinaryKept => format!("{host}: {path} stays, for agents are left there\n"),
+    }
+}
+
+/// What became of it, as documents have it.
+fn word(how: CleanOutcome) -> &'static str {
+    match how {
+        CleanOutcome::Ended(how) => super::down::word(how),
+        CleanOutcome::LeftAlone => "left alone",
+        CleanOutcome::WouldEnd => "would be ended",
+        CleanOutcome::WouldRemove => "already gone",
+        CleanOutcome::BinaryRemoved => "removed",
+        CleanOutcome::BinaryWouldGo => "would be removed",
+        CleanOutcome::BinaryKept => "kept",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_says_what_would_be_ended_and_where() {
+        let one = |host: &str, how| Cleaned { host: host.into(), path: "/x".into(), pid: 1, how };
+        let found = [
+            one("h1", CleanOutcome::WouldEnd),
+            one("h1", CleanOutcome::WouldEnd),
+            one("h2", CleanOutcome::WouldRemove),
+            one("h3", CleanOutcome::LeftAlone),
+            one("h2", CleanOutcome::BinaryWouldGo),
+        ];
+        assert_eq!(
+            question(&found),
+            "end 2 agents, remove 1 folder of agents that are gone, remove 1 file of the agent's binary on 2 hosts"
+        );
+    }
 }

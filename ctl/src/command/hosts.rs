@@ -27,8 +27,11 @@ enum Command {
 /// Options of `hosts check`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The agent's binary is copied to hosts that do not have it, as `up` does, and run for a moment: it says which address it \
-would announce and whether its port is free. No agent is left running.")]
+The agent's binary (about 100 MB) is copied to hosts that do not have it, as `up` does, into the folder of --remote-dir \
+(.cache/tuplane), and run for a moment: it says which address it would announce and whether its port is free. No agent is \
+left running. The binary stays for the next start; `tuplane clean --hosts FILE --binaries` removes it.
+
+CORES is the number of the host's processors, not the `cores` of the hosts file.")]
 struct Check {
     /// The hosts: a file, standard input (`-`), or a list `h1,h2`
     #[arg(value_name = "FILE|-|H1,H2")]

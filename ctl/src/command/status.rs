@@ -15,11 +15,15 @@ use crate::wait::Samples;
 /// Between two looks under `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Between the two looks of a running job that one `status` takes, so that rates are present ones.
-const APART: Duration = Duration::from_millis(600);
+/// Between the two looks of a running job that one `status` takes, so that rates are present ones: agents
+/// report every 250 ms, and over a second or less one report more or less changes a rate by a quarter or more.
+const APART: Duration = Duration::from_secs(2);
 
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Of a job that runs two looks are taken, 2 s apart: rates and shares are means over that time. Of a job that has ended \
+they are means over all of it.")]
 pub(crate) struct Args {
     /// Name or run id [default: the newest job]
     job: Option<String>,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tuplane_testbed::launch::ssh::{self, HostsOptions, RemotePlan};
-use tuplane_testbed::launch::{ClusterFile, LocalCluster, LocalOptions, LocalPlan, runtime_root, start};
+use tuplane_testbed::launch::{
+    ClusterFile, LocalCluster, LocalOptions, LocalPlan, find_clusters, runtime_root, start,
+};
 
 use crate::args::{Global, LocalArgs, SshArgs};
 use crate::cluster::Cluster;
@@ -297,12 +299,21 @@ fn show(file: &ClusterFile, plan: &Plan, output: &mut Output) -> Outcome {
         cells.extend(shown.host(index).map(str::to_owned));
         table.row(cells);
     }
-    let is_default = file.name == DEFAULT_NAME || file.name == DEFAULT_NAME_HOSTS;
-    let option = if is_default { String::new() } else { format!(" --cluster {}", file.name) };
+    let option =
+        if is_found_without(&file.name) { String::new() } else { format!(" --cluster {}", file.name) };
     let ends = if file.detached { format!("tuplane down{option}") } else { "Ctrl-C".to_owned() };
     text.push_str(&table.render());
     text.push_str(&format!("next: tuplane submit FILE{option}, tuplane status -w{option}; {ends} ends it"));
     output.text(&text)
+}
+
+/// Other commands find the cluster without its name: it is the only one here, and the environment names
+/// no other.
+fn is_found_without(name: &str) -> bool {
+    match std::env::var_os("TUPLANE_CLUSTER") {
+        Some(named) => named == name,
+        None => find_clusters(&runtime_root()).is_ok_and(|found| found.live.len() == 1),
+    }
 }
 
 fn dry_run_hosts(plan: &RemotePlan, output: &mut Output) -> Outcome {

@@ -162,6 +162,17 @@ fn every_field_of_every_document_is_on_the_page() {
     let failing = world.file("failing.toml", failing.replace("\"documented\"", "\"failing\""));
     let mut documents = Documents::default();
     documents.add(&world.json(&["up", "--detach", "--cluster", "t", "--local", "2", "--slots", "1"]));
+    let costs = world.file("costs", "default default 1\n");
+    documents.add(&world.json(&["up", "--local", "2", "--dry-run", "--costs", &costs]));
+    // Nobody listens on that port: what is said of a host that cannot be reached has every field.
+    let hosts = world.file("hosts", "127.0.0.1:1 name=a\n127.0.0.1:2 spare=true\n");
+    let known = world.path("known").display().to_string();
+    let ways = ["--ssh-config", "/dev/null", "--known-hosts", known.as_str()];
+    documents.add(&world.json(&["up", "--hosts", &hosts, "--dry-run", "--costs", &costs]));
+    for args in [&["hosts", "check", hosts.as_str()][..], &["clean", "--hosts", hosts.as_str(), "--binaries"]]
+    {
+        documents.of(&world.tuplane(&[args, &ways, &["-o", "json"]].concat()));
+    }
     for args in [
         &["check", job.as_str()][..],
         &["check", broken.as_str()],

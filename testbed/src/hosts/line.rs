@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use tuplane_core::fault::{At, Fault, Spanned, suggestion};
 
 use super::range::{self, RangeError};
-use super::{Host, KEYS};
+use super::{Form, Host, KEYS};
 
 /// A line with its place.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,8 @@ pub(super) struct Line<'t> {
     pub(super) number: u32,
     /// Of the first byte.
     pub(super) offset: usize,
+    /// What it is a line of.
+    pub(super) form: Form,
 }
 
 /// A word of a line, with the byte at which it begins there.
@@ -82,6 +84,10 @@ impl<'t> Line<'t> {
         let words = self.words();
         let Some((first, keys)) = words.split_first() else { return };
         let before = faults.len();
+        if let Some(fault) = self.port_option(&words) {
+            faults.push(fault);
+            return;
+        }
         let expanded = self.expand(*first, faults);
         let mut read = Keys::default();
         for word in keys {
@@ -100,6 +106,30 @@ impl<'t> Line<'t> {
             host.data = data.as_ref().and_then(|data| data.get(index).cloned());
             hosts.push(Spanned::new(host, at));
         }
+    }
+
+    /// `-p 22` or `-p22`, as ssh takes a port, is one fault and not one of each word.
+    fn port_option(&self, words: &[Word<'_>]) -> Option<Fault> {
+        let at = words.iter().position(|word| {
+            word.text.strip_prefix("-p").is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+        })?;
+        let option = words.get(at)?;
+        let attached = option.text.strip_prefix("-p").filter(|port| !port.is_empty());
+        let next = words.get(at + 1).filter(|_| attached.is_none());
+        let next = next.filter(|word| word.text.bytes().all(|byte| byte.is_ascii_digit()));
+        let port = attached.or_else(|| next.map(|word| word.text)).unwrap_or("22");
+        let end = next.map_or(option.start + option.text.len(), |word| word.start + word.text.len());
+        let shown = self.text.get(option.start..end).unwrap_or(option.text);
+        // With the option first, the host comes behind it.
+        let behind = if next.is_some() { at + 2 } else { at + 1 };
+        let host = if at > 0 { words.first() } else { words.get(behind) };
+        let host = match host.map_or("host", |word| word.text) {
+            six if six.rsplit('@').next().is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) => "[address]",
+            host => host,
+        };
+        let fault =
+            Fault::new(self.at(option.start, end - option.start), format!("`{shown}` is no key=value"));
+        Some(fault.help(format!("write the port of sshd behind the host: {host}:{port}")))
     }
 
     /// The host's word with its ranges written out.
@@ -182,7 +212,10 @@ impl<'t> Line<'t> {
             None if word.text == "spare" => ("spare", "true"),
             None => {
                 let fault = Fault::new(self.at_word(word), format!("`{}` is no key=value", word.text));
-                faults.push(fault.help("one host a line; keys follow it as key=value"));
+                faults.push(fault.help(match self.form {
+                    Form::File => "one host a line; keys follow it as key=value",
+                    Form::List => "keys follow a host as key=value, and a comma parts it from the next",
+                }));
                 return;
             }
         };

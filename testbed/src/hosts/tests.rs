@@ -111,6 +111,7 @@ fn a_list_is_read_as_lines() {
         ["h1", "me@h2:22", "me@h3:22", "h4 slots=2"]
     );
     assert_eq!(parse_list("h1,h=2").unwrap_err()[0].at.column, 1);
+    assert_eq!(parse_list("h1,h=2").unwrap_err()[0].at.line, 2, "the entry's number");
     assert_eq!(parse_list("h1,h=2").unwrap_err()[0].at.offset, 3);
 }
 
@@ -196,4 +197,46 @@ proptest! {
             prop_assert_eq!(own.len(), read.len());
         }
     }
+}
+
+#[test]
+fn faults_of_a_list_speak_of_entries() {
+    let said = |text: &str| -> Vec<String> {
+        let faults = parse_list(text).unwrap_err();
+        faults
+            .iter()
+            .map(|fault| format!("{} ({})", fault.message, fault.help.as_deref().unwrap_or("-")))
+            .collect()
+    };
+    let twice = &said("h1,h2,h1")[0];
+    assert!(twice.starts_with("host h1 stands twice, in entries 1 and 3"), "{twice}");
+    let named = &said("h1 name=a,h2 name=a")[0];
+    assert!(named.starts_with("two agents are named a, in entries 1 and 2"), "{named}");
+    for text in ["h1 h2", "h1,h2 slot=4", ",", "h1 port=5,h1 port=5 name=b"] {
+        let all = said(text).join("\n");
+        assert!(!all.contains("line"), "{text}: {all}");
+    }
+    assert!(said(",")[0].starts_with("no host is named"));
+    // Each entry begins where the list, split at its commas, has it.
+    let text = "h[1,2],h3 slot=1";
+    let at = parse_list(text).unwrap_err()[0].at;
+    assert_eq!((at.line, at.column), (2, 4));
+    let lines = entries(text).join("\n");
+    assert_eq!(&lines[at.offset as usize..][..at.len as usize], "slot");
+}
+
+#[test]
+fn a_port_as_ssh_takes_it_is_one_fault_with_the_way_to_write_it() {
+    for (text, shown, help) in [
+        ("me@n1 -p 2222 slots=2", "1:7: `-p 2222`", "me@n1:2222"),
+        ("n1 -p2222", "1:4: `-p2222`", "n1:2222"),
+        ("-p 22 n1", "1:1: `-p 22`", "n1:22"),
+        ("n1 -p", "1:4: `-p`", "n1:22"),
+    ] {
+        let found = faults(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(shown) && found[0].contains(help), "{found:?}");
+    }
+    assert_eq!(faults("n1 -p -i").len(), 1);
+    assert_eq!(hosts("n-p")[0].host, "n-p");
 }

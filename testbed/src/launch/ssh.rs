@@ -20,7 +20,7 @@ pub use carrier::SshCarrier;
 pub use cause::{Cause, HostFault};
 pub use check::{HostReport, check};
 pub use connection::Connection;
-pub use end::{Cleaned, clean, end};
+pub use end::{CleanOptions, CleanOutcome, Cleaned, clean, end};
 pub use plan::{HostsOptions, RemoteAgent, RemotePlan};
 pub use start::{Held, start};
 

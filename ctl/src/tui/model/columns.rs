@@ -5,6 +5,7 @@ use tuplane_core::scale::LoadState;
 use super::picture::{InstancePicture, Picture};
 use super::table::{Cell, Column, Row, column};
 use super::{Screen, Seen};
+use crate::presence;
 use crate::report::phase_word;
 use crate::tui::text;
 use crate::tui::theme::Tone;
@@ -84,7 +85,7 @@ pub(crate) const INSTANCES: &[Column] = &[
 /// Screen 5.
 pub(crate) const AGENTS: &[Column] = &[
     column("agent", "its name; `*` before it marks the coordinator").wide(8).also("host"),
-    column("state", "up, stale (not heard of lately), away (not since the coordinator started), dead")
+    column("state", "up, silent (no report for 1.5 s), lost, with the cause")
         .wide(6),
     column("age", "age of its last report").wide(6).right(),
     column("cpu", "of the whole machine").wide(5).right(),
@@ -299,12 +300,10 @@ fn age_cell(ms: u64) -> Cell {
 fn agents(seen: &Seen<'_>) -> Vec<Row> {
     let row = |(index, agent): (usize, &tuplane_wire::message::AgentStatus)| {
         let stale = seen.picture.is_stale(index, seen.now);
+        let word = presence::word(agent, seen.picture.age(index, seen.now));
         let state = match &agent.lost {
-            Some(cause) if agent.alive => cause.clone(),
-            Some(cause) => format!("dead: {cause}"),
-            None if !agent.alive => "dead".into(),
-            None if stale => "stale".into(),
-            None => "up".into(),
+            Some(cause) => format!("{word}: {cause}"),
+            None => word.into(),
         };
         let host = &agent.host;
         let micros = |ns: u64| {

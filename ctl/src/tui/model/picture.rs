@@ -9,13 +9,10 @@ use tuplane_core::scale::{Limit, Load, limit};
 use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
 use super::history::{History, Rates};
+use crate::presence::SILENT_MS;
 use crate::tui::event::{EdgeFacts, JobFacts, Telemetry};
 use crate::tui::layout::{Laid, Layered, Layout};
 use crate::tui::text;
-
-/// An agent that was not heard of for so long is shown as stale: its rows are grey and carry its age.
-/// Agents report every 250 ms and are asked for every 500 ms.
-pub(crate) const STALE_MS: u64 = 1_500;
 
 /// Columns between two columns of boxes: an edge's label stands there.
 const GAP: usize = 13;
@@ -224,12 +221,12 @@ impl Picture {
                 .map(|index| (self.agents[index].info.id.name.as_str(), age(index)))
                 .collect(),
         };
-        found.into_iter().filter(|(_, age)| age.is_none_or(|age| age > STALE_MS)).collect()
+        found.into_iter().filter(|(_, age)| age.is_none_or(|age| age > SILENT_MS)).collect()
     }
 
-    /// What it says is old at `now`.
+    /// What it says is old at `now`: its rows are grey and carry its age.
     pub(crate) fn is_stale(&self, agent: usize, now: u64) -> bool {
-        self.age(agent, now) > STALE_MS
+        self.age(agent, now) > SILENT_MS
     }
 
     /// The age of the values of one of the run's agents, if they are old. Those of a job that has ended
@@ -237,7 +234,7 @@ impl Picture {
     pub(crate) fn stale_age(&self, agent: u16, now: u64) -> Option<u64> {
         let job = self.job.as_ref().filter(|job| !job.summary.phase.is_final() && !job.planned_only)?;
         match job.agents.get(usize::from(agent)).copied().flatten() {
-            Some(index) => Some(self.age(index, now)).filter(|age| *age > STALE_MS),
+            Some(index) => Some(self.age(index, now)).filter(|age| *age > SILENT_MS),
             None => Some(u64::MAX),
         }
     }

@@ -32,7 +32,7 @@ fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
         seat.tell(at, What::Telemetry(Box::new(world.telemetry(at))));
     }
     let shown = seat.text();
-    assert!(shown.contains("2 of 3 agents") && shown.contains("stale"), "{shown}");
+    assert!(shown.contains("2 of 3 agents") && shown.contains("silent"), "{shown}");
     assert!(shown.contains("2 s") && dim(&seat, "zone-1") && !dim(&seat, "zone-2"), "{shown}");
     // Its instances too, with the age in words.
     seat.keys("4");

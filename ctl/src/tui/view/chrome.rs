@@ -3,10 +3,11 @@
 use tuplane_wire::message::JobPhase;
 
 use super::pen::Pen;
+use crate::presence::SILENT_MS;
 use crate::report::phase_word;
 use crate::tui::command::COMMANDS;
 use crate::tui::model::link::Link;
-use crate::tui::model::picture::{Picture, STALE_MS};
+use crate::tui::model::picture::Picture;
 use crate::tui::model::{Mode, Model, Scope, Screen, Source};
 use crate::tui::text;
 use crate::tui::theme::Tone;
@@ -22,7 +23,7 @@ pub(crate) fn state(model: &Model) -> (String, Tone) {
         Link::Connecting { .. } => ("CONNECTING".into(), Tone::Faint),
         Link::Connected => {
             let age = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
-            if age > STALE_MS {
+            if age > SILENT_MS {
                 (format!("OLD {}", text::age(age)), Tone::Bad)
             } else {
                 ("LIVE".into(), Tone::Good)

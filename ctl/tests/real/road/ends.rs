@@ -178,6 +178,11 @@ fn road_p01_detached_agents_outlive_all_that_and_clean_ends_forgotten_ones() {
     std::fs::remove_dir_all(road.world.path("run/tuplane/t")).unwrap();
     let output = road.command(&["clean", "--hosts", &hosts]).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{}", text(&output));
+    let shown = road.command(&["clean", "--hosts", &hosts, "--dry-run"]).output().unwrap();
+    assert!(shown.status.success(), "{}", text(&shown));
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(pids.values().all(|pid| shown.contains(&format!("would end pid {pid} "))), "{shown}");
+    assert!(pids.values().all(|pid| alive(*pid)), "nothing was ended");
     let output = clean();
     assert!(output.status.success(), "{}", text(&output));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -186,6 +191,16 @@ fn road_p01_detached_agents_outlive_all_that_and_clean_ends_forgotten_ones() {
     assert!(ended >= 3, "{document}");
     assert!(pids.values().all(|pid| !alive(*pid)));
     road.assert_clean();
+    // Where nothing is left nobody need be asked.
+    let output = road.command(&["clean", "--hosts", &hosts]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nothing was left"), "{}", text(&output));
+    let binary = road.remote().join(kit::agent_name());
+    let output = road.command(&["clean", "--hosts", &hosts, "--binaries"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output));
+    assert!(binary.exists());
+    let output = road.command(&["clean", "--hosts", &hosts, "--binaries", "--yes"]).output().unwrap();
+    assert!(output.status.success() && !binary.exists(), "{}", text(&output));
 }
 
 #[test]

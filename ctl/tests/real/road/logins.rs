@@ -90,13 +90,17 @@ fn road_p03_a_key_that_cannot_be_used_is_named() {
     kit::keygen(&locked, "secret");
     let output = up_with(&road, &hosts, &locked, &[]);
     assert_refused(&road, &output, &["a key with a passphrase", "ssh-add", locked.to_str().unwrap()]);
+    // One that is not there.
+    let missing = road.world.path("no-such-key");
+    let output = up_with(&road, &hosts, &missing, &[]);
+    assert_refused(&road, &output, &["IdentityFile names is not there", missing.to_str().unwrap()]);
     // A key that the host does not know.
     let stranger = road.world.path("stranger");
     kit::keygen(&stranger, "");
     assert_refused(
         &road,
         &up_with(&road, &hosts, &stranger, &[]),
-        &["the login was refused", "by hand: ssh "],
+        &["the login was refused", "by hand: ssh ", "UserKnownHostsFile=", &format!("-p {}", road.port)],
     );
 }
 
@@ -121,7 +125,7 @@ fn road_p03_a_silent_host_is_given_up_and_all_failures_are_told_together() {
     assert_eq!(said.lines().count(), 3, "one line a host that failed: {said}");
     for part in [
         "127.0.0.3: no answer within 3 s",
-        "127.0.0.4: connect to host",
+        "127.0.0.4: port ",
         "refused",
         "no-such-host.invalid: no such host",
     ] {

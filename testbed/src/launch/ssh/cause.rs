@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{SshOptions, Target};
+use super::{HostKeys, SshOptions, Target, quote};
 
 /// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> H
     }
     if has("Permission denied (") {
         let methods = line("Permission denied (");
-        return fault(Cause::AuthRefused, format!("the login was refused ({methods})"))
+        return fault(Cause::AuthRefused, format!("the login was refused ({})", refusal(target, &methods)))
             .remedy(format!("try it by hand: ssh {}", by_hand(target, options)));
     }
     if has("Too many authentication failures") {
@@ -145,7 +145,7 @@ pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> H
             .remedy("use --ssh-option IdentitiesOnly=yes and --ssh-option IdentityFile=..");
     }
     if has("Connection refused") {
-        return fault(Cause::Refused, line("Connection refused"))
+        return fault(Cause::Refused, without_host(target, line("Connection refused")))
             .remedy("is sshd running there, and is this its port? write host:port");
     }
     if has("timed out") || has("Timeout, server") {
@@ -163,6 +163,29 @@ pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> H
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("ssh said nothing");
     fault(Cause::Other, format!("ssh failed: {last}"))
         .remedy(format!("try it by hand: ssh {}", by_hand(target, options)))
+}
+
+/// `user@host: Permission denied (..)` behind a host's name: the host is not said again, a user that the
+/// hosts file does not say is. What another host said, one on the way, stays as it is.
+fn refusal(target: &Target, line: &str) -> String {
+    let own = line.split_once(": ").and_then(|(who, rest)| {
+        let (user, host) = who.rsplit_once('@').map_or((None, who), |(user, host)| (Some(user), host));
+        (host == plain_host(target)).then_some((user, rest))
+    });
+    match own {
+        Some((Some(user), rest)) if !target.host.contains('@') => format!("{rest} as {user}"),
+        Some((_, rest)) => rest.to_owned(),
+        None => line.to_owned(),
+    }
+}
+
+/// `connect to host H port P: ..` behind the name of H.
+fn without_host(target: &Target, line: String) -> String {
+    let rest = line.strip_prefix("connect to host ").and_then(|rest| rest.strip_prefix(plain_host(target)));
+    match rest.and_then(|rest| rest.strip_prefix(' ')) {
+        Some(rest) => rest.to_owned(),
+        None => line,
+    }
 }
 
 /// Nobody answered in time.
@@ -203,9 +226,17 @@ fn known_hosts(options: &SshOptions) -> String {
 fn by_hand(target: &Target, options: &SshOptions) -> String {
     let mut words = Vec::new();
     if let Some(config) = &options.config {
-        words.push(format!("-F {}", config.display()));
+        words.push(format!("-F {}", word(&config.display().to_string())));
     }
-    words.extend(options.options.iter().map(|option| format!("-o {option}")));
+    if let Some(file) = &options.known_hosts {
+        words.push(format!("-o {}", word(&format!("UserKnownHostsFile={}", file.display()))));
+    }
+    match options.host_keys {
+        HostKeys::Strict => words.push("-o StrictHostKeyChecking=yes".into()),
+        HostKeys::AcceptNew => {}
+        HostKeys::Off => words.push("-o StrictHostKeyChecking=no".into()),
+    }
+    words.extend(options.options.iter().map(|option| format!("-o {}", word(option))));
     if let Some(jump) = &target.jump {
         words.push(format!("-J {jump}"));
     }
@@ -214,6 +245,26 @@ fn by_hand(target: &Target, options: &SshOptions) -> String {
     }
     words.push(target.host.clone());
     words.join(" ")
+}
+
+/// A word of a command line, in quotes where a shell would read something else.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "=/._-:@,+%".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { quote::quote(text) }
+}
+
+/// A login that was refused, where a key was named whose file is not there.
+pub(super) fn missing_key(refused: HostFault, files: &[String]) -> HostFault {
+    let (names, are) = match files {
+        [_] => ("the key file", "is"),
+        _ => ("the key files", "are"),
+    };
+    let message = format!(
+        "the login was refused, and {names} that IdentityFile names {are} not there ({})",
+        files.join(", ")
+    );
+    HostFault::new(refused.host, Cause::UnusableKey, message)
+        .remedy("correct IdentityFile in --ssh-option or in your ssh configuration")
 }
 
 /// Reads what a command on the host said before it failed.
@@ -302,6 +353,51 @@ mod tests {
         let fault = read(said);
         assert_eq!(fault.cause, Cause::ChangedKey);
         assert!(fault.to_string().ends_with("ssh-keygen -f \"/tmp/a b/kh\" -R \"[n1]:2222\""), "{fault}");
+    }
+
+    #[test]
+    fn a_host_is_not_said_twice_before_the_line_to_try() {
+        let refused = read("u@n1: Permission denied (publickey).\r\n");
+        assert_eq!(
+            refused.to_string(),
+            "u@n1: the login was refused (Permission denied (publickey)); try it by hand: ssh -p 2222 u@n1"
+        );
+        let target = Target { host: "n1".into(), port: None, jump: None };
+        let options = SshOptions::default();
+        let said = |text: &str| connecting(&target, &options, text).message;
+        assert_eq!(
+            said("root@n1: Permission denied (publickey)."),
+            "the login was refused (Permission denied (publickey) as root)"
+        );
+        // Another host than the one that was meant: that is said.
+        assert!(
+            said("gate: Permission denied (publickey).").contains("(gate: Permission denied (publickey))")
+        );
+        assert_eq!(
+            said("ssh: connect to host n1 port 22: Connection refused"),
+            "port 22: Connection refused"
+        );
+        let other = "connect to host n11 port 22: Connection refused";
+        assert_eq!(said(&format!("ssh: {other}")), other);
+    }
+
+    #[test]
+    fn the_line_to_try_has_all_that_the_login_had() {
+        let options = SshOptions {
+            known_hosts: Some("/tmp/a b/known".into()),
+            config: Some("/dev/null".into()),
+            options: vec!["IdentityFile=/k".into()],
+            ..SshOptions::default()
+        };
+        let target = Target { host: "u@n1".into(), port: Some(2222), jump: None };
+        let fault = connecting(&target, &options, "u@n1: Permission denied (publickey).\r\n");
+        assert_eq!(
+            fault.remedy.as_deref(),
+            Some(
+                "try it by hand: ssh -F /dev/null -o 'UserKnownHostsFile=/tmp/a b/known' -o IdentityFile=/k \
+                 -p 2222 u@n1"
+            )
+        );
     }
 
     #[test]

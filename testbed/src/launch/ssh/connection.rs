@@ -307,11 +307,16 @@ async fn keep(mut from: impl tokio::io::AsyncRead + Unpin, into: Arc<Mutex<Strin
     }
 }
 
-/// A refused login says nothing about keys that were not offered. Those with a passphrase are not,
-/// where no agent holds them.
+/// A refused login says nothing about keys that were not offered. Those whose file is not there are not,
+/// nor those with a passphrase, where no agent holds them.
 async fn why_refused(target: &Target, options: &SshOptions, fault: HostFault) -> HostFault {
+    let identities = resolved(target, options).await.identities;
+    let missing: Vec<String> = identities.iter().filter_map(|file| missing(file)).collect();
+    if !missing.is_empty() {
+        return cause::missing_key(fault, &missing);
+    }
     let mut locked = Vec::new();
-    for file in resolved(target, options).await.identities {
+    for file in identities {
         let Some(file) = home(&file).filter(|file| file.is_file()) else { continue };
         let mut command = Command::new("ssh-keygen");
         command.args(["-y", "-P", "", "-f"]).arg(&file).env("LC_ALL", "C").stdin(Stdio::null());
@@ -329,6 +334,24 @@ async fn why_refused(target: &Target, options: &SshOptions, fault: HostFault) ->
     );
     HostFault::new(fault.host, Cause::Passphrase, message)
         .remedy(format!("unlock it first: eval $(ssh-agent); ssh-add {}", locked[0]))
+}
+
+/// The path of a key that somebody named, if it is not there. ssh lists its own defaults where nobody
+/// named one, and paths with `%` or `$` are ssh's to expand.
+fn missing(file: &str) -> Option<String> {
+    if is_default_key(file) || file.eq_ignore_ascii_case("none") || file.contains(['%', '$']) {
+        return None;
+    }
+    // A key held by an agent may be named by its public half alone.
+    let path = home(file)?;
+    let public = PathBuf::from(format!("{}.pub", path.display()));
+    (!path.exists() && !public.exists()).then(|| path.display().to_string())
+}
+
+/// `~/.ssh/id_ed25519` and the like, as `ssh -G` has them.
+fn is_default_key(file: &str) -> bool {
+    let kinds = ["rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"];
+    file.strip_prefix("~/.ssh/id_").is_some_and(|kind| kinds.contains(&kind))
 }
 
 fn home(file: &str) -> Option<PathBuf> {
@@ -365,4 +388,24 @@ pub(super) async fn resolved(target: &Target, options: &SshOptions) -> Resolved 
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_key_that_is_not_there_is_told_from_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        for there in ["key", "held.pub"] {
+            std::fs::write(path(there), "x").unwrap();
+        }
+        assert_eq!(missing(&path("none-such")), Some(path("none-such")));
+        for good in ["~/.ssh/id_ed25519", "~/.ssh/id_rsa", "none", "%d/.ssh/none-such"] {
+            assert_eq!(missing(good), None, "{good}");
+        }
+        assert_eq!((missing(&path("key")), missing(&path("held"))), (None, None));
+        assert!(missing("~/.ssh/tuplane-none-such").is_some_and(|path| !path.contains('~')));
+    }
 }

@@ -16,17 +16,73 @@ use crate::launch::{Ended, LaunchError, Stopped};
 /// What the script may take beyond the patience that it is given: two signals and their waits.
 const SIGNALS: Duration = Duration::from_secs(15);
 
-/// One agent that `clean` found.
+/// What `clean` is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct CleanOptions<'o> {
+    /// Folder on the hosts.
+    pub dir: &'o str,
+    /// Runs that are left alone.
+    pub keep: &'o [String],
+    /// Copied binaries of agents go too.
+    pub binaries: bool,
+    /// Only looks: nothing is ended or removed.
+    pub look: bool,
+}
+
+/// One thing that `clean` found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleaned {
     /// The host.
     pub host: String,
-    /// The agent's folder there.
-    pub folder: String,
-    /// Its recorded pid; 0 if none was.
+    /// The agent's folder there, or the binary.
+    pub path: String,
+    /// The agent's recorded pid; 0 if none was.
     pub pid: u32,
-    /// How it ended; `None` if it was left alone, for a cluster that this machine knows has it.
-    pub how: Option<Ended>,
+    /// What became of it.
+    pub how: CleanOutcome,
+}
+
+/// What becomes of something that `clean` finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CleanOutcome {
+    /// The agent ended so, and its folder is removed ([`Ended::Stays`]: it is not).
+    Ended(Ended),
+    /// The agent is left alone, for a cluster that this machine knows has it.
+    LeftAlone,
+    /// The agent runs and would be ended.
+    WouldEnd,
+    /// The agent has gone; its folder would be removed.
+    WouldRemove,
+    /// A copied binary, removed.
+    BinaryRemoved,
+    /// A copied binary that would be removed.
+    BinaryWouldGo,
+    /// A copied binary that stays, for agents are left there.
+    BinaryKept,
+}
+
+impl CleanOutcome {
+    fn read(word: &str, look: bool) -> Result<Self, &'static str> {
+        match word {
+            "skipped" => Ok(Self::LeftAlone),
+            "runs" => Ok(Self::WouldEnd),
+            "gone" if look => Ok(Self::WouldRemove),
+            "removed" => Ok(Self::BinaryRemoved),
+            "copy" => Ok(Self::BinaryWouldGo),
+            "kept" => Ok(Self::BinaryKept),
+            other => how_of(other).map(Self::Ended),
+        }
+    }
+
+    /// It was only looked at, and would be ended or removed.
+    pub fn is_left(self) -> bool {
+        matches!(self, Self::WouldEnd | Self::WouldRemove | Self::BinaryWouldGo)
+    }
+
+    /// It is a copied binary.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::BinaryRemoved | Self::BinaryWouldGo | Self::BinaryKept)
+    }
 }
 
 /// Waits so long for agents that were asked to end, then ends them, and removes their folders.
@@ -127,39 +183,41 @@ fn gather<T>(answers: Vec<Result<Vec<T>, HostFault>>) -> Result<Vec<T>, LaunchEr
     if faults.is_empty() { Ok(all) } else { Err(LaunchError::Hosts { faults }) }
 }
 
-/// Ends all that is recorded in `dir` on these hosts, but for runs of `keep`; removes the folders. Hosts
-/// that failed come second.
+/// Ends all that is recorded on these hosts, but for runs that are to be kept; removes the folders. What
+/// failed comes second.
 pub async fn clean(
     targets: &[Target],
     ssh: &SshOptions,
-    dir: &str,
-    keep: &[String],
+    options: CleanOptions<'_>,
     root: &Path,
 ) -> Result<(Vec<Cleaned>, Vec<HostFault>), LaunchError> {
+    let CleanOptions { dir, keep, binaries, look } = options;
     let sockets = Sockets::of_command(root)?;
     let (targets, _) = prepare::machines(targets.iter());
     let wanted = targets.into_iter().map(|target| Wanted { target, dir: dir.to_owned() }).collect();
     let logins = prepare::connect(wanted, ssh, FAN_OUT, "-", &sockets).await;
     let work = logins.into_iter().map(async |login| {
         let connection = login?;
-        let mut arguments = vec![dir];
+        let mut arguments =
+            vec![dir, if look { "look" } else { "end" }, if binaries { "binaries" } else { "-" }];
         arguments.extend(keep.iter().map(String::as_str));
         let output = connection.run("cleaning", &script::clean(), &arguments, SIGNALS * 10).await?;
-        let host = connection.target().host.clone();
-        let cleaned = answers(&output.stdout).into_iter().map(|(how, pid, folder)| {
-            let how = if how == "skipped" { Ok(None) } else { how_of(&how).map(Some) };
-            match how {
-                Ok(how) => Ok(Cleaned { host: host.clone(), folder, pid, how }),
-                Err(why) => Err(HostFault::new(host.clone(), Cause::Other, format!("{folder} {why}"))),
-            }
-        });
-        cleaned.collect::<Result<Vec<_>, HostFault>>()
+        Ok::<_, HostFault>((connection.target().host.clone(), answers(&output.stdout)))
     });
     let (mut all, mut faults) = (Vec::new(), Vec::new());
     for answer in join_all(work).await {
-        match answer {
-            Ok(some) => all.extend(some),
-            Err(fault) => faults.push(fault),
+        let (host, found) = match answer {
+            Ok(answer) => answer,
+            Err(fault) => {
+                faults.push(fault);
+                continue;
+            }
+        };
+        for (word, pid, path) in found {
+            match CleanOutcome::read(&word, look) {
+                Ok(how) => all.push(Cleaned { host: host.clone(), path, pid, how }),
+                Err(why) => faults.push(HostFault::new(host.clone(), Cause::Other, format!("{path} {why}"))),
+            }
         }
     }
     Ok((all, faults))
@@ -176,5 +234,8 @@ mod tests {
         assert_eq!(read, [("term".into(), 12, "/a b/run/x".into()), ("gone".into(), 0, "/c".into())]);
         assert_eq!(how_of("kill"), Ok(Ended::Killed));
         assert!(how_of("elsewhere").is_err());
+        assert_eq!(CleanOutcome::read("gone", false), Ok(CleanOutcome::Ended(Ended::Gone)));
+        assert_eq!(CleanOutcome::read("gone", true), Ok(CleanOutcome::WouldRemove));
+        assert!(CleanOutcome::read("left", false).is_err());
     }
 }

@@ -8,9 +8,10 @@ pub(super) const MARK: &str = "TUPLANE-HOST ";
 /// A PATH of our own, and files that are nobody else's.
 const BEGIN: &str = r#"PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/run/current-system/sw/bin${PATH:+:$PATH}"; export PATH; umask 077; "#;
 
-/// `a PID START`: that process runs. `w PID START TENTHS`: waits until it does not. `e FOLDER TENTHS`:
-/// ends the agent whose pid file lies there, sets `how`, and removes the folder.
-const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"/proc/$1/stat" || return 1; l="${l##*) }"; s=$2; set -- $l; [ "$1" != Z ] && [ "${20}" = "$s" ]; }; w() { n=$3; while a "$1" "$2"; do [ "$n" -gt 0 ] || return 1; n=$((n-1)); sleep 0.1; done; }; e() { how=gone; q=0; if [ -r "$1/pid" ]; then read -r q t m b <"$1/pid" || true; read -r k </proc/sys/kernel/random/boot_id || k=$b; if [ "$m" != "$(uname -n)" ]; then how=elsewhere; elif [ "$b" = "$k" ] && a "$q" "$t"; then how=itself; w "$q" "$t" "$2" || { kill -TERM "$q"; how=term; w "$q" "$t" 30 || { kill -KILL "$q"; how=kill; w "$q" "$t" 20 || how=stays; }; }; fi; fi; case $how in elsewhere|stays) ;; *) rm -rf -- "$1" || how=left;; esac; }; "#;
+/// `a PID START`: that process runs. `w PID START TENTHS`: waits until it does not. `p FOLDER`: reads the
+/// pid file there into `q` and `t`, and sets `how` to gone, runs or elsewhere. `e FOLDER TENTHS`: ends the
+/// agent whose pid file lies there, sets `how`, and removes the folder.
+const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"/proc/$1/stat" || return 1; l="${l##*) }"; s=$2; set -- $l; [ "$1" != Z ] && [ "${20}" = "$s" ]; }; w() { n=$3; while a "$1" "$2"; do [ "$n" -gt 0 ] || return 1; n=$((n-1)); sleep 0.1; done; }; p() { how=gone; q=0; if [ -r "$1/pid" ]; then read -r q t m b <"$1/pid" || true; read -r k </proc/sys/kernel/random/boot_id || k=$b; if [ "$m" != "$(uname -n)" ]; then how=elsewhere; elif [ "$b" = "$k" ] && a "$q" "$t"; then how=runs; fi; fi; }; e() { p "$1"; if [ "$how" = runs ]; then how=itself; w "$q" "$t" "$2" || { kill -TERM "$q"; how=term; w "$q" "$t" 30 || { kill -KILL "$q"; how=kill; w "$q" "$t" 20 || how=stays; }; }; fi; case $how in elsewhere|stays) ;; *) rm -rf -- "$1" || how=left;; esac; }; "#;
 
 /// Arguments: folder for everything, file name of the binary. Says what the host is, and waits for the
 /// end of its input: the connection lives as long as this does.
@@ -55,10 +56,12 @@ pub(super) fn end() -> String {
     )
 }
 
-/// Arguments: folder for everything, then runs to leave alone. Ends all that is recorded below it.
+/// Arguments: folder for everything, `end` or `look`, `binaries` or `-`, then runs to leave alone. Ends
+/// all that is recorded below the folder, or only says what there is; with `binaries` the copies of
+/// agents too, unless agents are left that may run them. A copy's name is `agent-` and 32 digits.
 pub(super) fn clean() -> String {
     format!(
-        r#"{BEGIN}{END}case $1 in /*) d=$1;; *) d="${{HOME:-/tmp}}/$1";; esac; shift; for f in "$d"/run/*/*; do [ -d "$f" ] || continue; r="${{f%/*}}"; r="${{r##*/}}"; how=; for x do [ "$x" = "$r" ] && how=skipped; done; q=0; [ -n "$how" ] || e "$f" 0; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; rmdir -- "${{f%/*}}" "$d/run" 2>/dev/null || true; done"#
+        r#"{BEGIN}{END}case $1 in /*) d=$1;; *) d="${{HOME:-/tmp}}/$1";; esac; c=$2; z=$3; shift 3; v=; for f in "$d"/run/*/*; do [ -d "$f" ] || continue; r="${{f%/*}}"; r="${{r##*/}}"; how=; for x do [ "$x" = "$r" ] && how=skipped; done; q=0; if [ -n "$how" ]; then v=1; elif [ "$c" = look ]; then p "$f"; [ "$how" = elsewhere ] && v=1; else e "$f" 0; [ -d "$f" ] && v=1; fi; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; [ "$c" = look ] || rmdir -- "${{f%/*}}" "$d/run" 2>/dev/null || true; done; [ "$z" = binaries ] || exit 0; for f in "$d"/agent-*; do h="${{f##*/agent-}}"; [ -f "$f" ] && [ ! -L "$f" ] && [ "${{#h}}" -eq 32 ] || continue; case $h in *[!0-9a-f]*) continue;; esac; if [ -n "$v" ]; then how=kept; elif [ "$c" = look ]; then how=copy; elif rm -f -- "$f"; then how=removed; else how=left; fi; printf "TUPLANE-HOST %s 0 %s\n" "$how" "$f"; done"#
     )
 }
 
@@ -138,14 +141,48 @@ mod tests {
     fn clean_finds_what_is_recorded_and_leaves_what_it_is_told_to() {
         let root = tempfile::tempdir().unwrap();
         let (folder, mut child) = agent(root.path(), "exec sleep 30", 0);
-        let said = text(&run(&clean(), &[root.path().to_str().unwrap(), "t 1"]));
+        let clean =
+            |more: &[&str]| text(&run(&super::clean(), &[&[root.path().to_str().unwrap()], more].concat()));
+        let said = clean(&["end", "-", "t 1"]);
         assert!(said.contains(&format!("{MARK}skipped ")), "{said}");
-        assert!(folder.exists() && child.try_wait().unwrap().is_none());
+        let said = clean(&["look", "-"]);
+        assert!(said.contains(&format!("{MARK}runs {} ", child.id())), "{said}");
+        assert!(folder.exists() && child.try_wait().unwrap().is_none(), "looking changes nothing");
         let buried = std::thread::spawn(move || child.wait().unwrap());
-        let said = text(&run(&clean(), &[root.path().to_str().unwrap()]));
+        let said = clean(&["end", "-"]);
         assert!(said.contains(&format!("{MARK}term ")), "{said}");
         buried.join().unwrap();
         assert!(!folder.exists());
+        assert_eq!(clean(&["look", "binaries"]), "", "nothing is left");
+    }
+
+    #[test]
+    fn clean_removes_copies_of_agents_and_nothing_else_unless_agents_are_left() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a dir");
+        let run_folder = dir.join("run").join("t").join("a");
+        std::fs::create_dir_all(&run_folder).unwrap();
+        let hash = "0123456789abcdef0123456789abcdef";
+        let copy = dir.join(format!("agent-{hash}"));
+        let others = ["agent-", "agent-mine", "agent", "notes"].map(|name| dir.join(name));
+        let long = [format!("agent-{hash}0"), format!("agent-{}", hash.replace('a', "g"))];
+        let others: Vec<_> = others.into_iter().chain(long.map(|name| dir.join(name))).collect();
+        for file in others.iter().chain([&copy]) {
+            std::fs::write(file, "x").unwrap();
+        }
+        let linked = dir.join(format!("agent-{}", hash.replace('0', "1")));
+        std::os::unix::fs::symlink(&others[3], &linked).unwrap();
+        let clean = |more: &[&str]| text(&run(&super::clean(), &[&[dir.to_str().unwrap()], more].concat()));
+        let shown = copy.display();
+        let answer = |how: &str| format!("{MARK}{how} 0 {shown}\n");
+        // Another cluster's folder: its agents may run the copy.
+        assert!(clean(&["end", "binaries", "t"]).ends_with(&answer("kept")));
+        assert!(clean(&["look", "binaries"]).ends_with(&answer("copy")));
+        assert!(copy.exists() && run_folder.exists(), "looking changes nothing");
+        assert!(!clean(&["end", "-"]).contains("agent-"), "not unless it is asked for");
+        assert_eq!(clean(&["end", "binaries"]), answer("removed"));
+        assert!(!copy.exists());
+        assert!(others.iter().chain([&linked]).all(|file| file.exists()), "{others:?}");
     }
 
     #[test]
