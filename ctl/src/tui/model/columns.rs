@@ -85,8 +85,7 @@ pub(crate) const INSTANCES: &[Column] = &[
 /// Screen 5.
 pub(crate) const AGENTS: &[Column] = &[
     column("agent", "its name; `*` before it marks the coordinator").wide(8).also("host"),
-    column("state", "up, silent (no report for 1.5 s), lost, with the cause")
-        .wide(6),
+    column("state", "up, silent (no report for 1.5 s), lost, with the cause").wide(6),
     column("age", "age of its last report").wide(6).right(),
     column("cpu", "of the whole machine").wide(5).right(),
     column("memory", "in use on the machine").wide(9).right().rank(3),

@@ -261,7 +261,7 @@ fn live(facts: &JobFacts, agents: &[AgentStatus]) -> BTreeSet<u32> {
     let heard = |agent: u16| {
         let of_run = facts.agents.get(usize::from(agent));
         let known = of_run.and_then(|of_run| agents.iter().find(|agent| agent.info.id == of_run.id));
-        known.is_some_and(|agent| agent.alive && agent.age_ms <= STALE_MS)
+        known.is_some_and(|agent| agent.alive && agent.age_ms <= SILENT_MS)
     };
     let ended: BTreeSet<u32> =
         facts.counters.iter().filter(|report| report.ended).map(|report| report.instance).collect();
