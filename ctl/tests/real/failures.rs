@@ -382,7 +382,10 @@ fn a_wait_that_ends_without_its_coordinator_does_not_say_that_the_job_goes_on() 
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    world.wait_for("lasting", "running", Duration::from_secs(10));
+    wait("it runs", Duration::from_secs(10), || {
+        let jobs = world.json(&["jobs"]);
+        jobs["jobs"].as_array().unwrap().iter().any(|job| job["phase"] == "running")
+    });
     let agents = world.json(&["agents"]);
     let coordinates = |agent: &&serde_json::Value| agent["coordinator"] == true;
     let coordinator = agents["agents"].as_array().unwrap().iter().find(coordinates).unwrap();

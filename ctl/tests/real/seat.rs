@@ -137,7 +137,9 @@ fn a_persons_way_through_the_ui() {
     assert_eq!(world.status("seat")["phase"], "cancelled");
     tmux.keys(&["q"]);
     tmux.shows("ended 0");
-    wait("stty has written", Duration::from_secs(5), || world.path("after").exists());
+    wait("stty has written", Duration::from_secs(5), || {
+        std::fs::read(world.path("after")).is_ok_and(|text| !text.is_empty())
+    });
     let settings = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
     assert_eq!(settings("before"), settings("after"));
 }
