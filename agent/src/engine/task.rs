@@ -84,13 +84,17 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_blocked_thread_holds_up_neither_the_runtime_nor_a_stop() {
         let (release, blocked) = std::sync::mpsc::channel::<()>();
+        let (begins, begun) = std::sync::mpsc::channel();
         let work = async move {
+            begins.send(()).unwrap();
             let _ = blocked.recv();
             std::future::pending::<()>().await;
         };
         let stuck = Task::own("stuck", &Handle::current(), work).unwrap();
         let waits = Task::own("waits", &Handle::current(), std::future::pending()).unwrap();
         tokio::spawn(async {}).await.unwrap();
+        // One that is told to end before it has begun never stands anywhere.
+        begun.recv().unwrap();
         stuck.abort();
         waits.abort();
         assert!(waits.ended().await);
