@@ -53,11 +53,12 @@ proptest! {
             found.extend(super::prelude::rows(&table.advance(&all.slice(start, len), None).unwrap()));
             start += len;
         }
+        let whole_program = program(&[], &COMPUTE, &all.schema());
         let expected: Vec<String> = (0..rows.len()).map(|last| {
             let so_far: Vec<Row> =
                 rows[..=last].iter().filter(|r| !keyed || r.0 == rows[last].0).cloned().collect();
             let one = table_of(&so_far);
-            let mut whole = super::prelude::table(&program(&[], &COMPUTE, &one.schema()), 1);
+            let mut whole = super::prelude::table(&whole_program, 1);
             whole.update(&one, None).unwrap();
             let row = &super::prelude::rows(&all.slice(last, 1))[0];
             format!("{row} {}", super::prelude::rows(&finals(&mut whole)[0])[0])

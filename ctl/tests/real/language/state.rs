@@ -1,7 +1,8 @@
 //! Rolling aggregates and stateful stages. Rows of a key come in no promised order from several instances, so
 //! the jobs ask for what does not depend on it.
 
-use super::{counted, csv, everywhere, one};
+use super::{counted, csv, everywhere, one, rows};
+use crate::real::world::{World, text, vertex};
 
 const ROWS: usize = 4_000;
 const KEYS: usize = 37;
@@ -69,4 +70,56 @@ fn flat_map_stateful_makes_several_rows_of_one() {
     let mut expected: Vec<String> = tens.flatten().collect();
     expected.sort();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_row_that_a_state_cannot_take_is_named_by_its_line_and_leaves_no_trace() {
+    let world = World::new();
+    // Line 1 is the header, so `id` 41 stands on line 43; key and number of that row stay as they are.
+    let good = csv(1_000, 4);
+    let bad = good.lines().map(|line| match line.strip_prefix("41,") {
+        Some(rest) => format!("41,{},none\n", rest.split(',').next().unwrap()),
+        None => format!("{line}\n"),
+    });
+    let bad: String = bad.collect();
+    let path = world.file("rows.csv", &bad);
+    world.up(&["--local", "3", "--slots", "1"]);
+    let stateful = "state = [\"0 as seen\"]\nupdate = [\"seen + cast(x as bigint) * 0 + 1 as seen\"]\n\
+                    select = [\"k\", \"seen\"]";
+    let all = |options: &str| {
+        let source = rows(&path, true).replace("x = \"bigint\"", "x = \"text\"");
+        let stages =
+            one("group_by", "by", "in", "key = \"k\"") + &one("map_stateful", "work", "by", stateful);
+        let last = one("group_by", "keys", "work", "key = \"k\"")
+            + &one("aggregate", "most", "keys", "compute = [\"max(seen) as most\", \"count(*) as rows\"]");
+        let sink = one("sink", "out", "most", "connector = \"file\"\nformat = \"csv\"\npath = \"out\"");
+        world.file("job.toml", format!("name = \"state\"\n{options}\n{source}{stages}{last}{sink}"))
+    };
+    let failed = world.tuplane(&["submit", &all(""), "--wait"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed));
+    let said = world.status("state")["fault"]["message"].as_str().unwrap().to_owned();
+    assert!(said.starts_with("stage work: cannot cast 'none' to bigint"), "{said}");
+    assert!(said.ends_with("rows.csv, line 43)"), "{said}");
+
+    let out = world.path("out");
+    let sink = format!("out.path={}", out.display());
+    let run =
+        world.tuplane(&["submit", &all("on_error = \"drop\""), "--wait", "--set", &sink, "--name", "drop"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let status = world.status("drop");
+    let note = vertex(&status, "work")["notes"][0].as_str().unwrap_or_default().to_owned();
+    assert!(note.contains("rows.csv, line 43"), "{status}");
+    let files = std::fs::read_dir(&out).unwrap().map(|e| std::fs::read_to_string(e.unwrap().path()).unwrap());
+    let mut lines: Vec<String> =
+        files.flat_map(|t| t.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.sort();
+    // The key of the bad row has one row less, and its state has counted one less.
+    let key = (41 * 7919) % 4;
+    let expected: Vec<String> = (0..4)
+        .map(|k| {
+            let n = if k == key { 249 } else { 250 };
+            format!("k{k},{n},{n}")
+        })
+        .collect();
+    assert_eq!(lines, expected);
 }
