@@ -131,15 +131,15 @@ fn a_dead_coordinator_is_said_and_its_agents_end() {
 fn a_job_that_may_starts_again_without_the_lost_agent() {
     let world = World::new();
     world.up(&["--local", "3", "--slots", "1"]);
-    let job = LASTING.replace("n = 100000000", "n = 6000");
+    let job = LASTING.replace("n = 100000000", "n = 20000");
     let job = format!("restart = \"from_start\"\n{job}");
     world.json(&["submit", &world.file("job.toml", job)]);
     world.wait_for("lasting", "running", Duration::from_secs(10));
     std::thread::sleep(Duration::from_secs(1));
     signal(world.pids()["c"], "KILL");
-    let status = world.wait_for("lasting", "finished", Duration::from_secs(40));
+    let status = world.wait_for("lasting", "finished", Duration::from_mins(1));
     assert_eq!(status["attempt"], 2, "{status}");
-    assert_eq!(edge(&status, "work..out")["taken"], 6000, "all rows of the second attempt");
+    assert_eq!(edge(&status, "work..out")["taken"], 20_000, "all rows of the second attempt");
     assert_exact_ledger(&status);
 }
 
