@@ -1,5 +1,6 @@
 //! What the user writes: job files, and the checks that need no types.
 
+pub mod builder;
 pub mod files;
 pub mod model;
 pub mod tree;

@@ -38,9 +38,18 @@ pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
 
 /// As [`resolve`]; `headers` gives the names in the header of a csv source's files, by stage id.
 pub fn resolve_with(job: &Job, headers: types::Headers<'_>) -> Result<Types, Vec<Fault>> {
+    resolve_registered(job, headers, &|_, _| Ok(None))
+}
+
+/// As [`resolve_with`]; `registered` knows the columns of what a registry holds.
+pub fn resolve_registered(
+    job: &Job,
+    headers: types::Headers<'_>,
+    registered: types::Registered<'_>,
+) -> Result<Types, Vec<Fault>> {
     let known: HashMap<&str, Vec<String>> =
         job.stages.iter().filter_map(|stage| Some((stage.id.as_str(), headers(&stage.id)?))).collect();
-    on_a_deep_stack(|| types::resolve_with(job, &|id| known.get(id).cloned()))
+    on_a_deep_stack(|| types::resolve(job, &|id| known.get(id).cloned(), registered))
 }
 
 /// What the instances of a vertex run.
