@@ -68,11 +68,7 @@ fn the_readme_job() {
         .write(sinks::files("out").jsonl().distributed_partitioned("status"))
         .id("out");
     same(
-        &p.set("on_error", "drop").set("partitions", 31).route(
-            "parsed..counts",
-            "x",
-            [] as [(&str, i32); 0],
-        ),
+        &p.set("on_error", "drop").set("partitions", 31),
         r#"
 name = "requests-by-status"
 on_error = "drop"
@@ -85,7 +81,6 @@ stage = [
 { id = "counts", op = "aggregate", in = "by_status", compute = ["count(*) as requests"], instances = 3 },
 { id = "out", op = "sink", in = "counts", connector = "file", path = "out", format = "jsonl", type = "distributed_partitioned", key = "status" },
 ]
-route = [{ edge = "parsed..counts", policy = "x" }]
 "#,
     );
 }
@@ -297,6 +292,7 @@ fn columns_keep_their_order() {
     p.read(sources::registered("mine", json!({ "n": -1 })))
         .add_timestamps(TimeSpec::column("at"))
         .write(sinks::count());
+    let p = p.route("source..sink", "potus", [("v", 1.5)]);
     same(
         &p,
         r#"
@@ -311,7 +307,8 @@ stage = [
 { id = "source-4", op = "source", connector = "mine", with = { n = -1 } },
 { id = "add_timestamps", op = "add_timestamps", in = "source-4", time = "at" },
 { id = "sink-4", op = "sink", in = "add_timestamps", connector = "count" },
-]"#,
+]
+route = [{ edge = "source..sink", policy = "potus", v = 1.5 }]"#,
     );
     assert_eq!(
         p.to_json().unwrap().lines().skip(8).take(5).map(str::trim).collect::<Vec<_>>(),
