@@ -21,10 +21,20 @@ use crate::system::{SystemColumn, SystemColumns, refusal, with_system};
 /// The names in a file's header line, by the id of the source stage; `None` where it is not known.
 pub type Headers<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
 
-/// What a registry says of a stage that names one of its sources, operators or sinks: the columns of its
-/// output, from those of its input. `Ok(None)`: nothing is known of it here. `Err`: there is none of that
-/// name, or it refuses its options or these columns.
-pub type Registered<'a> = &'a (dyn Fn(&Stage, Option<&SchemaRef>) -> Result<Option<SchemaRef>, Fault> + Sync);
+/// A stage that names a source, an operator or a sink of a registry, and what it is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// The columns of its input; none are a source's.
+    pub input: Option<&'a SchemaRef>,
+    /// The columns of the key that a `group_by` before it gives it.
+    pub key: &'a [FieldRef],
+}
+
+/// What a registry says of such a stage: the columns of its output. `Ok(None)`: nothing is known of it here.
+/// `Err`: there is none of that name, or it refuses its options or its input.
+pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fault> + Sync);
 
 /// The types of a job.
 #[derive(Debug, Clone, Default)]
@@ -186,11 +196,14 @@ fn output(
     inputs: &[SchemaRef],
     (headers, registered): (Headers<'_>, Registered<'_>),
 ) -> Result<Option<(SchemaRef, bool)>, Vec<Fault>> {
-    let from_registry = |input| registered(stage, input).map_err(|fault| vec![fault]);
+    let from_registry = |input, key: &[FieldRef]| {
+        let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
+        let output = output.map(|output| named(stage, output)).transpose()?;
+        Ok::<_, Vec<Fault>>(output.map(|output| (output, false)))
+    };
     if let Op::Source(source) = &stage.op {
         if matches!(source.connector, Some(SourceConnector::Registered { .. })) {
-            let output = from_registry(None)?.map(|output| named(stage, output)).transpose()?;
-            return Ok(output.map(|output| (output, false)));
+            return from_registry(None, &[]);
         }
         return Ok(source::output(stage, source, headers)?.map(|output| (output, false)));
     }
@@ -217,7 +230,7 @@ fn output(
                 KeyExprs::compile(language, std::slice::from_ref(id), input)?;
             }
             if let Some(SinkConnector::Registered { .. }) = &sink.connector {
-                from_registry(Some(input))?;
+                from_registry(Some(input), &[])?;
             }
         }
         Op::Merge => same_columns(stage, inputs)?,
@@ -228,8 +241,11 @@ fn output(
         }
         op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
         Op::CustomTransform { .. } => {
-            let output = from_registry(Some(input))?.map(|output| named(stage, output)).transpose()?;
-            return Ok(output.map(|output| (output, false)));
+            return match grouping(job, stage, input) {
+                Ok(key) => from_registry(Some(input), key.fields()),
+                // What is wrong with a key was said of its `group_by`.
+                Err(_) => Ok(None),
+            };
         }
         Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
@@ -270,6 +286,11 @@ pub(crate) fn group_key<'a>(job: &'a Job, stage: &'a Stage) -> &'a [Text] {
         }
     }
     &[]
+}
+
+/// That key, compiled; without columns if there is none.
+pub(crate) fn grouping(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<KeyExprs, Vec<Fault>> {
+    KeyExprs::compile(Language::of(job), group_key(job, stage), input)
 }
 
 pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {

@@ -23,7 +23,12 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
     let (stages, warnings, faults) = match file.check() {
-        Ok(checked) => (Some(checked.job.stages.len()), checked.warnings, Vec::new()),
+        Ok(checked) => {
+            let mut warnings = checked.warnings;
+            warnings.extend(checked.job.registered());
+            warnings.sort_by_key(|warning| warning.at);
+            (Some(checked.job.stages.len()), warnings, Vec::new())
+        }
         Err(faults) => (None, Vec::new(), faults),
     };
     if output.is_text() {

@@ -225,7 +225,7 @@ impl Driver {
         Surroundings {
             agents: self.state.alive().cloned().collect(),
             folder: self.config.folder.clone(),
-            registry: self.config.registry,
+            registry: self.config.registry.clone(),
         }
     }
 

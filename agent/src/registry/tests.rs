@@ -1,0 +1,1 @@
+//! The registry: what it says of jobs, and what instances of it do under the engine.
