@@ -25,10 +25,12 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::types::Asked;
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use crate::source::Rejected;
 pub use given::{Context, Given, columns};
 pub use operator::{Operator, OperatorKind, Out, Taken};
 pub use sink::{PartFile, Sink, SinkFiles, SinkKind};
 pub use source::{Next, Source, SourceKind};
+pub use tuplane_wire::message::SinkFile;
 
 pub(crate) use operator::Custom;
 pub(crate) use sink::OwnSink;
@@ -168,9 +170,9 @@ impl Registry {
             };
             named.0.iter().map(line).collect()
         }
-        let mut lines = of(&self.operators, "operator", |kind| kind.types());
-        lines.extend(of(&self.sources, "source", |kind| kind.types()));
-        lines.extend(of(&self.sinks, "sink", |kind| kind.types()));
+        let mut lines = of(&self.operators, "operator", OperatorKind::types);
+        lines.extend(of(&self.sources, "source", SourceKind::types));
+        lines.extend(of(&self.sinks, "sink", SinkKind::types));
         lines
     }
 

@@ -89,7 +89,7 @@ pub trait Operator: Send {
 /// What an operator gives.
 #[derive(Debug, Default)]
 pub struct Out {
-    batches: VecDeque<RecordBatch>,
+    pub(super) batches: VecDeque<RecordBatch>,
     dropped: DroppedRows,
 }
 

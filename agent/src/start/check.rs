@@ -74,3 +74,36 @@ fn header(job: &Job, id: &str, folder: &Path) -> Option<Vec<String>> {
 fn is_needed(file: &FileSource) -> bool {
     file.format == Format::Csv && file.header && file.columns.is_empty() && file.files == Files::Shared
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::columns;
+
+    #[test]
+    fn types_are_known_behind_what_the_registry_has() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("in.csv"), "k,v\na,1\n").unwrap();
+        let path = folder.path().join("job.toml");
+        let same = |batch: &crate::arrow::array::RecordBatch| Ok(batch.clone());
+        let registry = Registry::new().closure("same", 1, &[("a", "text"), ("b", "text")], same);
+        let text = |select: &str| {
+            format!(
+                "name = 'j'\nstage = [{{ id = 's', op = 'source', path = 'in.csv', format = 'csv', header = true }},\n\
+                 {{ id = 'm', op = 'map', in = 's', select = ['k', 'v as w'] }},\n\
+                 {{ id = 'r', op = 'rebalance', in = 'm' }},\n\
+                 {{ id = 'c', op = 'custom_transform', in = 'm', call = 'same' }},\n\
+                 {{ id = 'x', op = 'map', in = 'c', select = ['{select}'] }},\n\
+                 {{ id = 'o', op = 'sink', in = 'x', connector = 'count' }}]"
+            )
+        };
+        let (stages, warnings) = faults(&text("a"), &path, &registry).unwrap();
+        assert_eq!((stages, warnings.len()), (6, 1), "{warnings:?}");
+        let found = faults(&text("w"), &path, &registry).unwrap_err();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(said("job.toml", &found[0]).starts_with("job.toml:6:"), "{found:?}");
+        let unknown = faults(&text("a"), &path, &Registry::new()).unwrap_err();
+        assert!(unknown[0].message.contains("no operator `same`"), "{unknown:?}");
+        assert!(columns(&[("a", "text"), ("b", "nothing")]).is_err());
+    }
+}

@@ -1,5 +1,7 @@
 //! Stages: what can be attached to rows, to keyed rows, to windowed rows.
 
+#![expect(clippy::return_self_not_must_use, reason = "the pipeline has the stage; a view on it may go")]
+
 use super::connectors::{SinkSpec, SourceSpec};
 use super::spec::{ServiceSpec, StateSpec, TimeSpec, WindowSpec};
 use super::value::Exprs;
@@ -77,14 +79,12 @@ macro_rules! stage {
 
         impl $name {
             /// Gives the stage an id; without one it has its op's name, and a number from the second on.
-            #[expect(clippy::return_self_not_must_use, reason = "the pipeline has the stage; the view may go")]
             pub fn id(self, id: &str) -> Self {
                 self.0.id(id);
                 self
             }
 
             /// Sets any option of the stage that a job file has.
-            #[expect(clippy::return_self_not_must_use, reason = "the pipeline has the stage; the view may go")]
             pub fn set(self, key: &str, value: impl Into<Value>) -> Self {
                 self.0.set(key, value.into());
                 self
@@ -123,28 +123,16 @@ macro_rules! vertex {
     ($name:ident) => {
         impl $name {
             /// A name for people.
-            #[expect(
-                clippy::return_self_not_must_use,
-                reason = "the pipeline has the stage; the view may go"
-            )]
             pub fn name(self, name: &str) -> Self {
                 self.set("name", name)
             }
 
             /// Instances on every agent.
-            #[expect(
-                clippy::return_self_not_must_use,
-                reason = "the pipeline has the stage; the view may go"
-            )]
             pub fn parallelism(self, instances: u32) -> Self {
                 self.set("parallelism", instances)
             }
 
             /// Instances in all.
-            #[expect(
-                clippy::return_self_not_must_use,
-                reason = "the pipeline has the stage; the view may go"
-            )]
             pub fn instances(self, instances: u32) -> Self {
                 self.set("instances", instances)
             }
