@@ -137,7 +137,7 @@ fn types_go_on_behind_an_operator_and_its_refusal_is_a_fault_with_a_place() {
     assert!(said[0].starts_with("4:") && said[0].contains('n'), "{said:?}");
     let said = faults(&registry, &job("{ columns = 3 }", "a"));
     assert_eq!(said.len(), 1);
-    assert!(said[0].starts_with("3:52: `declares`: its options under `with`: invalid type"), "{said:?}");
+    assert!(said[0].starts_with("3:55: `declares`: its options under `with`: invalid type"), "{said:?}");
     let said = faults(
         &registry,
         &job("{ columns = [[\"_at\", \"int\"], [\"b\", \"int\"], [\"b\", \"int\"]] }", "b"),
@@ -148,7 +148,7 @@ fn types_go_on_behind_an_operator_and_its_refusal_is_a_fault_with_a_place() {
     let said = faults(&registry, &job("{}", "a"));
     assert!(said[0].contains("`declares`: panicked"), "{said:?}");
     let said = faults(&Registry::new().operator("declared", 1, Declares), &job("{}", "a"));
-    assert_eq!(said, ["3:52: the agents' registry has no operator `declares` (did you mean `declared`?)"]);
+    assert_eq!(said, ["3:55: the agents' registry has no operator `declares` (did you mean `declared`?)"]);
     let said = faults(&Registry::new(), &job("{}", "a"));
     assert!(said[0].contains("has no operator at all"), "{said:?}");
 }

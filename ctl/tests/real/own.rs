@@ -62,17 +62,17 @@ fn the_example_runs_on_three_agents() {
     let said = String::from_utf8_lossy(&offline.stdout).into_owned();
     assert!(offline.status.success(), "{}", text(&offline));
     assert!(said.contains("`readings` is no built-in connector: types are unknown from here on"), "{said}");
-    assert!(said.contains("ok, 7 stages, 4 warnings"), "{said}");
+    assert!(said.contains("ok, 6 stages, 4 warnings"), "{said}");
     let own_check = own_says(&["check", &job]);
     assert!(
-        String::from_utf8_lossy(&own_check.stdout).ends_with("job.json: ok, 7 stages\n"),
+        String::from_utf8_lossy(&own_check.stdout).ends_with("job.json: ok, 6 stages\n"),
         "{}",
         text(&own_check)
     );
 
     world.up(&["--local", "3", "--slots", "2", "--agent", own().to_str().unwrap()]);
     let asked = world.tuplane(&["check", "--agents", &job]);
-    assert!(String::from_utf8_lossy(&asked.stdout).ends_with("job.json: ok, 7 stages\n"), "{}", text(&asked));
+    assert!(String::from_utf8_lossy(&asked.stdout).ends_with("job.json: ok, 6 stages\n"), "{}", text(&asked));
     let folder = world.path("report");
     let set = format!("report.with.folder={}", folder.display());
     let run = world.tuplane(&["submit", &job, "--wait", "--set", &set]);
