@@ -188,9 +188,9 @@ name = "payload"
 id = "rows"
 op = "source"
 connector = "ids"
-n = 60000
+n = 40000
 payload = 1000
-rate = 15000
+rate = 8000
 [[stage]]
 id = "spread"
 op = "rebalance"
@@ -246,7 +246,8 @@ fn road_p04_rows_take_the_data_network_and_no_other() {
         on_data += lab.spaces.switched(host) - data;
     }
     // Every cable is counted at one end; a row that crosses passes two ports of the switch.
-    assert!(on_data > 60_000_000, "the payload crossed the data network: {on_data}");
+    println!("{on_control} bytes of control, {on_data} of data");
+    assert!(on_data > 40_000_000, "the payload crossed the data network: {on_data}");
     assert!(on_control * 100 < on_data / 2, "{on_control} bytes of control for {on_data} of data");
     for log in agent_logs(&lab) {
         let own = log.lines().find(|line| line.contains("listening on")).unwrap();
