@@ -96,7 +96,7 @@ fn the_example_runs_on_three_agents() {
     let changed = world.tuplane(&["set", "slow", "readings.rate=1000000"]);
     assert!(changed.status.success(), "{}", text(&changed));
     // 3,000 rows at 20 a second would take two and a half minutes.
-    world.wait_for("slow", "finished", Duration::from_secs(60));
+    world.wait_for("slow", "finished", Duration::from_mins(1));
     assert_eq!(report(&world.path("slow")), hottest());
 }
 
