@@ -96,6 +96,7 @@ pub(super) fn place_again(job: &str, dag: &str, around: &Surroundings) -> Result
         |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the log's job is broken: {e}"));
     let job: Job = serde_json::from_str(job).map_err(broken)?;
     let dag: Dag = serde_json::from_str(dag).map_err(broken)?;
+    have_all(&job, around)?;
     places(&job, &dag, around).map_err(|faults| all(&faults))
 }
 
