@@ -345,9 +345,8 @@ mod tests {
         assert_eq!(taken_folders(&other, live(), folder), Ok(()));
     }
 
-    #[test]
-    fn agents_without_an_instance_take_no_part() {
-        let info = |name: &str| AgentInfo {
+    fn info(name: &str) -> AgentInfo {
+        AgentInfo {
             id: tuplane_wire::message::AgentId { name: name.to_owned(), incarnation: 1 },
             address: String::new(),
             slots: 1,
@@ -357,7 +356,39 @@ mod tests {
             version: String::new(),
             host: String::new(),
             registry: 0,
+        }
+    }
+
+    #[test]
+    fn a_job_that_starts_again_needs_its_operators_everywhere() {
+        let text = "name = 'j'\nstage = [{ id = 's', op = 'source', connector = 'ids', n = 9 },\n\
+                    { id = 'c', op = 'custom_transform', in = 's', call = 'same' },\n\
+                    { id = 'o', op = 'sink', in = 'c', connector = 'count' }]";
+        let job = Job::parse(text, tuplane_core::job::FileFormat::Toml).unwrap();
+        let dag = serde_json::to_string(&plan::plan(&job).unwrap()).unwrap();
+        let job = serde_json::to_string(&job).unwrap();
+        let same = |batch: &tuplane_expr::arrow::array::RecordBatch| Ok(batch.clone());
+        let registry = Arc::new(Registry::new().closure("same", 1, &[("id", "bigint")], same));
+        let own = registry.fingerprint();
+        let agents = [("a", own), ("b", own + 1), ("c", 0)];
+        let agents = agents.map(|(name, registry)| AgentInfo { registry, ..info(name) });
+        let around = |agents: &[AgentInfo], registry| Surroundings {
+            agents: agents.to_vec(),
+            folder: PathBuf::new(),
+            registry,
         };
+        let placed = place_again(&job, &dag, &around(&agents[..1], registry.clone())).unwrap();
+        assert_eq!(placed.agents.len(), 1);
+        let refused = place_again(&job, &dag, &around(&agents, registry)).unwrap_err();
+        assert_eq!(refused.code, FaultCode::Version);
+        assert!(refused.message.starts_with("agents b, c have another registry"), "{refused}");
+        // A coordinator of the stock build knows who is like it.
+        let refused = place_again(&job, &dag, &around(&agents, Arc::default())).unwrap_err();
+        assert!(refused.message.starts_with("agents c lack operator `same`"), "{refused}");
+    }
+
+    #[test]
+    fn agents_without_an_instance_take_no_part() {
         let at = |id, agent| Instance { id, vertex: plan::VertexId(0), number: id, agent };
         let mut instances = vec![at(0, 3), at(1, 1), at(2, 3)];
         let used = only_used(&["a", "b", "c", "d"].map(info), &mut instances);

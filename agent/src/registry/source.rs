@@ -50,7 +50,8 @@ pub enum Next {
 
 /// An instance of a source.
 pub trait Source: Send {
-    /// Its next rows, about `most` of them. A job's `rate` is kept for it: what it gives too early waits.
+    /// Its next rows, about `most` of them. A job's `rate` is kept for it: what it gives too early waits. A job
+    /// that is cancelled waits half a second for a call that blocks, and leaves its thread to it.
     ///
     /// # Errors
     /// The job fails with these words.

@@ -70,7 +70,15 @@ fn the_example_runs_on_three_agents() {
         text(&own_check)
     );
 
-    world.up(&["--local", "3", "--slots", "2", "--agent", own().to_str().unwrap()]);
+    // All in one.
+    let own = own();
+    let own = own.to_str().unwrap();
+    let set = format!("report.with.folder={}", world.path("run-report").display());
+    let run = world.tuplane(&["run", &job, "--agents", "2", "--agent", own, "--set", &set]);
+    assert!(run.status.success(), "{}", text(&run));
+    assert_eq!(report(&world.path("run-report")), hottest());
+
+    world.up(&["--local", "3", "--slots", "2", "--agent", own]);
     let asked = world.tuplane(&["check", "--agents", &job]);
     assert!(String::from_utf8_lossy(&asked.stdout).ends_with("job.json: ok, 6 stages\n"), "{}", text(&asked));
     let folder = world.path("report");
