@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
-use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, JobPhase, WireFault};
+use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
 
 use super::check::Mixing;
@@ -169,7 +169,7 @@ impl Driver {
                 let said = format!("nothing was changed: {error}; the coordinator ends");
                 for (reply, _) in turn.replies {
                     // Whoever asked may have given up.
-                    let _ = reply.send(Err(WireFault::new(tuplane_wire::message::FaultCode::Internal, said.clone())));
+                    let _ = reply.send(Err(WireFault::new(FaultCode::Internal, said.clone())));
                 }
                 return Err(error.to_string());
             }
