@@ -64,7 +64,14 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
     let types = types.map_err(|f| refused(&f))?;
     let parts = Parts::default();
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts }.build()
+    let made = parts.clone();
+    let builder =
+        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts };
+    let built = builder.build();
+    if built.is_err() {
+        made.remove();
+    }
+    built
 }
 
 /// The splits of this agent's own files.
