@@ -12,7 +12,7 @@ use tuplane_agent::arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRe
 use tuplane_agent::builder::{Pipeline, sinks, sources};
 use tuplane_agent::registry::{
     Context, Failure, Given, Next, Operator, OperatorKind, Out, PartFile, Sink, SinkFile, SinkFiles,
-    SinkKind, Source, SourceKind, Taken, columns,
+    SinkFolder, SinkKind, Source, SourceKind, Taken, columns,
 };
 use tuplane_agent::{Allocator, Registry};
 
@@ -200,13 +200,12 @@ impl SinkKind for Report {
 
     fn make(&self, context: Context, files: SinkFiles) -> Result<Box<dyn Sink>, Failure> {
         let ReportOptions { folder } = context.options()?;
-        Ok(Box::new(ReportInstance { folder, files, file: None }))
+        Ok(Box::new(ReportInstance { folder: files.folder(&folder, "txt")?, file: None }))
     }
 }
 
 struct ReportInstance {
-    folder: String,
-    files: SinkFiles,
+    folder: SinkFolder,
     file: Option<PartFile>,
 }
 
@@ -220,7 +219,7 @@ impl Sink for ReportInstance {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(self.files.create(&self.folder, "txt")?),
+            None => self.file.insert(self.folder.create()?),
         };
         file.append(text.as_bytes(), batch.num_rows())
     }

@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use crate::source::Rejected;
 pub use given::{Context, Given, columns};
 pub use operator::{Operator, OperatorKind, Out, Taken};
-pub use sink::{PartFile, Sink, SinkFiles, SinkKind};
+pub use sink::{PartFile, Sink, SinkFiles, SinkFolder, SinkKind};
 pub use source::{Next, Source, SourceKind};
 pub use tuplane_wire::message::SinkFile;
 

@@ -61,13 +61,27 @@ impl SinkFiles {
         Self(context)
     }
 
-    /// A new file in a folder (the agent's working folder if it is relative), named
-    /// `STAGE-INSTANCE-ATTEMPT-N.extension` as those of built-in sinks are.
+    /// Files of this extension in a folder (below the agent's working folder if it is relative). Asked for when the
+    /// instance is made, so that a folder that cannot be written is said before the job's rows flow.
     ///
     /// # Errors
-    /// The folder or the file cannot be made.
-    pub fn create(&self, folder: &str, extension: &'static str) -> Result<PartFile, Failure> {
-        Ok(PartFile(Part::create(&Place::in_folder(folder, extension, &self.0))?))
+    /// The folder cannot be made or written.
+    pub fn folder(self, path: &str, extension: &'static str) -> Result<SinkFolder, Failure> {
+        Ok(SinkFolder(Place::in_folder(path, extension, &self.0).make_ready()?))
+    }
+}
+
+/// A folder that a sink's instance writes files into.
+#[derive(Debug)]
+pub struct SinkFolder(Place);
+
+impl SinkFolder {
+    /// A new file, named `STAGE-INSTANCE-ATTEMPT-N.extension` as those of built-in sinks are.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(&self) -> Result<PartFile, Failure> {
+        Ok(PartFile(Part::create(&self.0)?))
     }
 }
 

@@ -94,7 +94,7 @@ impl Place {
 
     /// Makes the folder, and sees that files can be made in it: before the job's rows flow, since an aggregate's
     /// first result may come hours later.
-    pub(super) fn make_ready(self) -> Result<Self, SinkError> {
+    pub(crate) fn make_ready(self) -> Result<Self, SinkError> {
         if fs::metadata(&self.folder).is_ok_and(|found| !found.is_dir()) {
             let message = format!("{} is a file; a sink writes into a folder", self.folder.display());
             return Err(SinkError::Refused(message));

@@ -125,6 +125,11 @@ fn options_that_an_operator_refuses_refuse_the_job() {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(said.contains("bad.json:") && said.contains("unknown field `row`"), "{said}");
     }
+    // A folder that cannot be written is said before the job's rows flow.
+    let (job, set) = (job_file(&world), format!("report.with.folder={bad}"));
+    let failed = world.tuplane(&["submit", &job, "--wait", "--set", &set]);
+    assert!(!failed.status.success(), "{}", text(&failed));
+    assert!(text(&failed).contains("is a file; a sink writes into a folder"), "{}", text(&failed));
 }
 
 #[test]
