@@ -66,10 +66,11 @@ pub(crate) struct Scratch {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Whether rows or partial results come in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What comes in.
 enum Incoming {
-    Rows,
+    /// Rows, which go into these aggregates.
+    Rows(Range<usize>),
+    /// Partial results.
     Partials,
 }
 
@@ -104,9 +105,20 @@ impl GroupTable {
 
     /// Takes in rows; their key partitions are computed unless they are known.
     pub fn update(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
+        self.update_from(0, batch, partitions)
+    }
+
+    /// As [`GroupTable::update`], with rows of one of several inputs.
+    pub fn update_from(
+        &mut self,
+        input: usize,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<(), EvalError> {
         let program = Arc::clone(&self.program.inner);
         let mut failed = Failed::new(program.on_error);
-        let input = program.input.eval_into(batch, &mut failed)?;
+        let (columns, aggregates) = program.side(input);
+        let rows = columns.eval_into(batch, &mut failed)?;
         let kept;
         let partitions = match partitions {
             Some(all) if !failed.dropped().is_empty() => {
@@ -119,12 +131,12 @@ impl GroupTable {
             self.last = Some(last.clone());
         }
         self.dropped.extend(failed.into_dropped());
-        self.take_in(&input, partitions, Incoming::Rows)
+        self.take_in(&rows, partitions, &Incoming::Rows(aggregates))
     }
 
     /// Takes in partial results.
     pub fn merge(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
-        self.take_in(batch, partitions, Incoming::Partials)
+        self.take_in(batch, partitions, &Incoming::Partials)
     }
 
     /// The rows that `on_error = "drop"` left out of [`update`](Self::update) since the last call, and the
@@ -188,7 +200,7 @@ impl GroupTable {
         &mut self,
         batch: &RecordBatch,
         partitions: Option<&UInt16Array>,
-        incoming: Incoming,
+        incoming: &Incoming,
     ) -> Result<(), EvalError> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -201,7 +213,10 @@ impl GroupTable {
         hash_rows(key_columns, batch.num_rows(), &mut scratch.hashes)?;
         scratch.sort(self.partitions, partitions)?;
         let keys = self.form.read(key_columns)?;
-        let filters = if incoming == Incoming::Rows { filters(&self.program, columns) } else { Vec::new() };
+        let filters = match incoming {
+            Incoming::Rows(of) => filters(&program.aggregates[of.clone()], columns),
+            Incoming::Partials => Vec::new(),
+        };
         for index in 0..usize::from(self.partitions) {
             let (start, end) = (scratch.starts[index] as usize, scratch.starts[index + 1] as usize);
             if start == end {
@@ -217,7 +232,7 @@ impl GroupTable {
             self.groups += table.keys.len() - before;
             let rows = Rows { rows, groups: &scratch.groups };
             match incoming {
-                Incoming::Rows => table.update(&program.aggregates, columns, &filters, rows)?,
+                Incoming::Rows(of) => table.update(&program.aggregates, of, columns, &filters, rows)?,
                 Incoming::Partials => table.merge(&program, columns, rows)?,
             }
         }
@@ -358,12 +373,14 @@ impl Table {
     fn update(
         &mut self,
         aggregates: &[super::Aggregate],
+        of: &Range<usize>,
         columns: &[ArrayRef],
         filters: &[Option<&BooleanArray>],
         rows: Rows<'_>,
     ) -> DfResult<()> {
         self.resize();
-        for ((accumulator, aggregate), filter) in self.accumulators.iter_mut().zip(aggregates).zip(filters) {
+        let wanted = self.accumulators[of.clone()].iter_mut().zip(&aggregates[of.clone()]);
+        for ((accumulator, aggregate), filter) in wanted.zip(filters) {
             let arguments = &columns[aggregate.arguments.clone()];
             let Some(filter) = filter else {
                 accumulator.update(arguments, rows)?;
@@ -400,13 +417,13 @@ impl Table {
 }
 
 /// The `filter (where ..)` column of each aggregate.
-fn filters<'a>(program: &AggregateProgram, columns: &'a [ArrayRef]) -> Vec<Option<&'a BooleanArray>> {
+fn filters<'a>(aggregates: &[super::Aggregate], columns: &'a [ArrayRef]) -> Vec<Option<&'a BooleanArray>> {
     let of = |aggregate: &super::Aggregate| {
         let column = &columns[aggregate.filter?];
         // The compiler of the program has seen to it.
         (*column.data_type() == DataType::Boolean).then(|| column.as_boolean())
     };
-    program.inner.aggregates.iter().map(of).collect()
+    aggregates.iter().map(of).collect()
 }
 
 fn batch(

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use datafusion_common::DataFusionError;
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, new_null_array};
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, UInt32Array, new_null_array,
+};
 use datafusion_common::arrow::compute::{CastOptions, cast_with_options, concat, filter_record_batch};
 use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -229,6 +231,12 @@ pub(crate) fn keep_mask(rows: usize, dropped: &[Dropped]) -> BooleanArray {
         kept[one.row] = false;
     }
     BooleanArray::from(kept)
+}
+
+/// Numbers of the rows that were not dropped, in order.
+pub fn kept_rows(rows: usize, dropped: &[Dropped]) -> UInt32Array {
+    let mut dropped = dropped.iter().map(|one| one.row).peekable();
+    (0..rows).filter(|row| dropped.next_if_eq(row).is_none()).map(|row| row as u32).collect::<Vec<_>>().into()
 }
 
 /// What became of the rows that an expression could not take.
