@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, UInt16Array, UInt32Array};
+use datafusion_common::arrow::array::{ArrayRef, AsArray, UInt16Array, UInt32Array};
 use datafusion_common::arrow::compute::{filter, take_record_batch};
 use datafusion_common::arrow::datatypes::{FieldRef, SchemaRef, UInt16Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
