@@ -62,7 +62,8 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
     let parts = Parts::default();
     let tables = joins::tables(&job);
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts, tables }.build()
+    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts, tables }
+        .build()
 }
 
 /// The splits of this agent's own files.
@@ -313,10 +314,7 @@ impl Builder<'_> {
             key,
             partitions: self.job.options.partitions(),
             on_error: self.job.options.on_error,
-            stage: view
-                .or_else(|| self.dag.vertex(edge.to).stages.first())
-                .cloned()
-                .unwrap_or_default(),
+            stage: view.or_else(|| self.dag.vertex(edge.to).stages.first()).cloned().unwrap_or_default(),
         }
     }
 

@@ -220,10 +220,15 @@ impl Overflow {
             self.on_disk -= held.bytes;
             self.files.pop_front();
         }
-        let partitioned = batch.schema_ref().fields().last().is_some_and(|field| field.name() == "#partition");
+        let partitioned =
+            batch.schema_ref().fields().last().is_some_and(|field| field.name() == "#partition");
         let width = batch.num_columns() - usize::from(partitioned);
         let ids = partitioned.then(|| batch.column(width).as_primitive().clone());
         let batch = batch.project(&(0..width).collect::<Vec<_>>())?;
         Rows::new(batch, ids, &self.budget).ok_or(Why::Short)
     }
 }
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod tests;

@@ -402,9 +402,13 @@ fn finish(
 }
 
 /// Makes an expression over aggregates runnable.
-fn over_values(language: Language, text: &Text, planned: Planned, values: &SchemaRef) -> Result<Compiled, Fault> {
-    if let Some(column) =
-        planned.expr.column_refs().into_iter().find(|c| values.index_of(c.name()).is_err())
+fn over_values(
+    language: Language,
+    text: &Text,
+    planned: Planned,
+    values: &SchemaRef,
+) -> Result<Compiled, Fault> {
+    if let Some(column) = planned.expr.column_refs().into_iter().find(|c| values.index_of(c.name()).is_err())
     {
         let message = format!("`{}` is neither a key nor inside an aggregate", column.name());
         return Err(Fault::new(text.at, message)

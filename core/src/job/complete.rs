@@ -112,7 +112,10 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             let computed = |id: &Text| compute.get(&id.value).is_some_and(|list| !list.is_empty());
             for input in stage.inputs.iter().filter(|input| !computed(input)) {
                 let id = &input.value;
-                missing(&format!("compute.{id}"), &format!("say what of `{id}` it counts: {{ {id} = [\"count(*) as n\"] }}"));
+                missing(
+                    &format!("compute.{id}"),
+                    &format!("say what of `{id}` it counts: {{ {id} = [\"count(*) as n\"] }}"),
+                );
             }
         }
         Op::HashJoin { on, .. } if stage.inputs.len() != on.len() + 1 => {

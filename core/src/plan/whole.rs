@@ -113,15 +113,16 @@ pub(super) fn spread_over_agents(dag: &mut Dag, job: &Job) -> Result<(), PlanErr
 pub(super) fn let_waiting_rows_spill(dag: &mut Dag) {
     let mut joins: Vec<Join> = Vec::new();
     for build in dag.edges.iter().filter(|e| e.priority < 0) {
-        let needed = ancestors(dag, build.from);
-        match joins.iter_mut().find(|join| join.vertex == build.to) {
-            Some(join) => join.needed.extend(needed),
-            None => {
-                let waiting = |e: &&Edge| e.to == build.to && e.priority > build.priority;
-                let held = dag.edges.iter().filter(waiting).flat_map(|e| ancestors(dag, e.from)).collect();
-                joins.push(Join { vertex: build.to, needed, held });
-            }
+        let needed = ancestors(dag, build.from, |_| true);
+        if let Some(join) = joins.iter_mut().find(|join| join.vertex == build.to) {
+            join.needed.extend(needed);
+            continue;
         }
+        let waiting = |e: &&Edge| e.to == build.to && e.priority > build.priority;
+        // A collector sends no rows, so that its joiner never holds it up.
+        let behind = |e: &Edge| ancestors(dag, e.from, |e| e.priority >= 0);
+        let held = dag.edges.iter().filter(waiting).flat_map(behind).collect();
+        joins.push(Join { vertex: build.to, needed, held });
     }
     for index in 0..joins.len() {
         let Some(first) = ring(&joins, index) else { continue };
@@ -183,11 +184,13 @@ fn ring(joins: &[Join], join: usize) -> Option<usize> {
     })
 }
 
-fn ancestors(dag: &Dag, of: VertexId) -> HashSet<VertexId> {
+/// A vertex and all that it can be reached from along some edges.
+fn ancestors(dag: &Dag, of: VertexId, along: impl Fn(&Edge) -> bool) -> HashSet<VertexId> {
     let mut seen = HashSet::from([of]);
     let mut open = vec![of];
     while let Some(v) = open.pop() {
-        open.extend(dag.edges.iter().filter(|e| e.to == v).map(|e| e.from).filter(|&f| seen.insert(f)));
+        let edges = dag.edges.iter().filter(|e| e.to == v && along(e));
+        open.extend(edges.map(|e| e.from).filter(|&f| seen.insert(f)));
     }
     seen
 }

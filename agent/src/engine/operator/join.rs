@@ -100,14 +100,21 @@ impl Joiner {
         }
         let all: Option<Vec<Arc<JoinTable>>> = self.slots.iter().map(|slot| slot.get().cloned()).collect();
         let Some(all) = all else {
-            return Err(OperatorError::Other("rows came before the tables that they are joined with".to_owned()));
+            return Err(OperatorError::Other(
+                "rows came before the tables that they are joined with".to_owned(),
+            ));
         };
         Ok(Arc::clone(self.tables.insert(all.into())))
     }
 }
 
 impl Operator for Joiner {
-    fn push(&mut self, input: usize, batch: RecordBatch, _: Option<&UInt16Array>) -> Result<(), OperatorError> {
+    fn push(
+        &mut self,
+        input: usize,
+        batch: RecordBatch,
+        _: Option<&UInt16Array>,
+    ) -> Result<(), OperatorError> {
         if input > 0 {
             return Err(OperatorError::Other("rows came where a table is handed over whole".to_owned()));
         }

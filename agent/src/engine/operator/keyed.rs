@@ -3,7 +3,8 @@
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
 use tuplane_expr::{
-    Advanced, DistinctTable, Dropped, EvalError, Program, RollingTable, StatefulTable, UnnestState, rows_within,
+    Advanced, DistinctTable, Dropped, EvalError, Program, RollingTable, StatefulTable, UnnestState,
+    rows_within,
 };
 
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};

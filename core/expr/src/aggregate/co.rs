@@ -3,6 +3,8 @@
 //! It is an aggregate like any other whose rows come from several inputs: a group has all inputs' aggregates,
 //! and a row goes into those of its own.
 
+use std::sync::Arc;
+
 use datafusion_common::Column;
 use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -39,9 +41,10 @@ impl AggregateProgram {
         let keys = common_keys(language, inputs)?;
         let (mut sides, mut names, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         let mut first = 0;
-        let own_names: Vec<Vec<String>> = keys.iter().map(|(names, _)| names.clone()).collect();
-        for ((_, keys), input) in keys.into_iter().zip(inputs) {
-            let made = Compiler::new(language, keys, input.columns, first).map_err(|fault| vec![fault]);
+        let own_names: Vec<Vec<String>> = keys.iter().map(|key| key.names.clone()).collect();
+        for (key, input) in keys.into_iter().zip(inputs) {
+            let made =
+                Compiler::new(language, key.columns, input.columns, first).map_err(|fault| vec![fault]);
             let planned = made.and_then(|mut compiler| {
                 let planned = compiler.plan_all(input.compute, &mut names)?;
                 Ok((compiler, planned))
@@ -77,11 +80,15 @@ impl AggregateProgram {
     }
 }
 
-/// The key columns of each input, of the same types and names in all, and the names that they had.
-fn common_keys(
-    language: Language,
-    inputs: &[AggregateInput<'_>],
-) -> Result<Vec<(Vec<String>, Vec<Compiled>)>, Vec<Fault>> {
+/// The key of one input.
+struct InputKey {
+    /// The names that the input gave its columns.
+    names: Vec<String>,
+    /// Its columns, of the same types and names as those of all inputs.
+    columns: Vec<Compiled>,
+}
+
+fn common_keys(language: Language, inputs: &[AggregateInput<'_>]) -> Result<Vec<InputKey>, Vec<Fault>> {
     let (mut all, mut faults) = (Vec::new(), Vec::new());
     for input in inputs {
         match KeyExprs::compile(language, input.keys, input.columns) {
@@ -96,20 +103,18 @@ fn common_keys(
     let mut kinds: Vec<DataType> = first.iter().map(|key| key.field.data_type().clone()).collect();
     for (keys, input) in all.iter().zip(inputs).skip(1) {
         if keys.len() != kinds.len() {
-            let message =
-                format!("the keys of `{}` and `{}` have different lengths", inputs[0].id, input.id);
+            let message = format!("the keys of `{}` and `{}` have different lengths", inputs[0].id, input.id);
             let at = input.keys.first().map_or(At::default(), |key| key.at);
             return Err(vec![Fault::new(at, message)]);
         }
         for (position, (key, kind)) in keys.iter().zip(&mut kinds).enumerate() {
-            match common_type(kind, key.field.data_type()) {
-                Some(common) => *kind = common,
-                None => {
-                    let left = (inputs[0].id, &first[position].field, &*kind);
-                    let right = (input.id, &key.field, key.field.data_type());
-                    faults.push(no_common_type(&input.keys[position], left, right));
-                }
+            if let Some(common) = common_type(kind, key.field.data_type()) {
+                *kind = common;
+                continue;
             }
+            let left = (inputs[0].id, &first[position].field, &*kind);
+            let right = (input.id, &key.field, key.field.data_type());
+            faults.push(no_common_type(&input.keys[position], left, right));
         }
     }
     if !faults.is_empty() {
@@ -118,11 +123,11 @@ fn common_keys(
     let as_first = |(position, key): (usize, Compiled)| {
         let key = cast(key, &kinds[position]);
         let field = key.field.as_ref().clone().with_name(first[position].field.name());
-        Compiled { field: std::sync::Arc::new(field), ..key }
+        Compiled { field: Arc::new(field), ..key }
     };
     let of_input = |keys: Vec<Compiled>| {
         let names = keys.iter().map(|key| key.field.name().clone()).collect();
-        (names, keys.into_iter().enumerate().map(as_first).collect())
+        InputKey { names, columns: keys.into_iter().enumerate().map(as_first).collect() }
     };
     Ok(all.into_iter().map(of_input).collect())
 }

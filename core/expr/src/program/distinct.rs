@@ -122,7 +122,9 @@ impl DistinctTable {
         let dropped = failed.into_dropped();
         if !dropped.is_empty() {
             let origin = kept_rows(batch.num_rows(), &dropped);
-            first.iter_mut().for_each(|row| *row = origin.value(*row as usize));
+            for row in &mut first {
+                *row = origin.value(*row as usize);
+            }
             self.dropped.extend(dropped);
         }
         let rows = if first.len() == batch.num_rows() {

@@ -71,7 +71,8 @@ impl JoinProgram {
             return Err(vec![Fault::new(texts.at, "a join needs two inputs or more")]);
         };
         if others.len() != texts.on.len() {
-            let message = format!("`on` has {} entries for {} enriching inputs", texts.on.len(), others.len());
+            let message =
+                format!("`on` has {} entries for {} enriching inputs", texts.on.len(), others.len());
             let help = "one \"primary expr = enriching expr\" for each input after the first";
             return Err(vec![Fault::new(texts.at, message).help(help)]);
         }
@@ -80,7 +81,8 @@ impl JoinProgram {
         let mut add = |name: String, field: &Field, faults: &mut Vec<Fault>| {
             if output.iter().any(|known| *known.name() == name) {
                 let message = format!("two columns of the joined row are called `{name}`");
-                let help = "give an input another id, or its column another name with a map stage before the join";
+                let help =
+                    "give an input another id, or its column another name with a map stage before the join";
                 faults.push(Fault::new(texts.at, message).help(help));
             }
             output.push(Arc::new(Field::new(name, field.data_type().clone(), true)));
@@ -94,7 +96,10 @@ impl JoinProgram {
             }
             let (left, right) = (Side { id: primary, schema }, Side { id, schema: columns });
             let pairs = language.compile_equalities(text, left, right).and_then(|pairs| {
-                pairs.into_iter().map(|(a, b)| same_type(text, (primary, a), (id, b))).collect::<Result<Vec<_>, _>>()
+                pairs
+                    .into_iter()
+                    .map(|(a, b)| same_type(text, (primary, a), (id, b)))
+                    .collect::<Result<Vec<_>, _>>()
             });
             match pairs {
                 Ok(pairs) => {

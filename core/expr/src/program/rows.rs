@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use datafusion_common::DataFusionError;
-use datafusion_common::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, UInt32Array, new_null_array,
-};
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array, new_null_array};
 use datafusion_common::arrow::compute::{CastOptions, cast_with_options, concat, filter_record_batch};
 use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};

@@ -40,7 +40,8 @@ impl Language {
                 Ok((one, other))
             });
             straight.map_err(|fault| {
-                let turned = self.compile_side(text, a, right).is_ok() && self.compile_side(text, b, left).is_ok();
+                let turned =
+                    self.compile_side(text, a, right).is_ok() && self.compile_side(text, b, left).is_ok();
                 if turned {
                     let message = format!("`{}` has its sides the wrong way round", text.value.trim());
                     let help = format!(
@@ -76,7 +77,9 @@ impl Language {
 fn split(expr: Expr, pairs: &mut Vec<(Expr, Expr)>) -> bool {
     match expr {
         Expr::Nested(inner) => split(*inner, pairs),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => split(*left, pairs) && split(*right, pairs),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            split(*left, pairs) && split(*right, pairs)
+        }
         Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
             pairs.push((*left, *right));
             true

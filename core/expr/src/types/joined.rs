@@ -61,8 +61,13 @@ pub(crate) fn co_aggregate(
         let id = input.value.as_str();
         let (keys, window) = input_key(job, stage, position);
         if let Some(window) = window {
-            let message = format!("`co_aggregate` behind the window `{}` can be planned, but this version cannot run it", window.id);
-            faults.push(Fault::new(stage.at, message).help("aggregate each input by itself, or leave the window out"));
+            let message = format!(
+                "`co_aggregate` behind the window `{}` can be planned, but this version cannot run it",
+                window.id
+            );
+            faults.push(
+                Fault::new(stage.at, message).help("aggregate each input by itself, or leave the window out"),
+            );
         }
         match compute.get(id) {
             Some(compute) if !compute.is_empty() => sides.push(AggregateInput { id, keys, compute, columns }),

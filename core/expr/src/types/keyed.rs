@@ -12,10 +12,7 @@ use crate::system::SystemColumns;
 
 /// The op is one of those here.
 pub(crate) fn is_keyed(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::RollingAggregate { .. } | Op::Stateful { .. } | Op::Sort { .. } | Op::Distinct { .. }
-    )
+    matches!(op, Op::RollingAggregate { .. } | Op::Stateful { .. } | Op::Sort { .. } | Op::Distinct { .. })
 }
 
 /// The columns of such a stage's output, and whether its expressions can meet a row that they cannot take.

@@ -96,7 +96,8 @@ impl JoinRun {
             loop {
                 let mut row_bytes = own;
                 for (input, table) in self.tables.iter().enumerate() {
-                    let partner = self.found[input][self.row].map(|group| table.row(group, self.partners[input]));
+                    let partner =
+                        self.found[input][self.row].map(|group| table.row(group, self.partners[input]));
                     row_bytes += partner.map_or(0, |partner| table.row_bytes(partner));
                     picked.partners[input].push(partner);
                 }

@@ -114,7 +114,9 @@ impl JoinBuilder {
                 [] => wanted,
                 dropped => {
                     let origin = kept_rows(batch.num_rows(), dropped);
-                    UInt32Array::from_iter_values(wanted.values().iter().map(|row| origin.value(*row as usize)))
+                    UInt32Array::from_iter_values(
+                        wanted.values().iter().map(|row| origin.value(*row as usize)),
+                    )
                 }
             };
             take_record_batch(&own, &wanted)?
@@ -135,7 +137,8 @@ impl JoinBuilder {
     fn settle(&mut self) -> Result<(), EvalError> {
         let Some(first) = self.waiting.first() else { return Ok(()) };
         let column = |index: usize| {
-            let pieces: Vec<&dyn Array> = self.waiting.iter().map(|rows| &**rows.column(index) as _).collect();
+            let pieces: Vec<&dyn Array> =
+                self.waiting.iter().map(|rows| &**rows.column(index) as _).collect();
             concat(&pieces)
         };
         let columns = (0..first.num_columns()).map(column).collect::<Result<Vec<ArrayRef>, _>>()?;
@@ -151,7 +154,7 @@ impl JoinBuilder {
         let (mut starts, mut rows) = (Vec::with_capacity(self.chunks.len()), 0);
         for chunk in &self.chunks {
             starts.push(rows as u32);
-            rows += chunk.columns.first().map_or(0, |column| column.len());
+            rows += chunk.columns.first().map_or(0, Array::len);
         }
         Ok(JoinTable {
             index: Index::of(&self.groups, self.keys.len()),
