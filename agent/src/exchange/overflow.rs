@@ -50,6 +50,7 @@ pub(crate) struct Overflow {
     settled: VecDeque<Settled>,
     /// What has come since: rows that are yet to be written.
     fresh: Vec<Rows>,
+    fresh_rows: usize,
     fresh_bytes: u64,
     /// Files that are complete; the first one is being read.
     files: VecDeque<(Spilled, Held)>,
@@ -91,6 +92,7 @@ impl Overflow {
             budget,
             settled: VecDeque::new(),
             fresh: Vec::new(),
+            fresh_rows: 0,
             fresh_bytes: 0,
             files: VecDeque::new(),
             writing: None,
@@ -120,10 +122,10 @@ impl Overflow {
             return Err(self.error(Why::Full(SpillError::Full { written: on_disk })));
         }
         self.rows += rows.len() as u64;
+        self.fresh_rows += rows.len();
         self.fresh_bytes += rows.bytes();
         self.fresh.push(rows);
-        let count: usize = self.fresh.iter().map(Rows::len).sum();
-        if count >= PIECE_ROWS || self.fresh_bytes >= PIECE_BYTES { self.settle() } else { Ok(()) }
+        if self.fresh_rows >= PIECE_ROWS || self.fresh_bytes >= PIECE_BYTES { self.settle() } else { Ok(()) }
     }
 
     /// Takes in a mark, which stands behind all rows so far.
@@ -147,9 +149,7 @@ impl Overflow {
                 Ok(Some(Item::Rows(rows)))
             }
             None => {
-                let rows = Rows::join(&self.fresh).map_err(|error| self.error(error.into()))?;
-                self.fresh.clear();
-                self.fresh_bytes = 0;
+                let rows = self.take_fresh()?;
                 self.rows = 0;
                 Ok(rows.map(Item::Rows))
             }
@@ -162,7 +162,7 @@ impl Overflow {
         self.fresh.clear();
         self.files.clear();
         self.writing = None;
-        (self.fresh_bytes, self.on_disk) = (0, 0);
+        (self.fresh_rows, self.fresh_bytes, self.on_disk) = (0, 0, 0);
         std::mem::take(&mut self.rows)
     }
 
@@ -172,13 +172,18 @@ impl Overflow {
 
     /// Writes the rows that came last.
     fn settle(&mut self) -> Result<(), OverflowError> {
-        let joined = Rows::join(&self.fresh).map_err(|error| self.error(error.into()))?;
-        let Some(rows) = joined else { return Ok(()) };
+        let Some(rows) = self.take_fresh()? else { return Ok(()) };
         self.write(&rows).map_err(|why| self.error(why))?;
-        self.fresh.clear();
-        self.fresh_bytes = 0;
         self.settled.push_back(Settled::Piece);
         Ok(())
+    }
+
+    /// The rows that came last, as one piece.
+    fn take_fresh(&mut self) -> Result<Option<Rows>, OverflowError> {
+        let rows = Rows::join(&self.fresh).map_err(|error| self.error(error.into()))?;
+        self.fresh.clear();
+        (self.fresh_rows, self.fresh_bytes) = (0, 0);
+        Ok(rows)
     }
 
     fn write(&mut self, rows: &Rows) -> Result<(), Why> {

@@ -188,6 +188,9 @@ fn conditions_that_cannot_be_joined_on_are_refused() {
         let found = said(on, &plain);
         assert!(found.contains(expected), "{on}: {found}");
     }
+    let inputs = [("a", Arc::clone(&plain)), ("b", Arc::clone(&plain)), ("b", Arc::clone(&plain))];
+    let both = compiled(&["x = x", "x = x"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail);
+    assert!(both.unwrap_err().starts_with("the enriching input `b` stands twice"));
     let twice = said("ad = ad", &ads);
     assert!(twice.starts_with("two columns of the joined row are called `ads.y`"), "{twice}");
 }

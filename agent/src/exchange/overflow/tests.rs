@@ -226,6 +226,22 @@ fn what_cannot_wait_on_disk_says_so() {
     assert!(error.contains("rows cannot be kept in /nonexistent"), "{error}");
 }
 
+#[tokio::test]
+async fn an_edge_whose_rows_cannot_wait_ends_with_the_reason() {
+    let budget = Budget::new(64 << 20);
+    let inboxes = [waiting_inbox(&budget)];
+    let queue = OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0]);
+    let edge = edge_to(&inboxes, Routes::Any, queue);
+    edge.let_spill(0, overflow(Path::new("/nonexistent"), false, &budget));
+    for n in 0..5 {
+        edge.append(0, rows(n * 1000..n * 1000 + 1000, false, &budget)).unwrap();
+    }
+    // What is in memory is written before a mark.
+    edge.mark(0, Mark::End);
+    let error = edge.run().await.unwrap_err();
+    assert!(error.contains("rows on a..j wait") && error.contains("/nonexistent"), "{error}");
+}
+
 #[test]
 fn a_run_that_stops_drops_what_waits_on_disk_and_counts_it() {
     let folder = tempfile::tempdir().unwrap();

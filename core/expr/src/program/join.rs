@@ -90,7 +90,14 @@ impl JoinProgram {
         for field in schema.fields() {
             add(field.name().clone(), field, &mut faults);
         }
-        for (text, (id, columns)) in texts.on.iter().zip(others) {
+        for (position, (text, (id, columns))) in texts.on.iter().zip(others).enumerate() {
+            if others[..position].iter().any(|(other, _)| other == id) {
+                let message = format!(
+                    "the enriching input `{id}` stands twice, and its columns would have the same names"
+                );
+                faults.push(Fault::new(texts.at, message).help("put a map stage before one of them"));
+                continue;
+            }
             for field in columns.fields() {
                 add(format!("{id}.{}", field.name()), field, &mut faults);
             }

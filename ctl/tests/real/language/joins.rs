@@ -42,7 +42,8 @@ fn a_distinct_gives_each_key_once() {
 fn a_distinct_lets_rows_out_before_its_input_ends() {
     let world = World::new();
     world.up(&["--local", "2", "--slots", "1"]);
-    let source = "[[stage]]\nid = \"ids\"\nop = \"source\"\nconnector = \"ids\"\nrate = 2000\n";
+    let source =
+        "[[stage]]\nid = \"ids\"\nop = \"source\"\nconnector = \"ids\"\nn = 1000000000\nrate = 2000\n";
     let stages = one("map", "few", "ids", "select = [\"id % 7 as k\"]")
         + &one("distinct", "work", "few", "")
         + &one("sink", "out", "work", "connector = \"count\"");
