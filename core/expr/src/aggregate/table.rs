@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use datafusion_common::Result as DfResult;
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array};
-use datafusion_common::arrow::compute::{concat, filter};
-use datafusion_common::arrow::datatypes::{DataType, SchemaRef, UInt16Type};
+use datafusion_common::arrow::compute::concat;
+use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tuplane_core::route::key::partition;
 
 use super::keys::{KeyForm, KeyTable};
 use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
-use crate::program::{Dropped, EvalError, Failed, keep_mask};
+use crate::program::{Dropped, EvalError, Failed, kept_partitions};
 pub use rolling::{RollingProgram, RollingTable};
 
 /// What an aggregate without a key gives when no row came.
@@ -119,19 +119,12 @@ impl GroupTable {
         let mut failed = Failed::new(program.on_error);
         let (columns, aggregates) = program.side(input);
         let rows = columns.eval_into(batch, &mut failed)?;
-        let kept;
-        let partitions = match partitions {
-            Some(all) if !failed.dropped().is_empty() => {
-                kept = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
-                Some(kept.as_primitive::<UInt16Type>())
-            }
-            other => other,
-        };
+        let partitions = kept_partitions(partitions, failed.dropped())?;
         if let Some(last) = failed.last() {
             self.last = Some(last.clone());
         }
         self.dropped.extend(failed.into_dropped());
-        self.take_in(&rows, partitions, &Incoming::Rows(aggregates))
+        self.take_in(&rows, partitions.as_ref(), &Incoming::Rows(aggregates))
     }
 
     /// Takes in partial results.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{ArrayRef, AsArray, UInt16Array, UInt32Array};
-use datafusion_common::arrow::compute::{filter, take_record_batch};
-use datafusion_common::arrow::datatypes::{FieldRef, SchemaRef, UInt16Type};
+use datafusion_common::arrow::array::{ArrayRef, UInt16Array, UInt32Array};
+use datafusion_common::arrow::compute::take_record_batch;
+use datafusion_common::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion_common::arrow::record_batch::RecordBatch;
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{OnError, Text};
 
-use super::rows::{Dropped, EvalError, Failed, Projection, keep_mask, kept_rows};
+use super::rows::{Dropped, EvalError, Failed, Projection, kept_partitions, kept_rows};
 use crate::aggregate::{KeyForm, KeyTable, Scratch};
 use crate::key::{KeyExprs, can_be_key, hash_rows};
 use crate::sql::{Language, sql_name};
@@ -106,15 +106,8 @@ impl DistinctTable {
         let inner = Arc::clone(&self.program.inner);
         let mut failed = Failed::new(inner.on_error);
         let keys = inner.keys.eval_into(batch, &mut failed)?;
-        let filtered;
-        let partitions = match partitions {
-            Some(all) if !failed.dropped().is_empty() => {
-                filtered = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
-                Some(filtered.as_primitive::<UInt16Type>())
-            }
-            other => other,
-        };
-        let mut first = self.first_of_their_key(keys.columns(), keys.num_rows(), partitions)?;
+        let partitions = kept_partitions(partitions, failed.dropped())?;
+        let mut first = self.first_of_their_key(keys.columns(), keys.num_rows(), partitions.as_ref())?;
         first.sort_unstable();
         if let Some(last) = failed.last() {
             self.last = Some(last.clone());
