@@ -22,6 +22,7 @@ pub(crate) mod output;
 pub mod rows;
 pub(crate) mod run;
 mod seal;
+pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod task;
 pub(crate) mod timer;
@@ -583,8 +584,15 @@ async fn watch_instance(
 /// Moves an edge's rows; a panic ends the run and not only the movement.
 async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSender<Event>) {
     let name = run.edge_name(edge.index());
-    if let Err(panic) = std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
-        let fault = internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref())));
+    let fault = match std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
+        Ok(Ok(())) => None,
+        Ok(Err(cause)) => Some(WireFault::new(FaultCode::Instance, cause)),
+        Err(panic) => {
+            Some(internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref()))))
+        }
+    };
+    if let Some(fault) = fault {
+        // The receiver is this agent's own control side; without it the agent is ending.
         let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
     }
 }

@@ -1,6 +1,7 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
 mod channels;
+mod joins;
 mod registered;
 
 use std::collections::{BTreeMap, HashMap};
@@ -65,8 +66,9 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let types = types.map_err(|f| refused(&f))?;
     let parts = Parts::default();
     let made = parts.clone();
+    let tables = joins::tables(&job);
     let builder =
-        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts };
+        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts, tables };
     let built = builder.build();
     if built.is_err() {
         made.remove();
@@ -90,6 +92,8 @@ struct Builder<'a> {
     plan: RunPlan,
     reserved: u64,
     parts: Parts,
+    /// What the collectors of each join hand to its joiners here.
+    tables: joins::Tables,
 }
 
 impl Builder<'_> {
@@ -174,6 +178,9 @@ impl Builder<'_> {
                 let sending = &edges[&edge.0];
                 let queue = self.out_queue(edge, &placed)?;
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                if self.dag.edge(edge).spills {
+                    sending.let_spill(sender, self.overflow(edge, program));
+                }
                 let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
@@ -312,12 +319,12 @@ impl Builder<'_> {
             Some(Op::Rebalance(rebalance)) => !rebalance.key.is_empty(),
             _ => false,
         };
-        let view = edge.via.iter().find(keyed).cloned();
+        let view = edge.via.iter().find(keyed);
         ExitKey {
             key,
             partitions: self.job.options.partitions(),
             on_error: self.job.options.on_error,
-            stage: view.unwrap_or_else(|| self.dag.vertex(edge.to).label()),
+            stage: view.or_else(|| self.dag.vertex(edge.to).stages.first()).cloned().unwrap_or_default(),
         }
     }
 
@@ -377,7 +384,8 @@ impl Builder<'_> {
                 let made = Aggregate::new(&stage.id, aggregate.clone(), program.role, partitions, peers == 1);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
-            (_, Program::Rolling(_) | Program::Stateful(_)) => {
+            (_, Program::Join(join)) => self.join(stage, program.role, join)?,
+            (_, Program::Rolling(_) | Program::Stateful(_) | Program::Distinct(_)) => {
                 let made = Keyed::new(&stage.id, &program.program, self.job.options.partitions());
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }

@@ -236,6 +236,7 @@ impl Instance {
 
     /// Takes out what the operator has to give, waiting for room between two pieces.
     async fn pull(&mut self) -> Result<(), WireFault> {
+        let mut began = Instant::now();
         loop {
             let Body::Operator(operator) = &mut self.body else { return Ok(()) };
             let piece = operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
@@ -252,6 +253,11 @@ impl Instance {
                 self.counters.clock.set(Doing::Blocked);
                 self.output.wait().await;
                 self.counters.clock.set(Doing::Busy);
+            }
+            // A row may become millions: others have their turn, and the run can be stopped.
+            if began.elapsed() >= STEP {
+                tokio::task::yield_now().await;
+                began = Instant::now();
             }
         }
     }

@@ -7,11 +7,13 @@ use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
 mod chain;
+mod join;
 mod keyed;
 mod sort;
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use chain::{ChainOperator, Pass};
+pub(crate) use join::{Collector, Joiner, TableSlot};
 pub(crate) use keyed::Keyed;
 pub(crate) use sort::{Collect, Sort};
 

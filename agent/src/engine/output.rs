@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tuplane_core::job::OnError;
-use tuplane_expr::arrow::array::{RecordBatch, UInt32Array};
+use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::compute::concat_batches;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{Places, conform};
-use tuplane_expr::{Dropped, KeyExprs};
+use tuplane_expr::{KeyExprs, kept_rows};
 
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, OperatorError, Remark};
@@ -197,7 +197,7 @@ impl Output {
         if ids.is_empty() {
             return Ok(None);
         }
-        let rows = rows.pick(&without(rows.len(), &dropped)).map_err(other)?;
+        let rows = rows.pick(&kept_rows(rows.len(), &dropped)).map_err(other)?;
         Ok(Some(rows.with_partitions(ids)))
     }
 
@@ -231,12 +231,6 @@ impl Output {
             exit.edge.flush();
         }
     }
-}
-
-/// Numbers of the rows that were not dropped.
-fn without(rows: usize, dropped: &[Dropped]) -> UInt32Array {
-    let mut dropped = dropped.iter().map(|one| one.row).peekable();
-    (0..rows).filter(|row| dropped.next_if_eq(row).is_none()).map(|row| row as u32).collect::<Vec<_>>().into()
 }
 
 fn other(error: impl ToString) -> OperatorError {

@@ -75,7 +75,7 @@ impl Run {
         let counters = &local.counters;
         let times = counters.clock.read();
         let (dropped, note) = counters.rare_facts();
-        let waiting: u64 = local.inbox.counts().iter().map(|(_, waiting, _, _)| waiting).sum();
+        let waiting = local.inbox.waiting();
         let queue_out = local
             .exits
             .iter()

@@ -10,9 +10,10 @@ use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
 use tuplane_expr::arrow::error::ArrowError;
 
-use super::mark::Mark;
+use super::mark::{Item, Mark};
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
+use super::overflow::{Overflow, OverflowError};
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
 
@@ -51,7 +52,18 @@ struct State {
     emitted: u64,
     dropped: BTreeMap<&'static str, u64>,
     closed: bool,
+    /// Rows that wait on disk cannot be had: why.
+    failed: Option<String>,
     pace: Pace,
+}
+
+/// Why rows cannot be appended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AppendError {
+    #[error(transparent)]
+    Rows(#[from] ArrowError),
+    #[error(transparent)]
+    Overflow(#[from] OverflowError),
 }
 
 /// Whose an edge's channels are.
@@ -69,6 +81,8 @@ struct Sender {
     /// Dense instance id.
     instance: u32,
     queue: OutQueue,
+    /// Where rows go that the queue has no room for, if the sender may not be held up.
+    overflow: Option<Overflow>,
     /// Bytes that may wait before the instance is blocked.
     bound: u64,
     /// Wakes the instance when there is room again.
@@ -149,6 +163,7 @@ impl Edge {
                 emitted: 0,
                 dropped: BTreeMap::new(),
                 closed: false,
+                failed: None,
                 pace: Pace { since: Instant::now(), last: 0, now: 0 },
             }),
         })
@@ -165,6 +180,7 @@ impl Edge {
         state.senders.push(Sender {
             instance,
             queue,
+            overflow: None,
             bound,
             room,
             watermark: None,
@@ -174,9 +190,18 @@ impl Edge {
         state.senders.len() - 1
     }
 
+    /// A sender's rows for which its queue has no room go there: it is not held up before all targets have
+    /// begun to read.
+    pub(crate) fn let_spill(&self, sender: usize, overflow: Overflow) {
+        lock(&self.state).senders[sender].overflow = Some(overflow);
+    }
+
     /// Appends a sender's rows and sends what may leave.
-    pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), ArrowError> {
+    pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
         let count = rows.len() as u64;
+        if lock(&self.state).is_spilling(sender) {
+            return self.append_to_overflow(sender, rows);
+        }
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -190,6 +215,61 @@ impl Edge {
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
+    }
+
+    /// Only the sender itself appends, so that what was full before may be empty by now, but not the other
+    /// way round.
+    fn append_to_overflow(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
+        let count = rows.len() as u64;
+        let mut state = lock(&self.state);
+        state.emitted += count;
+        if state.closed {
+            *state.dropped.entry(DROPPED_BY_STOP).or_default() += count;
+            return Ok(());
+        }
+        state.pace.add(count, Instant::now());
+        let on_disk = state.senders.iter().flat_map(|s| &s.overflow).map(Overflow::on_disk).sum();
+        if let Some(overflow) = &mut state.senders[sender].overflow {
+            overflow.push(rows, on_disk)?;
+        }
+        self.refill(&mut state, sender);
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    /// Rows and marks that wait beyond the queue's bound go into it as far as there is room.
+    fn refill(&self, state: &mut State, number: usize) {
+        let mut moved = false;
+        loop {
+            let sender = &mut state.senders[number];
+            let Some(overflow) = &mut sender.overflow else { return };
+            if overflow.is_empty() || sender.queue.bytes() >= sender.bound {
+                break;
+            }
+            let next = match overflow.next() {
+                Ok(Some(Item::Rows(rows))) => {
+                    let pieces = self.routes.divide(rows, self.width);
+                    pieces.and_then(|pieces| sender.queue.append(pieces)).map(drop).map_err(|e| e.to_string())
+                }
+                Ok(Some(Item::Mark(mark))) => {
+                    sender.queue.mark(mark);
+                    Ok(())
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(cause) = next {
+                state.fail(cause);
+                self.wake.notify_one();
+                return;
+            }
+            moved = true;
+            state.release(number, self.deal);
+        }
+        let sender = &state.senders[number];
+        if moved && !sender.is_at_bound() {
+            sender.room.notify_one();
+        }
     }
 
     /// A sender passes a mark on.
@@ -206,8 +286,18 @@ impl Edge {
                 state.pass_barrier(number);
             }
             mark => {
-                state.senders[sender].queue.mark(mark);
+                let of = &mut state.senders[sender];
+                match &mut of.overflow {
+                    Some(overflow) if !overflow.is_empty() => {
+                        if let Err(error) = overflow.mark(mark) {
+                            state.fail(error.to_string());
+                            self.wake.notify_one();
+                        }
+                    }
+                    _ => of.queue.mark(mark),
+                }
                 state.release(sender, self.deal);
+                self.refill(&mut state, sender);
             }
         }
         self.settle(&mut state);
@@ -223,7 +313,7 @@ impl Edge {
     pub(crate) fn is_full(&self, sender: usize) -> bool {
         let state = lock(&self.state);
         let sender = &state.senders[sender];
-        sender.queue.bytes() >= sender.bound
+        sender.is_at_bound() && (sender.overflow.is_none() || state.is_read())
     }
 
     /// Everything that a sender has given has left.
@@ -235,7 +325,7 @@ impl Edge {
 
     /// Rows that wait in a sender's queue.
     pub(crate) fn waiting(&self, sender: usize) -> u64 {
-        lock(&self.state).senders[sender].queue.rows()
+        lock(&self.state).senders[sender].rows()
     }
 
     /// Sends what may leave of all senders.
@@ -248,7 +338,9 @@ impl Edge {
         let first = state.turn;
         state.turn = (first + 1) % count;
         for step in 0..count {
-            state.release((first + step) % count, self.deal);
+            let sender = (first + step) % count;
+            state.release(sender, self.deal);
+            self.refill(&mut state, sender);
         }
         self.settle(&mut state);
     }
@@ -258,9 +350,18 @@ impl Edge {
         lock(&self.state).outlets.iter().for_each(Outlets::flush);
     }
 
-    /// Pumps whenever credit has come, until the run is closed.
-    pub(crate) async fn run(self: Arc<Self>) {
-        while !lock(&self.state).closed {
+    /// Pumps whenever credit has come, until the run is closed, or rows that wait on disk cannot be had.
+    pub(crate) async fn run(self: Arc<Self>) -> Result<(), String> {
+        loop {
+            {
+                let state = lock(&self.state);
+                if let Some(cause) = state.failed.as_ref().filter(|_| !state.closed) {
+                    return Err(cause.clone());
+                }
+                if state.closed {
+                    return Ok(());
+                }
+            }
             self.wake.notified().await;
             self.pump();
         }
@@ -301,7 +402,7 @@ impl Edge {
     pub(crate) fn close(&self, reason: &'static str) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let rows: u64 = state.senders.iter_mut().map(|s| s.queue.clear()).sum();
+        let rows: u64 = state.senders.iter_mut().map(Sender::clear).sum();
         if rows > 0 {
             *state.dropped.entry(reason).or_default() += rows;
         }
@@ -316,7 +417,7 @@ impl Edge {
         let state = lock(&self.state);
         Sent {
             emitted: state.emitted,
-            queued: state.senders.iter().map(|s| s.queue.rows()).sum(),
+            queued: state.senders.iter().map(Sender::rows).sum(),
             dropped: state.dropped.clone(),
             targets: state
                 .outlets
@@ -334,7 +435,38 @@ pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
     (u64::from(edge) << 32) ^ u64::from(instance) ^ 0x5eed
 }
 
+impl Sender {
+    /// Rows that wait.
+    fn rows(&self) -> u64 {
+        self.queue.rows() + self.overflow.as_ref().map_or(0, Overflow::rows)
+    }
+
+    fn is_at_bound(&self) -> bool {
+        self.queue.bytes() >= self.bound || self.overflow.as_ref().is_some_and(|o| !o.is_empty())
+    }
+
+    /// Drops what waits; gives the rows.
+    fn clear(&mut self) -> u64 {
+        self.queue.clear() + self.overflow.as_mut().map_or(0, Overflow::clear)
+    }
+}
+
 impl State {
+    /// A sender's next rows go to its overflow.
+    fn is_spilling(&self, sender: usize) -> bool {
+        let sender = &self.senders[sender];
+        sender.overflow.is_some() && sender.is_at_bound()
+    }
+
+    /// Every target reads its channel: nothing that they wait for is held up by a sender that waits.
+    fn is_read(&self) -> bool {
+        self.outlets.iter().flat_map(Outlets::list).all(|outlet| outlet.credit.is_read())
+    }
+
+    fn fail(&mut self, cause: String) {
+        self.failed.get_or_insert(cause);
+    }
+
     fn release(&mut self, number: usize, deal: u32) {
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
         let set = if self.channels == Channels::Own { number } else { 0 };

@@ -1,5 +1,6 @@
 //! The columns of every stage's output, and every fault in a job's expressions at once.
 
+pub(crate) mod joined;
 pub(crate) mod keyed;
 mod source;
 
@@ -129,6 +130,7 @@ impl Types {
                 Op::Source(_) => makes(job, stage),
                 op if copies(op) => ids(stage)
                     .iter()
+                    .take(copied_inputs(op))
                     .filter_map(|input| made.get(input.as_str()))
                     .fold(SystemColumns::NONE, |all, one| all.and(*one)),
                 _ => SystemColumns::NONE,
@@ -143,8 +145,9 @@ impl Types {
                 _ => SystemColumns::NONE,
             };
             let behind = needed.get(&stage.id).copied().unwrap_or_default();
-            let all = if copies(&stage.op) { own.and(behind) } else { own };
-            for input in ids(stage) {
+            let copied = if copies(&stage.op) { copied_inputs(&stage.op) } else { 0 };
+            for (position, input) in ids(stage).into_iter().enumerate() {
+                let all = if position < copied { own.and(behind) } else { own };
                 let known = needed.entry(input).or_default();
                 *known = known.and(all);
             }
@@ -171,7 +174,13 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
 fn copies(op: &Op) -> bool {
     hands_on_columns(op)
         || keyed::is_keyed(op)
-        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
+        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge | Op::HashJoin { .. })
+}
+
+/// Of how many of its inputs, from the first, such an op copies system columns: of a join, whose row is one of
+/// the first input's with more columns, only of that.
+fn copied_inputs(op: &Op) -> usize {
+    if matches!(op, Op::HashJoin { .. }) { 1 } else { usize::MAX }
 }
 
 /// What goes in comes out, in columns at least.
@@ -184,6 +193,7 @@ fn hands_on_columns(op: &Op) -> bool {
             | Op::Work(_)
             | Op::Peek { .. }
             | Op::Sort { .. }
+            | Op::Distinct { .. }
             | Op::Stateful { shape: StatefulShape::Filter, .. }
     )
 }
@@ -212,6 +222,9 @@ fn output(
     };
     if let Some(step) = Step::compile(language, stage, input) {
         return step.map(|step| Some((SchemaRef::clone(step.output()), step.can_fail(input))));
+    }
+    if let Some(joined) = joined::output(job, stage, inputs) {
+        return joined.map(Some);
     }
     let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
     let mut can_fail = false;
@@ -275,17 +288,29 @@ pub(crate) fn not_yet(stage: &Stage, op: &Op) -> Fault {
 
 /// The key that a `group_by` before `stage` gives it; empty without one.
 pub(crate) fn group_key<'a>(job: &'a Job, stage: &'a Stage) -> &'a [Text] {
-    let mut stage = stage;
+    input_key(job, stage, 0).0
+}
+
+/// The key that a `group_by` before one of a stage's inputs gives it, empty without one; and a window on the
+/// way there.
+pub(crate) fn input_key<'a>(
+    job: &'a Job,
+    stage: &'a Stage,
+    position: usize,
+) -> (&'a [Text], Option<&'a Stage>) {
+    let (mut next, mut key, mut window) = (stage.inputs.get(position), &[][..], None);
     // At most as many steps as stages, in case inputs form a ring.
     for _ in 0..job.stages.len() {
-        let Some(input) = stage.inputs.first().and_then(|id| find(job, &id.value)) else { return &[] };
+        let Some(input) = next.and_then(|id| find(job, &id.value)) else { break };
         match &input.op {
-            Op::GroupBy { key } => return key,
-            Op::Rebalance(_) | Op::Peek { .. } | Op::Window(_) => stage = input,
-            _ => return &[],
+            Op::GroupBy { key: found } if key.is_empty() => key = found,
+            Op::Window(_) => window = Some(input),
+            Op::Rebalance(_) | Op::Peek { .. } => {}
+            _ => break,
         }
+        next = input.inputs.first();
     }
-    &[]
+    (key, window)
 }
 
 /// That key, compiled; without columns if there is none.

@@ -2,11 +2,14 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
+    BadLine, Encoding, FileFormat, FileSource, Files, Format, Job, OnError, Op, SourceConnector,
+    StatefulShape, Text,
 };
+use tuplane_core::plan::{VertexId, plan};
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
     AggregateProgram, Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with,
+    vertex_program,
 };
 
 use crate::prelude::*;
@@ -249,12 +252,18 @@ fn a_sum_of_texts_says_what_to_do() {
 
 #[test]
 fn what_this_version_cannot_run_says_so() {
-    let stages = vec![
-        stage("lines", words_source(), &[]),
-        stage("once", Op::Distinct { key: Vec::new() }, &["lines"]),
-    ];
-    let faults = resolve(&job(stages)).unwrap_err();
-    assert_eq!(faults[0].message, "`distinct` can be planned, but this version cannot run it");
+    let text = r#"
+name = "own"
+stage = [
+{ id = "lines", op = "source", connector = "generator", kind = "words" },
+{ id = "own", op = "custom_transform", in = "lines", call = "own" },
+{ id = "out", op = "sink", in = "own", connector = "count" },
+]"#;
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
+    let found = dag.vertices.iter().position(|v| v.stages == ["own"]).unwrap();
+    let fault = vertex_program(&job, &types, &dag, VertexId(found as u32)).unwrap_err();
+    assert_eq!(fault.message, "`custom_transform` can be planned, but this version cannot run it");
 }
 
 #[test]

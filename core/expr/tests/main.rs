@@ -3,7 +3,10 @@
 
 mod aggregates;
 mod chains;
+mod co_aggregates;
+mod distinct;
 mod faults;
+mod joins;
 mod keys;
 mod prelude;
 mod rolling;

@@ -80,6 +80,9 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::Merge
             | Op::GroupBy { .. }
             | Op::Aggregate { .. }
+            | Op::CoAggregate { .. }
+            | Op::HashJoin { .. }
+            | Op::Distinct { .. }
             | Op::RollingAggregate { .. }
             | Op::Stateful { .. }
             | Op::Sort { .. }
@@ -129,6 +132,19 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::GroupBy { key } if key.is_empty() => missing("key", "say the expression to group by"),
         Op::Aggregate { compute, .. } | Op::RollingAggregate { compute } if compute.is_empty() => {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
+        }
+        Op::CoAggregate { compute, .. } => {
+            let computed = |id: &Text| compute.get(&id.value).is_some_and(|list| !list.is_empty());
+            for input in stage.inputs.iter().filter(|input| !computed(input)) {
+                let id = &input.value;
+                missing(
+                    &format!("compute.{id}"),
+                    &format!("say what of `{id}` it counts: {{ {id} = [\"count(*) as n\"] }}"),
+                );
+            }
+        }
+        Op::HashJoin { on, .. } if stage.inputs.len() != on.len() + 1 => {
+            missing("on", "write one \"primary expr = enriching expr\" for each input after the first");
         }
         Op::Stateful { shape, state, then, ttl, .. } => {
             if state.is_empty() {

@@ -80,7 +80,7 @@ fn ops_and_policies_that_only_plan() {
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
 { id = "w", op = "window", in = "r", type = "tumbling", size = "1s" },
 { id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "d", op = "distinct", in = "a" },
+{ id = "d", op = "custom_transform", in = "a", call = "own" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
@@ -88,7 +88,7 @@ route = [{ edge = "a..d", policy = "shufle" }]"#,
             "2: `timestamps` plans, but this version does not run it yet (-)",
             "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
             "4: `window` plans, but this version does not run it yet (-)",
-            "6: `distinct` plans, but this version does not run it yet (-)",
+            "6: `custom_transform` plans, but this version does not run it yet (-)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
@@ -113,6 +113,25 @@ fn state_and_order() {
             "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
             "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
+        ],
+    );
+}
+
+#[test]
+fn joins() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "t", op = "source", connector = "ids", n = 1 },
+{ id = "j", op = "hash_join", in = ["s", "t"] },
+{ id = "c", op = "co_aggregate", in = ["j", "t"], compute = { j = "count(*) as n" } },
+{ id = "d", op = "distinct", in = "c" },
+{ id = "o", op = "sink", in = "d", connector = "count" },
+]"#,
+        &[
+            "4: stage `j` (hash_join) has no `on` (write one \"primary expr = enriching expr\" for each input after \
+             the first)",
+            "5: stage `c` (co_aggregate) has no `compute.t` (say what of `t` it counts: { t = [\"count(*) as n\"] })",
         ],
     );
 }

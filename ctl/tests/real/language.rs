@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::world::{World, assert_exact_ledger, text};
 
+mod joins;
 mod order;
 mod rebalance;
 mod state;

@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion_common::arrow::datatypes::SchemaRef;
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{Job, Op, Stage};
+use tuplane_core::job::{Job, Op, Stage, Text};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::{Chain, SortProgram, StatefulProgram};
+use super::{Chain, DistinctProgram, JoinProgram, SortProgram, StatefulProgram, whole_row};
 use crate::aggregate::{AggregateProgram, RollingProgram};
-use crate::key::{KeyExprs, can_be_key};
-use crate::sql::{Language, sql_name};
+use crate::key::KeyExprs;
+use crate::sql::Language;
 use crate::system::own_columns;
-use crate::types::{Types, find, group_key, keyed, not_yet};
+use crate::types::{Types, find, group_key, joined, keyed, not_yet};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
 pub enum Program {
     /// Steps of one row: map, filter, `flat_map`.
     Chain(Chain),
-    /// An aggregate; the vertex's role says whether it takes rows or partial results, and gives partial or
-    /// final ones.
+    /// An aggregate, of one input or several; the vertex's role says whether it takes rows or partial results,
+    /// and gives partial or final ones.
     Aggregate(AggregateProgram),
+    /// A distinct: the same in both of its vertices.
+    Distinct(DistinctProgram),
+    /// A join; the vertex's role says whether it collects the rows of an enriching input, which it hands over
+    /// without sending them, or joins.
+    Join(JoinProgram),
     /// A `rolling_aggregate`.
     Rolling(RollingProgram),
     /// A stateful stage.
@@ -55,7 +60,12 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
     let steps =
         stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
-        Op::Aggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
+        Op::Aggregate { .. } | Op::CoAggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
+        Op::HashJoin { .. } => {
+            let (inputs, system) = (inputs(types, last)?, types.system(&last.id));
+            let program = joined::join(job, last, &inputs, system);
+            Program::Join(program.map_err(|faults| one(faults, last))?)
+        }
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
         _ if steps => {
             let Some(input) = input.first() else {
@@ -81,23 +91,23 @@ pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option
     let Routing::Partitioned { key, .. } = &edge.routing else { return Ok(None) };
     let schema = own_columns(&output(job, types, dag, edge.from)?);
     let sender = last(&stages(job, dag, edge.from)?, dag, edge.from)?;
+    let target = last(&stages(job, dag, edge.to)?, dag, edge.to)?;
     Ok(Some(match key {
+        // The inputs of a co-aggregation meet by the common type of their keys.
+        Key::Exprs(_) if matches!(target.op, Op::CoAggregate { .. }) && is_keyed(dag, edge.to) => {
+            aggregate(job, types, target)?.key_of(edge.ordinal as usize)
+        }
         Key::Exprs(exprs) => {
             KeyExprs::compile(Language::of(job), exprs, &schema).map_err(|faults| one(faults, sender))?
         }
         Key::Entry => match &sender.op {
-            Op::Aggregate { .. } => KeyExprs::columns(&schema, aggregate(job, types, sender)?.keys()),
+            Op::Aggregate { .. } | Op::CoAggregate { .. } => {
+                KeyExprs::columns(&schema, aggregate(job, types, sender)?.keys())
+            }
             other => return Err(not_yet(sender, other).stage(&sender.id)),
         },
         Key::WholeItem => {
-            let refused: Option<&FieldRef> = schema.fields().iter().find(|f| !can_be_key(f.data_type()));
-            if let Some(field) = refused {
-                let (name, kind) = (field.name(), sql_name(field.data_type()));
-                let message =
-                    format!("the whole row is the key, and `{name}` is {kind}, which cannot be one");
-                return Err(Fault::new(sender.at, message).help("give a `key`").stage(&sender.id));
-            }
-            KeyExprs::columns(&schema, schema.fields().len())
+            whole_row(&schema).map_err(|fault| Fault { at: target.at, ..fault }.stage(&target.id))?
         }
     }))
 }
@@ -107,30 +117,53 @@ fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef,
     let stages = stages(job, dag, v)?;
     let last = last(&stages, dag, v)?;
     match (dag.vertex(v).role, &last.op) {
-        (Role::Prepare, Op::Aggregate { .. }) => Ok(aggregate(job, types, last)?.partial_schema()),
+        (Role::Prepare, Op::Aggregate { .. } | Op::CoAggregate { .. }) => {
+            Ok(aggregate(job, types, last)?.partial_schema())
+        }
+        (Role::Collector { input }, _) => {
+            let id = last.inputs.get(input as usize);
+            id.and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(last))
+        }
         // A chain's own output may have fewer columns inside, never at its end.
         _ => types.edge(&last.id).ok_or_else(|| unknown(last)),
     }
 }
 
-/// What a rolling aggregate, a stateful stage or a sort runs.
+/// What a rolling aggregate, a stateful stage, a distinct or a sort runs.
 fn keyed(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault> {
     let input = stage.inputs.first().and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(stage))?;
     let system = types.system(&stage.id);
     let program = match &stage.op {
         Op::RollingAggregate { .. } => keyed::rolling(job, stage, &input, system).map(Program::Rolling),
         Op::Stateful { .. } => keyed::stateful(job, stage, &input, system).map(Program::Stateful),
+        Op::Distinct { .. } => keyed::distinct(job, stage, &input, system).map(Program::Distinct),
         _ => keyed::sort(job, stage, &input, system).map(Program::Sort),
     };
     program.map_err(|faults| one(faults, stage))
 }
 
 fn aggregate(job: &Job, types: &Types, stage: &Stage) -> Result<AggregateProgram, Fault> {
-    let Op::Aggregate { compute, .. } = &stage.op else { return Err(not_yet(stage, &stage.op)) };
-    let input = stage.inputs.first().and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(stage))?;
-    let keys = group_key(job, stage);
-    AggregateProgram::compile(Language::of(job), keys, compute, &input, job.options.on_error)
-        .map_err(|faults| one(faults, stage))
+    let inputs = inputs(types, stage)?;
+    let program = match (&stage.op, &inputs[..]) {
+        (Op::Aggregate { compute, .. }, [input, ..]) => {
+            let keys = group_key(job, stage);
+            AggregateProgram::compile(Language::of(job), keys, compute, input, job.options.on_error)
+        }
+        (Op::CoAggregate { .. }, _) => joined::co_aggregate(job, stage, &inputs),
+        _ => return Err(not_yet(stage, &stage.op)),
+    };
+    program.map_err(|faults| one(faults, stage))
+}
+
+/// The job's own columns of each of a stage's inputs.
+fn inputs(types: &Types, stage: &Stage) -> Result<Vec<SchemaRef>, Fault> {
+    let of = |id: &Text| types.output(&id.value).ok_or_else(|| unknown(stage));
+    stage.inputs.iter().map(of).collect()
+}
+
+/// A vertex whose inputs have a grouping key.
+fn is_keyed(dag: &Dag, v: VertexId) -> bool {
+    dag.vertex(v).keys.iter().any(|key| !key.is_empty())
 }
 
 fn stages<'a>(job: &'a Job, dag: &Dag, v: VertexId) -> Result<Vec<&'a Stage>, Fault> {
