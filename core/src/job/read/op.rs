@@ -163,12 +163,12 @@ fn rebalance(table: &mut Table<'_>) -> Op {
 }
 
 fn window(table: &mut Table<'_>) -> Window {
-    const KINDS: [(&str, WindowKind); 3] = [
-        ("tumbling", WindowKind::Tumbling),
-        ("sliding", WindowKind::Sliding),
-        ("session", WindowKind::Session),
+    let kinds = [
+        (WindowKind::Tumbling.name(), WindowKind::Tumbling),
+        (WindowKind::Sliding.name(), WindowKind::Sliding),
+        (WindowKind::Session.name(), WindowKind::Session),
     ];
-    let kind = table.choice("type", &KINDS);
+    let kind = table.choice("type", &kinds);
     if table.node("type").is_none() {
         table.missing("type", "type = \"tumbling\", \"sliding\" or \"session\"");
     }
