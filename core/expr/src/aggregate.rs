@@ -32,7 +32,9 @@ use crate::sql::{Allowed, Compiled, Language, Planned, logical};
 pub(crate) use keys::{KeyForm, KeyTable, one_float_form};
 pub(crate) use running::{Refused, Wanted};
 pub(crate) use table::Scratch;
-pub use table::{GroupTable, RollingProgram, RollingTable, WhenEmpty};
+pub use table::{
+    GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart, WindowProgram, WindowTable,
+};
 
 /// Rows of a batch, and the group that each belongs to.
 #[derive(Clone, Copy)]

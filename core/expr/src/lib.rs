@@ -12,13 +12,16 @@ pub mod sql;
 pub mod system;
 pub mod types;
 
-pub use aggregate::{AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty};
+pub use aggregate::{
+    AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart, WindowProgram,
+    WindowTable,
+};
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
     Advanced, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program, Projection, Run,
-    SortProgram, Sorter, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState,
-    VertexProgram, rows_within,
+    SortProgram, Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest,
+    UnnestState, VertexProgram, arrived, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

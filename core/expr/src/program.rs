@@ -3,6 +3,7 @@
 mod chain;
 mod rows;
 mod sort;
+mod stamp;
 mod stateful;
 mod unnest;
 mod vertex;
@@ -10,6 +11,7 @@ mod vertex;
 pub use chain::{Chain, ChainRun, LeftOut, Step, rows_within};
 pub use rows::{Dropped, EvalError, Filter, Projection};
 pub use sort::{Merger, Run, SortProgram, Sorter};
+pub use stamp::{StampProgram, Stamped, arrived};
 pub use stateful::{Advanced, StatefulProgram, StatefulTable, StatefulTexts};
 pub use unnest::{Unnest, UnnestState};
 pub use vertex::{Program, VertexProgram, edge_key, vertex_program};

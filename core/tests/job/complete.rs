@@ -85,9 +85,8 @@ fn ops_and_policies_that_only_plan() {
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
         &[
-            "2: `timestamps` plans, but this version does not run it yet (-)",
+            "2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")",
             "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
-            "4: `window` plans, but this version does not run it yet (-)",
             "6: `distinct` plans, but this version does not run it yet (-)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
@@ -109,7 +108,6 @@ fn state_and_order() {
         &[
             "3: stage `m` (map_stateful) has no `state` (say what a key begins with: [\"0 as seen\"])",
             "3: stage `m` (map_stateful) has no `select` (say the row it makes: [\"*\", \"seen\"])",
-            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
             "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
             "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
