@@ -23,6 +23,7 @@ pub mod rows;
 pub(crate) mod run;
 mod seal;
 pub(crate) mod splits;
+pub(crate) mod stamp;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;

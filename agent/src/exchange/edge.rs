@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
+use tuplane_core::time::{Least, Standing};
 use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::Mark;
@@ -44,7 +46,7 @@ struct State {
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
-    watermark: Option<i64>,
+    least: Least,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
     ended: bool,
@@ -73,7 +75,7 @@ struct Sender {
     bound: u64,
     /// Wakes the instance when there is room again.
     room: Arc<Notify>,
-    watermark: Option<i64>,
+    standing: Standing,
     barrier: Option<u64>,
     ended: bool,
 }
@@ -143,7 +145,7 @@ impl Edge {
                 outlets,
                 channels,
                 turn: 0,
-                watermark: None,
+                least: Least::default(),
                 repump: false,
                 ended: false,
                 emitted: 0,
@@ -167,7 +169,7 @@ impl Edge {
             queue,
             bound,
             room,
-            watermark: None,
+            standing: Standing::default(),
             barrier: None,
             ended: false,
         });
@@ -364,8 +366,11 @@ impl State {
         }
         match mark {
             Mark::Watermark(time) => {
-                let sender = &mut self.senders[number];
-                sender.watermark = sender.watermark.max(Some(time));
+                self.senders[number].standing.tell(time);
+                self.advance();
+            }
+            Mark::Idle => {
+                self.senders[number].standing.idle = true;
                 self.advance();
             }
             Mark::End => {
@@ -395,13 +400,12 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        let least = self.senders.iter().filter(|s| !s.ended).map(|s| s.watermark).min().flatten();
-        if let Some(least) = least
-            && self.watermark.is_none_or(|w| w < least)
-        {
-            self.watermark = Some(least);
-            self.send_mark(Mark::Watermark(least));
+        let Self { senders, least, .. } = self;
+        let mut told = SmallVec::<[Mark; 2]>::new();
+        while let Some(moved) = least.next(senders.iter().filter(|s| !s.ended).map(|s| s.standing)) {
+            told.push(moved.into());
         }
+        told.into_iter().for_each(|mark| self.send_mark(mark));
     }
 
     /// The channels pass a barrier once, when the last sender has.

@@ -71,6 +71,7 @@ fn all(inbox: &Inbox) -> Vec<String> {
     loop {
         match inbox.take(100, false).unwrap() {
             Taken::Rows { rows, .. } => seen.push(format!("{:?}", ids(&rows))),
+            Taken::Idle => seen.push("idle".to_owned()),
             Taken::Watermark(time) => seen.push(format!("watermark {time}")),
             Taken::Barrier(number) => seen.push(format!("barrier {number}")),
             Taken::InputEnded(input) => seen.push(format!("input {input} ended")),

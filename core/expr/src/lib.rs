@@ -21,7 +21,7 @@ pub use key::{KeyExprs, partitions};
 pub use program::{
     Advanced, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program, Projection, Run,
     SortProgram, Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest,
-    UnnestState, VertexProgram, arrived, rows_within,
+    UnnestState, VertexProgram, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

@@ -11,7 +11,7 @@ mod vertex;
 pub use chain::{Chain, ChainRun, LeftOut, Step, rows_within};
 pub use rows::{Dropped, EvalError, Filter, Projection};
 pub use sort::{Merger, Run, SortProgram, Sorter};
-pub use stamp::{StampProgram, Stamped, arrived};
+pub use stamp::{StampProgram, Stamped};
 pub use stateful::{Advanced, StatefulProgram, StatefulTable, StatefulTexts};
 pub use unnest::{Unnest, UnnestState};
 pub use vertex::{Program, VertexProgram, edge_key, vertex_program};

@@ -11,3 +11,4 @@ mod sort;
 mod stateful;
 mod system;
 mod vertices;
+mod windows;

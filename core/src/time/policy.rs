@@ -46,8 +46,9 @@ pub enum Seen {
 /// The watermark of one source instance: the latest event time less `lateness`.
 ///
 /// One row that is far ahead moves nothing. 32 rows in a run that are, or one `idle` time without a row that is
-/// not, confirm that time has jumped: it goes on from the least of them. In the same way time begins with two rows
-/// that are not further from each other than `max_ahead`, so that a wrong stamp on the first row does no harm either.
+/// not, confirm that time has jumped: it goes on from the least of them. In the same way time begins, and goes on in
+/// another part of the input, with two rows that are not further from each other than `max_ahead`, so that a wrong
+/// stamp on the first row does no harm either.
 #[derive(Debug, Clone)]
 pub struct WatermarkPolicy {
     options: WatermarkOptions,
@@ -59,6 +60,8 @@ pub struct WatermarkPolicy {
     last_row: i64,
     told: Option<i64>,
     idle: bool,
+    /// The first rows, of all or of a part of the input, have not agreed yet.
+    begins: bool,
 }
 
 impl WatermarkPolicy {
@@ -72,7 +75,14 @@ impl WatermarkPolicy {
             last_row: now,
             told: None,
             idle: false,
+            begins: true,
         }
+    }
+
+    /// What follows is another part of the input: its rows may be far from those before.
+    pub fn begin_part(&mut self) {
+        self.begins = true;
+        self.pending.clear();
     }
 
     /// If the instance is idle: it is not any more. Gives the watermark that says so, to be sent before its rows.
@@ -88,6 +98,7 @@ impl WatermarkPolicy {
                 self.top = Some(top.max(time));
                 // A row in its time says that those ahead of it are not.
                 self.pending.clear();
+                self.begins = false;
                 return Seen::InTime;
             }
             _ => {}
@@ -96,7 +107,7 @@ impl WatermarkPolicy {
             self.pending_since = now;
         }
         self.pending.push(time);
-        let begins = self.top.is_none();
+        let begins = self.begins;
         if self.pending.len() >= CONFIRM || begins && self.two_agree() {
             self.confirm();
         }
@@ -147,6 +158,7 @@ impl WatermarkPolicy {
         let near = least.saturating_add(self.options.max_ahead);
         let top = self.pending.iter().filter(|time| **time <= near).max().copied();
         self.top = self.top.max(top);
+        self.begins = false;
         self.pending.retain(|time| *time > near);
     }
 }
@@ -223,6 +235,20 @@ mod tests {
             see(&mut policy, [100]);
             assert_eq!(policy.watermark(), Some(100 * SECOND));
         }
+    }
+
+    #[test]
+    fn another_part_of_the_input_may_begin_far_ahead() {
+        let mut policy = policy(0, None);
+        see(&mut policy, [0, 1]);
+        policy.begin_part();
+        assert_eq!(see(&mut policy, [50_000]), [Seen::InTime]);
+        assert_eq!(policy.watermark(), Some(SECOND), "one row alone may be wrong");
+        assert_eq!(see(&mut policy, [50_001]), [Seen::InTime]);
+        assert_eq!(policy.watermark(), Some(50_001 * SECOND));
+        policy.begin_part();
+        see(&mut policy, [10, 11]);
+        assert_eq!(policy.watermark(), None, "it never falls");
     }
 
     #[test]

@@ -157,13 +157,12 @@ route = [{ edge = "s..o", policy = "shufle" }]"#;
 fn what_does_not_run_says_so_before_it_asks_for_anything() {
     let text = r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1 },
-{ id = "w", op = "window", in = "s" },
-{ id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "o", op = "sink", in = "a", connector = "count" },
+{ id = "w", op = "map_using_service", in = "s", timeot = "1s" },
+{ id = "o", op = "sink", in = "w", connector = "count" },
 ]"#;
     let planned = Job::parse(text, FileFormat::Toml).unwrap_err();
-    assert!(planned[0].message.contains("has no `type`"), "{planned:?}");
-    let later = "`window` plans, but this version does not run it yet";
+    assert!(planned[0].message.contains("timeot"), "{planned:?}");
+    let later = "`map_using_service` plans, but this version does not run it yet";
     let job = Job::parse_to_run(text, FileFormat::Toml, &[]).unwrap();
     let told: Vec<_> = job.runnable().unwrap_err().into_iter().map(|fault| fault.message).collect();
     assert_eq!(told, [later]);

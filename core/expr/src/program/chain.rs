@@ -113,8 +113,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Compiles the stages of a chain in order, over its input with the system columns that its steps may read;
-    /// those in `leaving` are in its output. A column that no step after an unnest reads is not copied by it.
+    /// Compiles the stages of a chain in order, over its input with the system columns that come with it; those in
+    /// `leaving` are in its output. A column that no step after an unnest reads is not copied by it.
     pub(crate) fn compile(
         language: Language,
         stages: &[&Stage],
@@ -122,7 +122,7 @@ impl Chain {
         leaving: SystemColumns,
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
-        let (system, input) = (SystemColumns::of(input), &own_columns(input));
+        let (entering, input) = (SystemColumns::of(input), &own_columns(input));
         let mut steps: Vec<Step> = Vec::new();
         let mut ids = Vec::new();
         for (position, stage) in stages.iter().enumerate() {
@@ -141,6 +141,8 @@ impl Chain {
             }
             ids.push(stage.id.clone());
         }
+        let arrival = steps.iter().any(Step::reads_arrival).then_some(SystemColumn::Due).map(SystemColumns::only);
+        let system = entering.in_both(leaving.and(arrival.unwrap_or_default()));
         if !system.is_empty() {
             let mut width = input.fields().len();
             for step in &mut steps {

@@ -4,7 +4,7 @@ mod reading;
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, AsArray, TimestampNanosecondArray};
+use datafusion_common::arrow::array::{AsArray, TimestampNanosecondArray};
 use datafusion_common::arrow::compute::filter_record_batch;
 use datafusion_common::arrow::datatypes::{SchemaRef, TimestampNanosecondType};
 use datafusion_common::arrow::record_batch::RecordBatch;
@@ -106,10 +106,4 @@ impl Stamped {
         let column = column.and_then(|column| column.as_primitive_opt::<TimestampNanosecondType>());
         column.cloned().unwrap_or_else(|| TimestampNanosecondArray::from(Vec::<i64>::new()))
     }
-}
-
-/// When rows of a batch arrived: all at once.
-pub fn arrived(batch: &RecordBatch, at: i64) -> Result<RecordBatch, EvalError> {
-    let column = TimestampNanosecondArray::from_value(at, batch.num_rows());
-    Ok(with_column(batch, SystemColumn::Due, Arc::new(column))?)
 }

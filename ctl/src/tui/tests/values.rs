@@ -82,6 +82,8 @@ fn seat(change: impl Fn(&mut Telemetry)) -> Seat {
             note: Some("line 12 of x.log".into()),
             ended: false,
             note_place: None,
+            watermark: None,
+            ahead: 0,
         }];
         // The sink's clock, which the edge's rate is by.
         job.counters.push(InstanceReport {

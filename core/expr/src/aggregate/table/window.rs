@@ -23,7 +23,7 @@ use super::batch;
 use crate::aggregate::AggregateProgram;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
 use crate::sql::Language;
-use crate::system::{SystemColumn, SystemColumns, event_times, with_column, with_system};
+use crate::system::{SystemColumn, SystemColumns, event_times, shown_time, with_column, with_system};
 use panes::PaneTable;
 use sessions::SessionTable;
 
@@ -86,11 +86,6 @@ impl WindowProgram {
     pub(crate) fn carrying(mut self, system: SystemColumns) -> Self {
         self.output = with_system(&self.output, system);
         self
-    }
-
-    /// Whether some row of `input` can be one that a key or an argument cannot take.
-    pub(crate) fn can_fail(&self, input: &SchemaRef) -> bool {
-        self.aggregate.can_fail(input)
     }
 
     /// How many key columns lead a row, partial or final.
@@ -260,15 +255,14 @@ impl WindowTable {
     /// The last row that came too late since the last call: its number in its batch, and a sentence.
     pub fn take_last_late(&mut self) -> Option<Dropped> {
         let (row, time) = self.late.last.take()?;
-        let time = chrono::DateTime::from_timestamp_nanos(time).to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true);
         let watermark = match &self.open {
             Open::Panes(table) => table.watermark(),
             Open::Sessions(table) => table.watermark(),
         };
         let behind = watermark.map_or(String::new(), |watermark| {
-            let stands = chrono::DateTime::from_timestamp_nanos(watermark);
-            format!("; the watermark stood at {}", stands.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true))
+            format!("; the watermark stood at {}", shown_time(watermark))
         });
+        let time = shown_time(time);
         Some(Dropped { row, message: format!("a row of {time} came when its windows had been given{behind}") })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, AsArray, TimestampNanosecondArray, UInt16Array, UInt32Array};
+use datafusion_common::arrow::array::{AsArray, TimestampNanosecondArray, UInt16Array, UInt32Array};
 use datafusion_common::arrow::compute::{concat_batches, take};
 use datafusion_common::arrow::datatypes::{TimestampNanosecondType, UInt16Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
