@@ -10,4 +10,5 @@ mod remarks;
 mod results;
 mod road;
 mod seat;
+mod time;
 pub(crate) mod world;

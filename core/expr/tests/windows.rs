@@ -453,3 +453,53 @@ fn faults_of_windows_and_times_are_said() {
     let stages = "time = \"att\"\n".to_owned() + &one("sink", "out", "in", SINK);
     assert!(said(&stages).contains("did you mean `at`?"));
 }
+
+proptest! {
+    /// State runs out when the watermark has passed a key's last row by `ttl`, and not before.
+    #[test]
+    fn state_of_a_key_runs_out_by_event_time(
+        steps in prop::collection::vec((prop::collection::vec((0i64..4, 0i64..100), 0..6), 0i64..120), 1..30),
+    ) {
+        let ttl = 10;
+        let stateful = "state = [\"0 as s\"]\nupdate = [\"s + 1 as s\"]\nselect = [\"n\", \"s\"]\nttl = \"10ns\"";
+        let stages = "time = \"at\"\n".to_owned()
+            + &one("group_by", "by", "in", "key = \"n\"")
+            + &one("map_stateful", "s", "by", stateful)
+            + &one("sink", "out", "s", SINK);
+        let job = job_of(&stages);
+        let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
+        let v = dag.vertices.iter().position(|vertex| vertex.stages == ["s"]).unwrap() as u32;
+        let Program::Stateful(program) = vertex_program(&job, &types, &dag, VertexId(v)).unwrap().program else {
+            panic!("no state")
+        };
+        let mut table = tuplane_expr::StatefulTable::new(program, 13).unwrap();
+        let (mut states, mut now) = (BTreeMap::<i64, (i64, i64)>::new(), i64::MIN);
+        for (some, watermark) in steps {
+            let (keys, times): (Vec<i64>, Vec<i64>) = some.iter().copied().unzip();
+            let null: ArrayRef = Arc::new(TimestampNanosecondArray::from(times.clone()));
+            let texts = strings(keys.iter().map(|_| None));
+            let rows = RecordBatch::try_new(job_schema(&types), vec![texts, integers(&keys), null]).unwrap();
+            let tuplane_expr::Advanced::Rows(made) = table.advance(&stamped(&rows, &times), None).unwrap() else {
+                panic!("rows become rows")
+            };
+            // What has run out is gone before the batch; its rows then count one after another.
+            for key in &keys {
+                if states.get(key).is_some_and(|(_, seen)| now != i64::MIN && seen + ttl <= now) {
+                    states.remove(key);
+                }
+            }
+            let expected: Vec<Option<i64>> = some.iter().map(|(key, time)| {
+                let (count, seen) = states.entry(*key).or_insert((0, *time));
+                (*count, *seen) = (*count + 1, (*seen).max(*time));
+                Some(*count)
+            }).collect();
+            prop_assert_eq!(integer_column(&made, "s"), expected);
+            now = now.max(watermark);
+            table.expire(watermark).unwrap();
+            let kept = states.values().filter(|(_, seen)| seen + ttl > now).count();
+            prop_assert!(table.keys_held() >= kept && table.keys_held() <= states.len());
+        }
+        table.expire(1_000).unwrap();
+        prop_assert_eq!(table.keys_held(), 0);
+    }
+}

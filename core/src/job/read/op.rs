@@ -338,7 +338,7 @@ pub(super) fn time(table: &mut Table<'_>) -> Option<Time> {
         zone: inner.text("zone"),
         lateness: inner.duration("lateness"),
         idle: inner.positive_duration("idle"),
-        max_ahead: inner.duration("max_ahead"),
+        max_ahead: inner.positive_duration("max_ahead"),
     };
     table.close(inner);
     Some(time)
