@@ -77,7 +77,13 @@ impl Coordinator {
     /// Answers a request.
     pub async fn request(&self, request: ClusterRequest) -> Result<ClusterReply, WireFault> {
         let (reply, answer) = oneshot::channel();
-        let gone = || WireFault::new(FaultCode::Internal, "the coordinator has ended");
+        let gone = || {
+            let why = match &*self.ended.borrow() {
+                Some(Ended::Failed(why)) => format!(": {why}"),
+                _ => String::new(),
+            };
+            WireFault::new(FaultCode::Internal, format!("the coordinator has ended{why}"))
+        };
         self.notes.send(driver::Note::Asked { request: Box::new(request), reply }).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }

@@ -63,7 +63,14 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let headers = plan.headers.clone();
     let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
     let parts = Parts::default();
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts }.build()
+    let made = parts.clone();
+    let builder =
+        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts };
+    let built = builder.build();
+    if built.is_err() {
+        made.remove();
+    }
+    built
 }
 
 /// The splits of this agent's own files.

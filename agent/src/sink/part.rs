@@ -14,23 +14,31 @@ const BUFFER: usize = 256 << 10;
 const SUFFIX: &str = ".part";
 const SYNC: &str = "write to disk";
 
-/// The part files that sinks of one run have made, so that they can be named when it stops.
+/// The part files that sinks of one run have made, so that they can be named when it stops, and the folders
+/// that were made for them.
 #[derive(Debug, Clone, Default)]
-pub struct Parts(Arc<Mutex<BTreeMap<String, SinkFile>>>);
+pub struct Parts {
+    files: Arc<Mutex<BTreeMap<String, SinkFile>>>,
+    folders: Arc<Mutex<Vec<PathBuf>>>,
+}
 
 impl Parts {
     fn note(&self, file: SinkFile) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), file);
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), file);
+    }
+
+    fn note_folders(&self, made: impl IntoIterator<Item = PathBuf>) {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner).extend(made);
     }
 
     /// Those that are still there, with their length on disk. Looks at the files.
     pub fn left(&self) -> Vec<SinkFile> {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let noted = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let left = |file: SinkFile| Some(SinkFile { bytes: fs::metadata(&file.path).ok()?.len(), ..file });
         noted.into_values().filter_map(left).collect()
     }
 
-    /// Removes them; gives those that could not be removed.
+    /// Removes them, and the folders that are empty without them; gives those that could not be removed.
     pub fn remove(&self) -> Vec<SinkFile> {
         let mut left = self.left();
         left.retain(|file| match fs::remove_file(&file.path) {
@@ -40,6 +48,10 @@ impl Parts {
                 true
             }
         });
+        for folder in std::mem::take(&mut *self.folders.lock().unwrap_or_else(PoisonError::into_inner)) {
+            // One that is not empty has somebody's files, and another instance may have removed it already.
+            let _ = fs::remove_dir(folder);
+        }
         left
     }
 }
@@ -78,6 +90,24 @@ impl Place {
             stage: context.stage.clone(),
             parts: context.parts.clone(),
         }
+    }
+
+    /// Makes the folder, and sees that files can be made in it: before the job's rows flow, since an aggregate's
+    /// first result may come hours later.
+    pub(super) fn make_ready(self) -> Result<Self, SinkError> {
+        if fs::metadata(&self.folder).is_ok_and(|found| !found.is_dir()) {
+            let message = format!("{} is a file; a sink writes into a folder", self.folder.display());
+            return Err(SinkError::Refused(message));
+        }
+        let missing = self.folder.ancestors().take_while(|folder| !folder.exists());
+        let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        let made = fs::create_dir_all(&self.folder);
+        self.parts.note_folders(missing);
+        made.map_err(|cause| SinkError::file("make the folder", &self.folder, cause))?;
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(&self.folder, access)
+            .map_err(|cause| SinkError::file("write into", &self.folder, cause.into()))?;
+        Ok(self)
     }
 
     fn visible(&self, number: u32) -> PathBuf {

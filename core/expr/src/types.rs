@@ -240,6 +240,10 @@ fn output(
         Op::Aggregate { compute, .. } => {
             let keys = group_key(job, stage);
             if let Some(window) = window(job, stage) {
+                if WindowSpec::new(window).is_err() {
+                    // The fault was reported at the window.
+                    return Err(Vec::new());
+                }
                 let program =
                     WindowProgram::compile(language, keys, window, compute, input, job.options.on_error)?;
                 // Late rows are named by their place.

@@ -342,6 +342,19 @@ fn event_times_go_from_the_source_to_the_last_window_and_no_further() {
 }
 
 #[test]
+fn a_window_may_stand_before_or_behind_the_key() {
+    let group = |from: &str| one("group_by", "by", from, "key = \"t\"");
+    let window = |from: &str| one("window", "w", from, MINUTES);
+    let behind = |from: &str| {
+        one("aggregate", "counts", from, "compute = [\"count(*) as n\"]") + &one("sink", "out", "counts", SINK)
+    };
+    let one = leaving(&job_of(&format!("time = \"at\"\n{}{}{}", group("in"), window("by"), behind("w"))));
+    let other = leaving(&job_of(&format!("time = \"at\"\n{}{}{}", window("in"), group("w"), behind("by"))));
+    assert_eq!(one, other);
+    assert_eq!(one["counts"].join(" "), "t window_start window_end n");
+}
+
+#[test]
 fn arrivals_are_made_only_for_those_who_ask() {
     let stages = one("map", "m", "in", "select = [\"t\", \"arrived() as seen\"]")
         + &one("filter", "f", "m", "where = \"seen > arrived()\"")

@@ -7,13 +7,13 @@ use crate::output::safe;
 use crate::output::table::{Align, Table, bytes, count, percent, rate};
 use crate::output::time::span;
 
-/// The whole of it.
-pub(crate) fn text(view: &JobView) -> String {
+/// The whole of it; `room` is how wide the terminal is, if it goes to one.
+pub(crate) fn text(view: &JobView, room: Option<usize>) -> String {
     let mut out = head(view);
     out.push('\n');
-    out.push_str(&vertices(view));
+    out.push_str(&vertices(view, room));
     out.push('\n');
-    out.push_str(&ledger_text(&view.edges));
+    out.push_str(&ledger_text(&view.edges, room));
     if !view.files.is_empty() {
         out.push('\n');
         out.push_str(&files_text(&view.files));
@@ -76,7 +76,7 @@ fn event_time(time: &EventTime) -> [String; 2] {
     [watermark, time.behind_ms.map_or_else(|| "-".to_owned(), |ms| span(ms.max(0) as u64))]
 }
 
-fn vertices(view: &JobView) -> String {
+fn vertices(view: &JobView, room: Option<usize>) -> String {
     let timed = view.vertices.iter().any(|vertex| vertex.event_time.watermark_at.is_some());
     let mut columns = vec![
         ("STAGE", Align::Left),
@@ -92,7 +92,9 @@ fn vertices(view: &JobView) -> String {
     ];
     columns.extend(EVENT_TIME.into_iter().filter(|_| timed));
     columns.push(("LEFT OUT", Align::Left));
-    let mut table = Table::new(&columns);
+    let table = Table::new(&columns);
+    let mut table =
+        table.spare(&["OUT/S", "ROWS OUT", "IDLE", "INSTANCES", "WATERMARK", "ROWS IN", "LEFT OUT"]);
     for vertex in &view.vertices {
         let rates = &vertex.rates;
         let mut row = vec![
@@ -111,7 +113,7 @@ fn vertices(view: &JobView) -> String {
         row.push(reasons(&vertex.dropped));
         table.row(row);
     }
-    let mut out = table.render();
+    let mut out = table.render_in(room);
     for vertex in &view.vertices {
         for note in &vertex.notes {
             out.push_str(&format!("  {}: {}\n", safe::line(&vertex.vertex), safe::line(note)));
@@ -121,8 +123,8 @@ fn vertices(view: &JobView) -> String {
 }
 
 /// The ledger of every edge.
-fn ledger_text(edges: &[EdgeView]) -> String {
-    let mut table = Table::new(&[
+fn ledger_text(edges: &[EdgeView], room: Option<usize>) -> String {
+    let table = Table::new(&[
         ("EDGE", Align::Left),
         ("ROUTING", Align::Left),
         ("EMITTED", Align::Right),
@@ -133,6 +135,7 @@ fn ledger_text(edges: &[EdgeView]) -> String {
         ("ON THE WIRE", Align::Right),
         ("DROPPED", Align::Left),
     ]);
+    let mut table = table.spare(&["ON THE WIRE", "IN FLIGHT", "QUEUED OUT", "QUEUED IN", "ROUTING"]);
     for edge in edges {
         let reach = if edge.distributed { "distributed" } else { "local" };
         let policy = edge.policy.as_ref().map_or_else(String::new, |policy| format!(" {policy}"));
@@ -148,7 +151,7 @@ fn ledger_text(edges: &[EdgeView]) -> String {
             reasons(&edge.dropped),
         ]);
     }
-    table.render()
+    table.render_in(room)
 }
 
 /// Every instance, for `-v`.

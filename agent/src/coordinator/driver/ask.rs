@@ -272,7 +272,7 @@ impl Driver {
             let names: Vec<_> = self.state.jobs().map(|job| job.name.as_str()).collect();
             let hint = match tuplane_core::fault::suggestion(name, names) {
                 Some(close) => format!("; did you mean `{close}`?"),
-                None => String::new(),
+                None => "; `tuplane jobs` lists them".to_owned(),
             };
             WireFault::new(FaultCode::NotFound, format!("there is no job `{name}`{hint}"))
         })
@@ -294,7 +294,10 @@ impl Driver {
         let none = || WireFault::new(FaultCode::NotFound, "no job was submitted yet");
         let found = match name {
             Some(name) => self.find(name),
-            None => self.state.jobs().next_back().ok_or_else(none),
+            None => {
+                let lives = self.state.jobs().rev().find(|job| job.is_live());
+                lives.or_else(|| self.state.jobs().next_back()).ok_or_else(none)
+            }
         };
         let job = match found {
             Ok(job) => job,
