@@ -82,7 +82,8 @@ impl Stamper {
         }
         if let Some((row, time)) = ahead {
             let time = tuplane_expr::system::shown_time(time);
-            let message = format!("the time {time} is beyond `max_ahead`, so the watermark waits for more like it");
+            let message =
+                format!("the time {time} is beyond `max_ahead`, so the watermark waits for more like it");
             self.remark = Some(Remark::of(&self.stage, &message, Places::of(&stamped.rows).of_row(row)));
         }
         let rows = conform(stamped.rows, self.program.output()).map_err(EvalError::from)?;
@@ -136,7 +137,11 @@ impl Arrivals {
     }
 
     /// Rows that have just been read, with the column that says when they arrived: now, or as scheduled.
-    pub(crate) fn add(&self, rows: &RecordBatch, schedule: Option<Schedule>) -> Result<RecordBatch, ArrowError> {
+    pub(crate) fn add(
+        &self,
+        rows: &RecordBatch,
+        schedule: Option<Schedule>,
+    ) -> Result<RecordBatch, ArrowError> {
         let count = rows.num_rows();
         let column = match schedule {
             None => TimestampNanosecondArray::from_value(self.at(Instant::now()), count),

@@ -155,7 +155,11 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
         Op::Source(source) => {
             let file = matches!(source.connector, Some(SourceConnector::File(_)));
             let number = source_number(job, &stage.id).and_then(|number| RowPlace::new(number, 0));
-            let at = if number.is_some() && file { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
+            let at = if number.is_some() && file {
+                SystemColumns::only(SystemColumn::At)
+            } else {
+                SystemColumns::NONE
+            };
             let made = at.and(SystemColumns::only(SystemColumn::Due));
             if source.time.is_some() { made.and(ts) } else { made }
         }
@@ -196,7 +200,8 @@ fn output(
     inputs: &[SchemaRef],
     headers: Headers<'_>,
 ) -> Result<Option<(SchemaRef, SystemColumns)>, Vec<Fault>> {
-    let at = |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
+    let at =
+        |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
     if let Op::Source(source) = &stage.op {
         let Some(output) = source::output(stage, source, headers)? else { return Ok(None) };
         let needs = match &source.time {

@@ -276,7 +276,8 @@ fn many_sessions_leave_no_trace() {
     let (mut most, mut sessions) = (0, 0);
     // One key stays, thousands come and go.
     for step in 0..200_i64 {
-        let some: Vec<_> = (0..50).map(|n| (1 + step * 50 + n, step * 5, 1)).chain([(0, step * 5, 1)]).collect();
+        let some: Vec<_> =
+            (0..50).map(|n| (1 + step * 50 + n, step * 5, 1)).chain([(0, step * 5, 1)]).collect();
         table.update(&rows(&some), None).unwrap();
         table.advance(step * 5);
         sessions += found(&emitted(&mut table), true).len();
@@ -346,7 +347,8 @@ fn a_window_may_stand_before_or_behind_the_key() {
     let group = |from: &str| one("group_by", "by", from, "key = \"t\"");
     let window = |from: &str| one("window", "w", from, MINUTES);
     let behind = |from: &str| {
-        one("aggregate", "counts", from, "compute = [\"count(*) as n\"]") + &one("sink", "out", "counts", SINK)
+        one("aggregate", "counts", from, "compute = [\"count(*) as n\"]")
+            + &one("sink", "out", "counts", SINK)
     };
     let one = leaving(&job_of(&format!("time = \"at\"\n{}{}{}", group("in"), window("by"), behind("w"))));
     let other = leaving(&job_of(&format!("time = \"at\"\n{}{}{}", window("in"), group("w"), behind("by"))));
@@ -371,11 +373,8 @@ fn arrivals_are_made_only_for_those_who_ask() {
     let at: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![None]));
     let rows = batch(vec![("t", some_strings(&["a", "b"])), ("n", integers(&[1, 2]))]);
     let at = tuplane_expr::arrow::compute::concat(&[&*at, &*at]).unwrap();
-    let rows = RecordBatch::try_new(
-        job_schema(&types),
-        rows.columns().iter().cloned().chain([at]).collect(),
-    )
-    .unwrap();
+    let rows = RecordBatch::try_new(job_schema(&types), rows.columns().iter().cloned().chain([at]).collect())
+        .unwrap();
     let due: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![5, 6]));
     let rows = with_column(&rows, SystemColumn::Due, due).unwrap();
     // The filter asks for rows that arrived before they arrived; without it they would carry the column.

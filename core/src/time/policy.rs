@@ -202,7 +202,10 @@ mod tests {
     fn a_row_far_ahead_moves_nothing() {
         let mut policy = policy(0, None);
         see(&mut policy, 0..10);
-        assert_eq!(see(&mut policy, [7300, 10, 7300, 11]), [Seen::Ahead, Seen::InTime, Seen::Ahead, Seen::InTime]);
+        assert_eq!(
+            see(&mut policy, [7300, 10, 7300, 11]),
+            [Seen::Ahead, Seen::InTime, Seen::Ahead, Seen::InTime]
+        );
         assert_eq!(policy.watermark(), Some(11 * SECOND));
         // The bound itself is not beyond it.
         assert_eq!(see(&mut policy, [11 + 3600]), [Seen::InTime]);

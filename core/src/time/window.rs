@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn windows_are_aligned_to_the_epoch() {
-        let Ok(WindowSpec::Panes(tumbling)) = WindowSpec::new(&window(WindowKind::Tumbling, Some(10), None)) else {
+        let Ok(WindowSpec::Panes(tumbling)) = WindowSpec::new(&window(WindowKind::Tumbling, Some(10), None))
+        else {
             panic!("no panes")
         };
         assert!(tumbling.are_windows());

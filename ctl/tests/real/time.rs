@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -88,7 +90,9 @@ fn rows_out_of_order_are_counted_or_late_and_none_is_lost() {
         let parts: Vec<f64> = time.trim_end_matches('Z').split(':').map(|p| p.parse().unwrap()).collect();
         let start = (parts[0] * 3600.0 + parts[1] * 60.0 + parts[2]) as u64 / 10 * 10;
         let query = row["query"].as_str().unwrap_or_default();
-        *expected.entry(format!("{query},{day}T{},{day}T{}", clock(start), clock(start + 10))).or_default() += 1;
+        *expected
+            .entry(format!("{query},{day}T{},{day}T{}", clock(start), clock(start + 10)))
+            .or_default() += 1;
     }
     let mut expected: Vec<String> = expected.into_iter().map(|(cell, n)| format!("{cell},{n}")).collect();
     expected.sort();
@@ -111,7 +115,8 @@ fn views_by_campaign_and_ten_seconds() {
     for line in std::fs::read_to_string(&input).unwrap().lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let of = |name: &str| row[name].as_str().unwrap().to_owned();
-        writeln!(rows, "{},{},{}", campaign[of("ad_id").as_str()], of("event_type"), of("event_time")).unwrap();
+        writeln!(rows, "{},{},{}", campaign[of("ad_id").as_str()], of("event_type"), of("event_time"))
+            .unwrap();
     }
     let path = world.file("views.csv", &rows);
     let columns = "columns = { campaign = \"text\", type = \"text\", at = \"text\" }";
@@ -173,7 +178,8 @@ fn sessions_of_clients_in_a_web_servers_log() {
 fn a_row_dated_two_hours_ahead_changes_no_window_but_its_own() {
     let world = World::new();
     // A row a second for 10 minutes, from 00:00:00.
-    let rows: Vec<String> = (0..600).map(|second| format!("2024-02-29 {},k\n", clock(second).trim_end_matches('Z'))).collect();
+    let rows: Vec<String> =
+        (0..600).map(|second| format!("2024-02-29 {},k\n", clock(second).trim_end_matches('Z'))).collect();
     let columns = "format = \"csv\"\ncolumns = { at = \"text\", k = \"text\" }\ntime = \"at\"\nrate = 20000";
     let good = |lines: &[String]| {
         let path = world.file("rows.csv", lines.concat());
@@ -235,7 +241,8 @@ fn a_window_over_windows_finds_the_most_frequent() {
     let mut first: Option<Vec<String>> = None;
     for agents in 1..=3 {
         let job = source(bids) + &counts;
-        let (_, by_auction) = run(&world, &(job.clone() + &sink("counts")), agents, &format!("auctions-{agents}"));
+        let (_, by_auction) =
+            run(&world, &(job.clone() + &sink("counts")), agents, &format!("auctions-{agents}"));
         // 46 of 50 events are bids, and each is in 4 windows.
         assert_eq!(last(&by_auction).iter().sum::<u64>(), 20_000 / 50 * 46 * 4);
         let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
@@ -247,9 +254,11 @@ fn a_window_over_windows_finds_the_most_frequent() {
         }
         let expected: Vec<String> =
             expected.into_iter().map(|(end, (most, bids))| format!("{end},{most},{bids}")).collect();
-        let (document, lines) = run(&world, &(job + &most + &sink("most")), agents, &format!("most-{agents}"));
+        let (document, lines) =
+            run(&world, &(job + &most + &sink("most")), agents, &format!("most-{agents}"));
         assert_eq!(dropped(&document, "late"), 0);
-        let found: Vec<String> = lines.iter().map(|line| line.split_once(',').unwrap().1.to_owned()).collect();
+        let found: Vec<String> =
+            lines.iter().map(|line| line.split_once(',').unwrap().1.to_owned()).collect();
         assert_eq!(found, expected, "{agents} agents");
         match &first {
             Some(first) => assert_eq!(&lines, first, "{agents} agents"),
@@ -271,8 +280,9 @@ fn windows_of_a_stream_end_while_it_runs_and_a_silent_input_does_not_hold_them_b
             )
         };
         let all = stream("busy", "500", "") + &stream("silent", "0.0003", idle);
-        format!("name = \"streams\"\n{all}[[stage]]\nid = \"both\"\nop = \"merge\"\nin = [\"busy\", \"silent\"]\n")
-            + &one("window", "w", "both", "type = \"tumbling\"\nsize = \"500ms\"")
+        format!(
+            "name = \"streams\"\n{all}[[stage]]\nid = \"both\"\nop = \"merge\"\nin = [\"busy\", \"silent\"]\n"
+        ) + &one("window", "w", "both", "type = \"tumbling\"\nsize = \"500ms\"")
             + &one("aggregate", "counts", "w", "compute = [\"count(*) as n\"]")
             + &one("sink", "out", "counts", "connector = \"count\"")
     };
@@ -294,6 +304,38 @@ fn windows_of_a_stream_end_while_it_runs_and_a_silent_input_does_not_hold_them_b
     });
     assert_eq!(results("held"), 0, "the silent input holds all windows back");
     world.json(&["cancel", "held", "--yes"]);
+}
+
+#[test]
+fn state_with_a_ttl_is_gone_when_the_watermark_has_passed_it() {
+    let world = World::new();
+    let pipe = world.path("rows.csv");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    world.up(&["--local", "1", "--slots", "1"]);
+    let columns = "format = \"csv\"\ncolumns = { k = \"text\", at = \"bigint\" }\nfiles = \"each\"";
+    let time = "time = { column = \"at\", format = \"unix\" }";
+    let stateful = "state = [\"0 as seen\"]\nupdate = [\"seen + 1 as seen\"]\nselect = [\"k\", \"at\", \"seen\"]\nttl = \"10s\"";
+    let job = source(&format!("path = \"{}\"\n{columns}\n{time}", pipe.display()))
+        + &one("group_by", "by", "in", "key = \"k\"")
+        + &one("map_stateful", "work", "by", stateful)
+        + &one("sink", "out", "work", "path = \"out\"");
+    let (job, out) = (world.file("job.toml", job), world.path("out"));
+    let sink = format!("out.path={}", out.display());
+    world.json(&["submit", &job, "--name", "ttl", "--set", &sink]);
+    // Opening waits until the source has opened the other end.
+    let mut rows = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    rows.write_all(b"a,0\nb,5\na,6\nb,20\nb,21\n").unwrap();
+    wait("the watermark rises", Duration::from_secs(30), || {
+        vertex(&world.status("ttl"), "work")["watermark_at"] == "1970-01-01T00:00:21.000Z"
+    });
+    rows.write_all(b"a,22\na,23\nb,24\n").unwrap();
+    drop(rows);
+    world.wait_for("ttl", "finished", Duration::from_secs(30));
+    let text = std::fs::read_dir(&out).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+    let mut lines: Vec<String> =
+        text.flat_map(|text| text.unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.sort_by_key(|line| line.split(',').nth(1).unwrap().parse::<u64>().unwrap());
+    assert_eq!(lines, ["a,0,1", "b,5,1", "a,6,2", "b,20,2", "b,21,3", "a,22,1", "a,23,2", "b,24,4"]);
 }
 
 #[test]

@@ -105,7 +105,10 @@ impl Operator for Windowed {
     fn take_dropped(&mut self) -> DroppedRows {
         let (late, expression) = (self.table.take_late(), self.table.take_dropped().len() as u64);
         let all = [(DROPPED_AS_LATE, late), (DROPPED_BY_EXPRESSION, expression)];
-        all.into_iter().filter(|(_, rows)| *rows > 0).map(|(reason, rows)| (reason.to_owned(), rows)).collect()
+        all.into_iter()
+            .filter(|(_, rows)| *rows > 0)
+            .map(|(reason, rows)| (reason.to_owned(), rows))
+            .collect()
     }
 
     fn take_remark(&mut self) -> Option<Remark> {

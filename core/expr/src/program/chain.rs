@@ -141,7 +141,8 @@ impl Chain {
             }
             ids.push(stage.id.clone());
         }
-        let arrival = steps.iter().any(Step::reads_arrival).then_some(SystemColumn::Due).map(SystemColumns::only);
+        let arrival =
+            steps.iter().any(Step::reads_arrival).then_some(SystemColumn::Due).map(SystemColumns::only);
         let system = entering.in_both(leaving.and(arrival.unwrap_or_default()));
         if !system.is_empty() {
             let mut width = input.fields().len();

@@ -57,7 +57,12 @@ impl StampProgram {
 
     /// Rows come with these system columns, and leave with those.
     #[must_use]
-    pub(crate) fn between(mut self, own: &SchemaRef, entering: SystemColumns, leaving: SystemColumns) -> Self {
+    pub(crate) fn between(
+        mut self,
+        own: &SchemaRef,
+        entering: SystemColumns,
+        leaving: SystemColumns,
+    ) -> Self {
         self.input = with_system(own, entering);
         self.output = with_system(own, leaving);
         self
@@ -84,7 +89,8 @@ impl StampProgram {
     pub fn stamp(&self, batch: &RecordBatch) -> Result<Stamped, EvalError> {
         let inner = &self.inner;
         let batch = conform(batch.clone(), &self.input)?;
-        let mut failed = Failed::new(if inner.on_error == OnError::Fail { OnError::Fail } else { OnError::Drop });
+        let mut failed =
+            Failed::new(if inner.on_error == OnError::Fail { OnError::Fail } else { OnError::Drop });
         let column = eval_column(&inner.column.expr, &inner.column.field, &batch, &mut failed)?;
         let known = failed.dropped().len();
         let times = inner.reading.read(&column, &mut failed)?;

@@ -60,7 +60,9 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
         stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
         Op::Aggregate { .. } => aggregated(job, types, last)?,
-        Op::Source(Source { time: Some(time), .. }) if !stamped_behind(dag, v) => stamp(job, types, last, time)?,
+        Op::Source(Source { time: Some(time), .. }) if !stamped_behind(dag, v) => {
+            stamp(job, types, last, time)?
+        }
         Op::AddTimestamps { time: Some(time) } => stamp(job, types, last, time)?,
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
         _ if steps => {
@@ -153,8 +155,7 @@ fn aggregated(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault>
 /// Another vertex gives a source's rows their event times.
 fn stamped_behind(dag: &Dag, v: VertexId) -> bool {
     let vertex = dag.vertex(v);
-    vertex.role == Role::Whole
-        && dag.outputs(v).any(|(_, edge)| dag.vertex(edge.to).role == Role::Timestamps)
+    vertex.role == Role::Whole && dag.outputs(v).any(|(_, edge)| dag.vertex(edge.to).role == Role::Timestamps)
 }
 
 fn stamp(job: &Job, types: &Types, stage: &Stage, time: &Time) -> Result<Program, Fault> {

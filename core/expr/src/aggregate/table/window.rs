@@ -15,7 +15,7 @@ use datafusion_common::arrow::datatypes::{
     DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType, UInt16Type,
 };
 use datafusion_common::arrow::record_batch::RecordBatch;
-use tuplane_core::fault::Fault;
+use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{OnError, Text, Window};
 use tuplane_core::time::WindowSpec;
 
@@ -59,7 +59,8 @@ impl WindowProgram {
     ) -> Result<Self, Vec<Fault>> {
         let aggregate = AggregateProgram::compile(language, keys, compute, input, on_error)?;
         // What a window lacks is a fault of its own stage, which has been reported there.
-        let spec = WindowSpec::new(window).map_err(|message| vec![Fault::new(Default::default(), message)])?;
+        let spec =
+            WindowSpec::new(window).map_err(|message| vec![Fault::new(At::default(), message)])?;
         let made = aggregate.final_schema();
         let taken = keys.iter().chain(compute).zip(made.fields()).filter(|(_, field)| is_added(field.name()));
         let faults: Vec<Fault> = taken
@@ -197,7 +198,9 @@ impl WindowTable {
             WindowSpec::Panes(panes) => {
                 Open::Panes(Box::new(PaneTable::new(program, panes, partitions, part)?))
             }
-            WindowSpec::Session { gap } => Open::Sessions(Box::new(SessionTable::new(program, gap, partitions)?)),
+            WindowSpec::Session { gap } => {
+                Open::Sessions(Box::new(SessionTable::new(program, gap, partitions)?))
+            }
         };
         Ok(Self { open, late: Late::default() })
     }
@@ -259,11 +262,13 @@ impl WindowTable {
             Open::Panes(table) => table.watermark(),
             Open::Sessions(table) => table.watermark(),
         };
-        let behind = watermark.map_or(String::new(), |watermark| {
-            format!("; the watermark stood at {}", shown_time(watermark))
-        });
+        let behind = watermark
+            .map_or(String::new(), |watermark| format!("; the watermark stood at {}", shown_time(watermark)));
         let time = shown_time(time);
-        Some(Dropped { row, message: format!("a row of {time} came when its windows had been given{behind}") })
+        Some(Dropped {
+            row,
+            message: format!("a row of {time} came when its windows had been given{behind}"),
+        })
     }
 
     /// As [`super::GroupTable::take_dropped`].

@@ -52,7 +52,8 @@ impl Reading {
                 Ok(tz) => Some(tz),
                 Err(_) => {
                     let message = format!("there is no time zone `{}`", zone.value);
-                    let help = "a name such as \"Europe/Berlin\", or an offset such as \"+02:00\"; UTC unless set";
+                    let help =
+                        "a name such as \"Europe/Berlin\", or an offset such as \"+02:00\"; UTC unless set";
                     faults.push(Fault::new(zone.at, message).help(help));
                     None
                 }
@@ -128,7 +129,8 @@ impl Reading {
 
     fn rfc3339(&self, text: &str) -> Result<i64, String> {
         let text = text.trim();
-        let refused = |_| format!("cannot read '{}' as a time (RFC 3339, such as 2015-05-17T10:05:03Z)", shown(text));
+        let refused =
+            |_| format!("cannot read '{}' as a time (RFC 3339, such as 2015-05-17T10:05:03Z)", shown(text));
         match &self.zone {
             None => string_to_datetime(&Utc, text).map_err(refused).and_then(|time| nanoseconds(&time)),
             Some(zone) => string_to_datetime(zone, text).map_err(refused).and_then(|time| nanoseconds(&time)),
@@ -210,29 +212,35 @@ fn with_format(format: &str, column: &DataType) -> Result<How, (String, String)>
         if text || column.is_numeric() {
             return Ok(How::Unix { name, unit });
         }
-        let message = format!("format `{name}` reads numbers and text, and the column is {}", sql_name(column));
+        let message =
+            format!("format `{name}` reads numbers and text, and the column is {}", sql_name(column));
         return Err((message, "leave `format` out: the column is a time".to_owned()));
     }
     if !format.contains('%') {
         let names = UNIX.map(|(name, _)| name);
-        let hint = suggestion(format, names).map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+        let hint =
+            suggestion(format, names).map_or(String::new(), |name| format!("; did you mean `{name}`?"));
         let message = format!("the format `{format}` has no part of a time{hint}");
-        return Err((message, format!("one of {}, or as strftime's: \"%Y-%m-%d %H:%M:%S\"", names.join(", "))));
+        return Err((
+            message,
+            format!("one of {}, or as strftime's: \"%Y-%m-%d %H:%M:%S\"", names.join(", ")),
+        ));
     }
     if !text {
         let message = format!("the format `{format}` reads text, and the column is {}", sql_name(column));
         return Err((message, "leave `format` out, or cast the column to text".to_owned()));
     }
-    let items: Vec<Item<'static>> = match StrftimeItems::new(format).parse_to_owned() {
-        Ok(items) => items,
-        Err(_) => {
-            let message = format!("the format `{format}` has a part that nothing reads");
-            return Err((message, "parts are %Y %m %d %H %M %S, %b (May), %z (+0200), %.f (fraction) and so on".to_owned()));
-        }
+    let Ok(items) = StrftimeItems::new(format).parse_to_owned() else {
+        let message = format!("the format `{format}` has a part that nothing reads");
+        let help = "parts are %Y %m %d %H %M %S, %b (May), %z (+0200), %.f (fraction) and so on";
+        return Err((message, help.to_owned()));
     };
     if items.iter().any(|item| matches!(item, Item::Numeric(Numeric::Nanosecond, _))) {
         let message = format!("`%f` in the format `{format}` would take 5 in 0.5 for 5 nanoseconds");
-        return Err((message, "write %.f for a point and a fraction, or %3f, %6f or %9f for so many digits".to_owned()));
+        return Err((
+            message,
+            "write %.f for a point and a fraction, or %3f, %6f or %9f for so many digits".to_owned(),
+        ));
     }
     check_whole(format, &items)?;
     Ok(How::Pattern { format: format.to_owned(), items })
@@ -282,7 +290,8 @@ type At<'a> = Box<dyn Fn(usize) -> Result<i64, String> + 'a>;
 
 /// Numbers, or their texts, of units since 1970.
 fn units<'a>(column: &'a ArrayRef, name: &'static str, unit: i64) -> Result<At<'a>, EvalError> {
-    let refused = move |value: &str| format!("cannot read '{}' as a time by the format `{name}`", shown(value));
+    let refused =
+        move |value: &str| format!("cannot read '{}' as a time by the format `{name}`", shown(value));
     Ok(match column.data_type() {
         DataType::Utf8 => {
             let texts = column.as_string::<i32>();
@@ -449,7 +458,8 @@ mod tests {
 
     #[test]
     fn rows_without_a_time_are_named_with_what_they_hold() {
-        let column: ArrayRef = Arc::new(StringArray::from(vec![Some("17.5."), None, Some("2015-05-17T10:05:03Z")]));
+        let column: ArrayRef =
+            Arc::new(StringArray::from(vec![Some("17.5."), None, Some("2015-05-17T10:05:03Z")]));
         let (times, said) = read(None, None, column);
         assert_eq!(times[2], THEN);
         assert_eq!(
@@ -457,7 +467,10 @@ mod tests {
             ["cannot read '17.5.' as a time (RFC 3339, such as 2015-05-17T10:05:03Z)", "the time is null"]
         );
         let (_, said) = read(Some(APACHE), None, texts(&["31/Feb/2015:10:05:03 +0000", &"x".repeat(500)]));
-        assert_eq!(said[0], format!("cannot read '31/Feb/2015:10:05:03 +0000' as a time by the format `{APACHE}`"));
+        assert_eq!(
+            said[0],
+            format!("cannot read '31/Feb/2015:10:05:03 +0000' as a time by the format `{APACHE}`")
+        );
         assert!(said[1].contains('…') && said[1].len() < 200);
         let (_, said) = read(Some("unix_ms"), None, texts(&["soon", "1e9", "-", "99999999999999999999"]));
         assert_eq!(said.len(), 4);

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{
-    Array, ArrayRef, AsArray, TimestampNanosecondArray, UInt16Array,
-};
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, TimestampNanosecondArray, UInt16Array};
 use datafusion_common::arrow::compute::{concat, filter, filter_record_batch, take};
 use datafusion_common::arrow::datatypes::{TimestampNanosecondType, UInt16Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
@@ -90,10 +88,12 @@ impl StatefulTable {
         let system = SystemColumns::of(&inner.then_input);
         let input = with_system(&crate::system::own_columns(&batch.schema()), system);
         let mut times = match self.program.ttl {
-            Some(_) => Some(event_times(batch).filter(|times| times.null_count() == 0).cloned().ok_or_else(|| {
-                let message = "rows without event time came to a stage with `ttl`".to_owned();
-                EvalError { row: None, message }
-            })?),
+            Some(_) => Some(event_times(batch).filter(|times| times.null_count() == 0).cloned().ok_or_else(
+                || {
+                    let message = "rows without event time came to a stage with `ttl`".to_owned();
+                    EvalError { row: None, message }
+                },
+            )?),
             None => None,
         };
         let mut rows = Origin { batch: conform(batch.clone(), &input)?, origin: None };
@@ -114,7 +114,8 @@ impl StatefulTable {
         if rows.batch.num_rows() == 0 {
             return Ok(Advanced::Rows(RecordBatch::new_empty(Arc::clone(&inner.output))));
         }
-        let (key_of, touched) = self.keys(keys.columns(), rows.batch.num_rows(), partitions, times.as_ref())?;
+        let (key_of, touched) =
+            self.keys(keys.columns(), rows.batch.num_rows(), partitions, times.as_ref())?;
         let count = touched.iter().map(|one| one.groups.len()).sum();
         let rounds = Rounds::new(&key_of, count);
         let states = self.states(&touched, &rounds)?;

@@ -96,7 +96,8 @@ impl PaneTable {
         late: &mut Late,
     ) -> Result<(), EvalError> {
         let width = partials.num_columns().saturating_sub(1);
-        let times = partials.columns().last().and_then(|pane| pane.as_primitive_opt::<TimestampNanosecondType>());
+        let times =
+            partials.columns().last().and_then(|pane| pane.as_primitive_opt::<TimestampNanosecondType>());
         let Some(times) = times.cloned() else {
             let message = "partial results of a window came without their pane".to_owned();
             return Err(EvalError { row: None, message });
@@ -139,7 +140,7 @@ impl PaneTable {
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             let picked = batch(&input.rows.schema(), columns, rows.len())?;
             let partitions = input.partitions.as_ref().map(|all| take(all, &rows, None)).transpose()?;
-            let partitions = partitions.as_ref().map(|all| all.as_primitive::<UInt16Type>());
+            let partitions = partitions.as_ref().map(AsArray::as_primitive::<UInt16Type>);
             table.take_in(&picked, partitions, incoming)?;
         }
         Ok(())

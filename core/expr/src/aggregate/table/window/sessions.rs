@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion_common::Result as DfResult;
+use datafusion_common::arrow::array::AsArray;
 use datafusion_common::arrow::array::{Array, ArrayRef, TimestampNanosecondArray, UInt16Array};
 use datafusion_common::arrow::compute::{concat, filter};
 use datafusion_common::arrow::datatypes::TimestampNanosecondType;
-use datafusion_common::arrow::array::AsArray;
 use datafusion_common::arrow::record_batch::RecordBatch;
 
 use super::{Late, WindowProgram, input, values_to_results};
@@ -166,7 +166,11 @@ impl SessionTable {
                 let before = open.len();
                 open.retain(|session| {
                     if session.end <= watermark {
-                        self.leaving.push_back(Leaving { partition: partition as u16, key, session: *session });
+                        self.leaving.push_back(Leaving {
+                            partition: partition as u16,
+                            key,
+                            session: *session,
+                        });
                     }
                     session.end > watermark
                 });
@@ -223,7 +227,9 @@ impl SessionTable {
         let times = |of: fn(&Session) -> i64| {
             let all: TimestampNanosecondArray = leaving.iter().map(|one| Some(of(&one.session))).collect();
             match &kept {
-                Some(kept) => filter(&all, kept).map(|some| some.as_primitive::<TimestampNanosecondType>().clone()),
+                Some(kept) => {
+                    filter(&all, kept).map(|some| some.as_primitive::<TimestampNanosecondType>().clone())
+                }
                 None => Ok(all),
             }
         };
