@@ -24,6 +24,7 @@ pub(crate) mod run;
 mod seal;
 pub(crate) mod spill;
 pub(crate) mod splits;
+pub(crate) mod stamp;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;

@@ -44,6 +44,15 @@ pub enum Polled {
     End,
 }
 
+/// When the rows of a batch were due.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// The first of them.
+    pub first: Instant,
+    /// Seconds from one to the next.
+    pub seconds: f64,
+}
+
 /// A running source instance.
 pub trait Source: Send {
     /// At most about `max_rows` rows and 1 MiB.
@@ -53,6 +62,10 @@ pub trait Source: Send {
     /// It may wait for a disk or a pipe, and so needs a thread of its own.
     fn blocks(&self) -> bool {
         false
+    }
+    /// When the rows were due that the last poll gave, `rows` of them; `None` where there is no schedule.
+    fn schedule(&self, _rows: usize) -> Option<Schedule> {
+        None
     }
     /// Rows left out so far.
     fn rejected(&self) -> &Rejected;

@@ -11,3 +11,4 @@ pub mod place;
 pub mod plan;
 pub mod route;
 pub mod scale;
+pub mod time;

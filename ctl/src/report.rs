@@ -14,7 +14,7 @@ use tuplane_wire::message::{
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
 use crate::output::table::counted;
-use crate::output::time::{now_ms, rfc3339};
+use crate::output::time::{event_time, now_ms, rfc3339};
 
 pub(crate) use text::{files_text, instances_text, text};
 
@@ -133,6 +133,9 @@ pub(crate) struct VertexView {
     queue_in: u64,
     queue_out: u64,
     dropped: BTreeMap<String, u64>,
+    /// The least watermark of its instances.
+    #[serde(flatten)]
+    event_time: EventTime,
     /// Last places of rows that were left out.
     notes: Vec<String>,
     #[serde(skip)]
@@ -156,9 +159,35 @@ struct InstanceView {
     idle: Value,
     queue_in: u64,
     queue_out: u64,
+    #[serde(flatten)]
+    event_time: EventTime,
     ended: bool,
     #[serde(skip)]
     shares: Shares,
+}
+
+/// How far event time has come.
+#[derive(Debug, Clone, Default, Serialize)]
+struct EventTime {
+    watermark_at: Option<String>,
+    /// The wall clock less the watermark, unless it has ended.
+    behind_ms: Option<i64>,
+    /// Rows that were so far ahead of the others that they had to be confirmed.
+    ahead: u64,
+}
+
+impl EventTime {
+    /// Of instances together: the least of those that go on, the greatest of all once none does.
+    fn of<'a>(reports: impl Iterator<Item = &'a InstanceReport> + Clone) -> Self {
+        let told = |report: &InstanceReport| report.watermark.map(|ns| ns.div_euclid(1_000_000));
+        let open = reports.clone().filter(|report| !report.ended).filter_map(told).min();
+        let watermark = open.or_else(|| reports.clone().filter_map(told).max());
+        Self {
+            watermark_at: watermark.map(event_time),
+            behind_ms: open.map(|watermark| (now_ms() as i64).saturating_sub(watermark)),
+            ahead: reports.map(|report| report.ahead).sum(),
+        }
+    }
 }
 
 /// Of an instance's time between two looks.
@@ -433,6 +462,7 @@ fn vertex_view(
         queue_in: now.queue_in,
         queue_out: now.queue_out,
         dropped: now.dropped,
+        event_time: EventTime::of(reports(status, id)),
         notes: now.notes,
         rates,
         is_source: !dag.edges.iter().any(|edge| edge.to == id),
@@ -453,6 +483,13 @@ struct Sum {
     queue_out: u64,
     dropped: BTreeMap<String, u64>,
     notes: Vec<String>,
+}
+
+/// Counters of a vertex's instances.
+fn reports(status: &JobStatus, id: VertexId) -> impl Iterator<Item = &InstanceReport> + Clone {
+    status.counters.iter().filter(move |report| {
+        status.instances.iter().any(|instance| instance.id == report.instance && instance.vertex == id)
+    })
 }
 
 fn sum(status: &JobStatus, id: VertexId) -> Sum {
@@ -508,6 +545,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             idle: value(idle),
             queue_in: report.queue_in,
             queue_out: report.queue_out,
+            event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
             shares: Shares { busy, blocked, idle },
         }

@@ -11,4 +11,5 @@ mod remarks;
 mod results;
 mod road;
 mod seat;
+mod time;
 pub(crate) mod world;

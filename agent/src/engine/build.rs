@@ -26,10 +26,13 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 use super::Shared;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
-use super::operator::{Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort};
+use super::operator::{
+    Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
+};
 use super::output::{Exit, ExitKey, Output};
 use super::run::{Local, Run};
 use super::splits::Splits;
+use super::stamp::{Arrivals, Stamper};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
@@ -195,7 +198,10 @@ impl Builder<'_> {
                 sink_schema: self.sink_schema(&placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
             });
+            let (stamper, arrivals) = self.source_times(&placed, program)?;
             instances.push(Instance {
+                stamper,
+                arrivals,
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body: self.body(&placed, program)?,
                 inbox,
@@ -353,7 +359,7 @@ impl Builder<'_> {
             return Ok(body);
         }
         let operator: Box<dyn Operator> = match (&stage.op, &program.program) {
-            (Op::Source(source), _) => {
+            (Op::Source(source), _) if program.role == Role::Whole => {
                 let files = match &source.connector {
                     Some(SourceConnector::File(file)) => file.files,
                     _ => Files::Shared,
@@ -364,7 +370,7 @@ impl Builder<'_> {
                     instances: peers,
                     folder: self.shared.folder.clone(),
                     schema: own_columns(&program.output),
-                    places: self.source_places(stage, files, &program.output),
+                    places: self.source_places(stage, files, entering(program)),
                 };
                 let made = crate::source::make(source, context);
                 return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
@@ -385,6 +391,15 @@ impl Builder<'_> {
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
             (_, Program::Join(join)) => self.join(stage, program.role, join)?,
+            (_, Program::Window(window)) => {
+                let partitions = self.job.options.partitions();
+                let made = Windowed::new(&stage.id, window.clone(), program.role, partitions);
+                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
+            }
+            (_, Program::Stamp(_)) => match self.stamper(stage, program) {
+                Some(stamper) => Box::new(Stamp::new(stamper)),
+                None => return Err(internal("rows are to be stamped without a time")),
+            },
             (_, Program::Rolling(_) | Program::Stateful(_) | Program::Distinct(_)) => {
                 let made = Keyed::new(&stage.id, &program.program, self.job.options.partitions());
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
@@ -393,6 +408,31 @@ impl Builder<'_> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
+    }
+
+    /// What gives the rows of a vertex their event times.
+    fn stamper(&self, stage: &Stage, program: &VertexProgram) -> Option<Stamper> {
+        let Program::Stamp(stamp) = &program.program else { return None };
+        let time = match &stage.op {
+            Op::Source(source) => source.time.as_ref(),
+            Op::AddTimestamps { time } => time.as_ref(),
+            _ => None,
+        };
+        Some(Stamper::new(&stage.id, stamp.clone(), time?, &self.dag))
+    }
+
+    /// What a source's instance says of its rows' times itself.
+    fn source_times(
+        &self,
+        placed: &Placed,
+        program: &VertexProgram,
+    ) -> Result<(Option<Stamper>, Option<Arrivals>), WireFault> {
+        let stage = self.stage(placed.vertex)?;
+        if !matches!(stage.op, Op::Source(_)) || program.role != Role::Whole {
+            return Ok((None, None));
+        }
+        let arrivals = SystemColumns::of(entering(program)).has(SystemColumn::Due).then(Arrivals::new);
+        Ok((self.stamper(stage, program), arrivals))
     }
 
     fn sort(
@@ -433,6 +473,9 @@ impl Builder<'_> {
     fn splits(&self, placed: &Placed, own: &mut HashMap<String, OwnSplits>) -> Result<Splits, WireFault> {
         let stage = self.stage(placed.vertex)?;
         let Op::Source(source) = &stage.op else { return Ok(Splits::None) };
+        if self.dag.vertex(placed.vertex).role != Role::Whole {
+            return Ok(Splits::None);
+        }
         let Some(SourceConnector::File(file)) = &source.connector else { return Ok(Splits::None) };
         if file.files == Files::Shared {
             return Ok(Splits::Shared {
@@ -453,6 +496,14 @@ impl Builder<'_> {
         let left = Arc::new(Mutex::new(all.iter().rev().cloned().collect()));
         own.insert(stage.id.clone(), OwnSplits { all, left: Arc::clone(&left) });
         Ok(Splits::Own(left))
+    }
+}
+
+/// The columns that a source makes, before its rows get their event times.
+fn entering(program: &VertexProgram) -> &SchemaRef {
+    match &program.program {
+        Program::Stamp(stamp) => stamp.input(),
+        _ => &program.output,
     }
 }
 

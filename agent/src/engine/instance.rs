@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
+use tuplane_core::time::Moved;
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::system::own_part;
-use tuplane_wire::message::{FaultCode, SinkFile, WireFault};
+use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
 use super::clock::Doing;
 use super::ledger::Counters;
@@ -16,6 +17,7 @@ use super::operator::{Operator, OperatorError};
 use super::output::Output;
 use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
 use super::splits::Splits;
+use super::stamp::{Arrivals, Stamper};
 use super::timer::Timer;
 use super::work::Work;
 use crate::exchange::inbox::{Inbox, Taken};
@@ -57,6 +59,9 @@ pub(crate) struct Instance {
     pub(crate) start: watch::Receiver<bool>,
     pub(crate) timer: Timer,
     pub(crate) splits: Splits,
+    /// Of a source that gives its rows their event times, and says when they arrived.
+    pub(crate) stamper: Option<Stamper>,
+    pub(crate) arrivals: Option<Arrivals>,
     /// What waits is bounded in time as well as in bytes.
     pub(crate) queue_time: bool,
 }
@@ -118,6 +123,12 @@ impl Instance {
         if self.start.wait_for(|started| *started).await.is_err() {
             return Ok(Vec::new());
         }
+        if let Some(stamper) = &mut self.stamper {
+            stamper.begin();
+        }
+        if let Body::Operator(operator) = &mut self.body {
+            operator.begin();
+        }
         let result = match self.body {
             Body::Source(_) => self.produce().await.map(|()| Vec::new()),
             _ => self.consume().await,
@@ -171,7 +182,9 @@ impl Instance {
                         // Time blocked on output says nothing of the cost of a row.
                         stride.measure(count, self.counters.clock.read().busy - busy);
                     }
-                    Taken::Watermark(time) => self.pass(Mark::Watermark(time))?,
+                    Taken::Watermark(time) => self.watermark(time).await?,
+                    Taken::Idle if self.holds_event_time() => {}
+                    Taken::Idle => self.pass(Mark::Idle)?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
                     Taken::InputEnded(input) | Taken::ChannelEnded(input) => self.end_input(input).await?,
                     Taken::Ended => {
@@ -181,6 +194,7 @@ impl Instance {
                     Taken::Nothing => nothing = Some(full),
                 }
             }
+            self.tick_operator().await?;
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
@@ -200,11 +214,42 @@ impl Instance {
         if !full {
             self.output.flush();
         }
+        let tick = match &self.body {
+            Body::Operator(operator) => operator.next_tick(),
+            _ => None,
+        };
         tokio::select! {
             () = self.inbox.wait() => {}
             () = self.output.wait(), if full => {}
             () = tokio::time::sleep(LOOK), if full => {}
+            () = until(tick) => {}
         }
+    }
+
+    /// The least watermark of all inputs has risen.
+    async fn watermark(&mut self, time: i64) -> Result<(), WireFault> {
+        self.counters.set_watermark(time);
+        if let Body::Operator(operator) = &mut self.body {
+            self.counters.clock.set(Doing::Busy);
+            operator.watermark(time).map_err(|e| fault(&self.name, &e))?;
+            self.pull().await?;
+        }
+        if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Watermark(time)) }
+    }
+
+    fn holds_event_time(&self) -> bool {
+        matches!(&self.body, Body::Operator(operator) if operator.holds_event_time())
+    }
+
+    /// Lets an operator do what it does by the clock, if it is time.
+    async fn tick_operator(&mut self) -> Result<(), WireFault> {
+        let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+        if operator.next_tick().is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.counters.clock.set(Doing::Busy);
+        operator.tick(Instant::now()).map_err(|e| fault(&self.name, &e))?;
+        self.pull().await
     }
 
     async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
@@ -239,12 +284,15 @@ impl Instance {
         let mut began = Instant::now();
         loop {
             let Body::Operator(operator) = &mut self.body else { return Ok(()) };
+            tell(operator.take_moved(), &mut self.output, &self.counters, &self.name)?;
             let piece = operator.pull(MOST_ROWS, MOST_BYTES as usize).map_err(|e| fault(&self.name, &e))?;
             self.counters.drop_rows(operator.take_dropped());
             if let Some(remark) = operator.take_remark() {
                 self.counters.remark(&remark);
             }
+            self.counters.ahead.fetch_add(operator.take_ahead(), Ordering::Relaxed);
             let Some(piece) = piece else {
+                tell(operator.take_moved(), &mut self.output, &self.counters, &self.name)?;
                 operator.take_asked().into_iter().for_each(|channel| self.inbox.ask(channel));
                 return Ok(());
             };
@@ -287,6 +335,7 @@ impl Instance {
         loop {
             self.set_options();
             let began = Instant::now();
+            self.tick_source()?;
             while began.elapsed() < STEP {
                 if self.output.is_full() {
                     self.output.end_step().map_err(|e| fault(&self.name, &e))?;
@@ -309,7 +358,7 @@ impl Instance {
                     Polled::Rows(batch) => {
                         stride.measure(batch.num_rows(), polled_at.elapsed().as_nanos() as u64);
                         self.counters.add_in(batch.num_rows() as u64);
-                        self.emit(batch)?;
+                        self.enter(batch)?;
                     }
                     Polled::Wait(until) => {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
@@ -318,6 +367,7 @@ impl Instance {
                         tokio::select! {
                             () = self.timer.sleep_until(until) => {}
                             () = self.inbox.wait() => {}
+                            () = until_tick(self.stamper.as_ref()) => {}
                         }
                         break;
                     }
@@ -325,7 +375,10 @@ impl Instance {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
-                        let split = self.splits.next().await?;
+                        let split = self.next_split().await?;
+                        if let Some(stamper) = &mut self.stamper {
+                            stamper.begin_split();
+                        }
                         if let Body::Source(source) = &mut self.body {
                             source.split(split).map_err(|e| source_fault(&self.name, &e))?;
                         }
@@ -338,6 +391,52 @@ impl Instance {
             }
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Rows enter here: they get their times, and go on.
+    fn enter(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
+        let batch = match (&self.arrivals, &self.body) {
+            (Some(arrivals), Body::Source(source)) => {
+                let schedule = source.schedule(batch.num_rows());
+                arrivals.add(&batch, schedule).map_err(|e| self.fault(&e.to_string()))?
+            }
+            _ => batch,
+        };
+        let Some(stamper) = &mut self.stamper else { return self.emit(batch) };
+        let given = stamper.stamp(&batch).map_err(|e| fault(&self.name, &e))?;
+        self.counters.drop_rows(stamper.take_dropped());
+        self.counters.ahead.fetch_add(stamper.take_ahead(), Ordering::Relaxed);
+        if let Some(remark) = stamper.take_remark() {
+            self.counters.remark(&remark);
+        }
+        tell(given.before, &mut self.output, &self.counters, &self.name)?;
+        self.emit(given.rows)?;
+        tell(given.after, &mut self.output, &self.counters, &self.name)
+    }
+
+    /// A source without rows may have become idle.
+    fn tick_source(&mut self) -> Result<(), WireFault> {
+        let Some(stamper) = &mut self.stamper else { return Ok(()) };
+        if stamper.next_tick().is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        tell(stamper.tick(), &mut self.output, &self.counters, &self.name)
+    }
+
+    /// The next split; the instance may become idle while it waits for one.
+    async fn next_split(&mut self) -> Result<Option<Split>, WireFault> {
+        let Self { splits, stamper, output, counters, name, .. } = self;
+        let mut asked = std::pin::pin!(splits.next());
+        loop {
+            tokio::select! {
+                split = &mut asked => return split,
+                () = until_tick(stamper.as_ref()) => {
+                    if let Some(stamper) = stamper {
+                        tell(stamper.tick(), output, counters, name)?;
+                    }
+                }
+            }
         }
     }
 
@@ -372,6 +471,34 @@ impl Instance {
     fn fault(&self, message: &str) -> WireFault {
         instance_fault(&self.name, message)
     }
+}
+
+/// Passes on what a source or operator says of event time itself.
+fn tell(
+    moved: impl IntoIterator<Item = Moved>,
+    output: &mut Output,
+    counters: &Counters,
+    name: &str,
+) -> Result<(), WireFault> {
+    for moved in moved {
+        if let Moved::Watermark(time) = moved {
+            counters.set_watermark(time);
+        }
+        output.mark(moved.into()).map_err(|e| fault(name, &e))?;
+    }
+    Ok(())
+}
+
+/// Until an instant; for ever without one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until_tick(stamper: Option<&Stamper>) {
+    until(stamper.and_then(Stamper::next_tick)).await;
 }
 
 fn instance_fault(name: &str, message: &str) -> WireFault {

@@ -1,7 +1,7 @@
 //! Counters of one instance, readable while it runs.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -21,6 +21,10 @@ pub(crate) struct Counters {
     /// Rows being worked on: taken, and not done.
     pub(crate) working: AtomicU64,
     pub(crate) ended: AtomicBool,
+    /// Rows whose event time is far ahead of the others'.
+    pub(crate) ahead: AtomicU64,
+    /// `i64::MIN` while there is none.
+    watermark: AtomicI64,
     rare: Mutex<Rare>,
 }
 
@@ -43,6 +47,8 @@ impl Counters {
             rows_out: AtomicU64::new(0),
             working: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            ahead: AtomicU64::new(0),
+            watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }
     }
@@ -58,6 +64,16 @@ impl Counters {
 
     pub(crate) fn add_out(&self, rows: u64) {
         self.rows_out.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// No row with an earlier event time follows.
+    pub(crate) fn set_watermark(&self, time: i64) {
+        self.watermark.fetch_max(time, Ordering::Relaxed);
+    }
+
+    /// The watermark, if there is one.
+    pub(crate) fn watermark(&self) -> Option<i64> {
+        Some(self.watermark.load(Ordering::Relaxed)).filter(|time| *time > i64::MIN)
     }
 
     /// Rows that the instance had in hand when it failed or was stopped: taken, and nothing came of them.

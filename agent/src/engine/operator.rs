@@ -1,8 +1,10 @@
 //! Operators: what an instance does with the rows it takes.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use tuplane_core::place::RowPlace;
+use tuplane_core::time::Moved;
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
@@ -10,12 +12,16 @@ mod chain;
 mod join;
 mod keyed;
 mod sort;
+mod stamp;
+mod window;
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use chain::{ChainOperator, Pass};
 pub(crate) use join::{Collector, Joiner, TableSlot};
 pub(crate) use keyed::Keyed;
 pub(crate) use sort::{Collect, Sort};
+pub(crate) use stamp::Stamp;
+pub(crate) use window::Windowed;
 
 /// Why an operator cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,6 +98,37 @@ pub trait Operator: Send {
         Vec::new()
     }
 
+    /// The run begins.
+    fn begin(&mut self) {}
+
+    /// No row with an earlier event time follows on any input (nanoseconds since 1970, UTC); there may be
+    /// something to pull.
+    fn watermark(&mut self, _time: i64) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    /// Its rows may be earlier than the watermark that it was told, or it has its own: neither watermarks nor
+    /// idleness are passed on.
+    fn holds_event_time(&self) -> bool {
+        false
+    }
+
+    /// When to call [`Operator::tick`].
+    fn next_tick(&self) -> Option<Instant> {
+        None
+    }
+
+    /// It is as late as it has asked for; there may be something to pull.
+    fn tick(&mut self, _now: Instant) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    /// What it says of event time itself since the last call: asked for before each [`Operator::pull`] and after
+    /// the last one.
+    fn take_moved(&mut self) -> Vec<Moved> {
+        Vec::new()
+    }
+
     /// All inputs have ended; what [`Operator::pull`] gives afterwards is the rest.
     fn end(&mut self) -> Result<(), OperatorError> {
         Ok(())
@@ -110,6 +147,11 @@ pub trait Operator: Send {
     /// About the last row since the last call that was left out, or in which a value became null.
     fn take_remark(&mut self) -> Option<Remark> {
         None
+    }
+
+    /// Rows since the last call whose event time is far ahead of the others'.
+    fn take_ahead(&mut self) -> u64 {
+        0
     }
 
     /// Changes a live option.

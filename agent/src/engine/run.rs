@@ -95,6 +95,8 @@ impl Run {
             note_place: note.as_ref().and_then(|(_, place)| *place),
             note: note.map(|(text, _)| text),
             ended: counters.ended.load(Relaxed),
+            watermark: counters.watermark(),
+            ahead: counters.ahead.load(Relaxed),
         }
     }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
+use tuplane_core::time::{Least, Standing};
 use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::{Item, Mark};
@@ -45,7 +47,7 @@ struct State {
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
-    watermark: Option<i64>,
+    least: Least,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
     ended: bool,
@@ -87,7 +89,7 @@ struct Sender {
     bound: u64,
     /// Wakes the instance when there is room again.
     room: Arc<Notify>,
-    watermark: Option<i64>,
+    standing: Standing,
     barrier: Option<u64>,
     ended: bool,
 }
@@ -157,7 +159,7 @@ impl Edge {
                 outlets,
                 channels,
                 turn: 0,
-                watermark: None,
+                least: Least::default(),
                 repump: false,
                 ended: false,
                 emitted: 0,
@@ -183,7 +185,7 @@ impl Edge {
             overflow: None,
             bound,
             room,
-            watermark: None,
+            standing: Standing::default(),
             barrier: None,
             ended: false,
         });
@@ -496,8 +498,11 @@ impl State {
         }
         match mark {
             Mark::Watermark(time) => {
-                let sender = &mut self.senders[number];
-                sender.watermark = sender.watermark.max(Some(time));
+                self.senders[number].standing.tell(time);
+                self.advance();
+            }
+            Mark::Idle => {
+                self.senders[number].standing.idle = true;
                 self.advance();
             }
             Mark::End => {
@@ -527,13 +532,12 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        let least = self.senders.iter().filter(|s| !s.ended).map(|s| s.watermark).min().flatten();
-        if let Some(least) = least
-            && self.watermark.is_none_or(|w| w < least)
-        {
-            self.watermark = Some(least);
-            self.send_mark(Mark::Watermark(least));
+        let Self { senders, least, .. } = self;
+        let mut told = SmallVec::<[Mark; 2]>::new();
+        while let Some(moved) = least.next(senders.iter().filter(|s| !s.ended).map(|s| s.standing)) {
+            told.push(moved.into());
         }
+        told.into_iter().for_each(|mark| self.send_mark(mark));
     }
 
     /// The channels pass a barrier once, when the last sender has.

@@ -213,6 +213,7 @@ impl Inbound {
                 return Ok(());
             }
             FrameKind::Watermark => Mark::Watermark(header.value),
+            FrameKind::Idle => Mark::Idle,
             FrameKind::Barrier => Mark::Barrier(header.value as u64),
             FrameKind::Moved => Mark::Moved { epoch: header.epoch, group: header.value as u32 },
             FrameKind::End => Mark::End,

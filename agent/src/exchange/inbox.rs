@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
+use tuplane_core::time::{Least, Moved, Standing};
 
 use super::credit::{Credit, LEAST_WINDOW};
 use super::mark::{Item, Mark};
@@ -39,6 +40,8 @@ pub(crate) enum Taken {
     Rows { input: usize, channel: usize, rows: Rows },
     /// The least watermark of all channels has risen to this.
     Watermark(i64),
+    /// All channels are idle.
+    Idle,
     /// All channels have passed this barrier.
     Barrier(u64),
     /// All channels of an input have ended.
@@ -78,8 +81,9 @@ struct State {
     bound: u64,
     /// Mean bytes of a row; 0 while none has come.
     row_bytes: u64,
-    watermark: Option<i64>,
-    /// An input has ended: those that waited for it at a barrier may go on.
+    least: Least,
+    /// There is more to tell: an input has ended, so that those that waited for it at a barrier may go on, or the
+    /// watermark has moved.
     recheck: bool,
     /// Channels whose turn has come: their senders are to be told.
     opened: Vec<Grant>,
@@ -123,7 +127,7 @@ struct Channel {
     /// Bytes and rows taken in the last second or so: each division forgets a tenth.
     used: u64,
     used_rows: u64,
-    watermark: Option<i64>,
+    standing: Standing,
     barrier: Option<u64>,
     /// Not read now; see [`Reading::ByChannel`].
     held: bool,
@@ -139,7 +143,7 @@ impl Inbox {
             turn: 0,
             bound: bound * inputs.len().max(1) as u64,
             row_bytes: 0,
-            watermark: None,
+            least: Least::default(),
             recheck: false,
             opened: Vec::new(),
             reading: Reading::InTurn,
@@ -168,7 +172,7 @@ impl Inbox {
                 window: LEAST_WINDOW,
                 used: 0,
                 used_rows: 0,
-                watermark: None,
+                standing: Standing::default(),
                 barrier: None,
                 held: false,
                 ended: false,
@@ -421,8 +425,11 @@ impl State {
     fn pass(&mut self, index: usize, mark: Mark) -> Result<Option<Taken>, String> {
         match mark {
             Mark::Watermark(time) => {
-                let channel = &mut self.channels[index];
-                channel.watermark = channel.watermark.max(Some(time));
+                self.channels[index].standing.tell(time);
+                Ok(self.advance())
+            }
+            Mark::Idle => {
+                self.channels[index].standing.idle = true;
                 Ok(self.advance())
             }
             Mark::Barrier(number) => {
@@ -489,13 +496,13 @@ impl State {
     }
 
     fn advance(&mut self) -> Option<Taken> {
-        let open = || self.channels.iter().filter(|c| !c.ended);
-        let least = open().map(|c| c.watermark).min().flatten()?;
-        if self.watermark.is_some_and(|w| w >= least) {
-            return None;
-        }
-        self.watermark = Some(least);
-        Some(Taken::Watermark(least))
+        let open = self.channels.iter().filter(|c| !c.ended).map(|c| c.standing);
+        let moved = self.least.next(open)?;
+        self.recheck = true;
+        Some(match moved {
+            Moved::Watermark(time) => Taken::Watermark(time),
+            Moved::Idle => Taken::Idle,
+        })
     }
 
     fn align(&mut self) -> Result<Option<Taken>, String> {

@@ -1,5 +1,7 @@
 //! Marks: what stands among the rows of a channel (engine.md section 7).
 
+use tuplane_core::time::Moved;
+
 use crate::engine::rows::Rows;
 
 /// A mark among the rows.
@@ -7,6 +9,9 @@ use crate::engine::rows::Rows;
 pub(crate) enum Mark {
     /// No row with an earlier event time follows (ns since 1970, UTC).
     Watermark(i64),
+    /// No row has come for some time: the watermark is not held back until the next one of this sender, which
+    /// comes before its next row.
+    Idle,
     /// A snapshot's barrier.
     Barrier(u64),
     /// A group of key partitions has moved to another owner.
@@ -18,6 +23,15 @@ pub(crate) enum Mark {
     },
     /// Nothing follows.
     End,
+}
+
+impl From<Moved> for Mark {
+    fn from(moved: Moved) -> Self {
+        match moved {
+            Moved::Watermark(time) => Self::Watermark(time),
+            Moved::Idle => Self::Idle,
+        }
+    }
 }
 
 /// What a channel or queue holds.

@@ -419,6 +419,7 @@ impl Outbound {
                     header.target = ALL;
                     (header.kind, header.value) = match mark {
                         Mark::Watermark(time) => (FrameKind::Watermark, time),
+                        Mark::Idle => (FrameKind::Idle, 0),
                         Mark::Barrier(number) => (FrameKind::Barrier, number as i64),
                         Mark::Moved { epoch, group } => {
                             header.epoch = epoch;

@@ -71,6 +71,7 @@ fn all(inbox: &Inbox) -> Vec<String> {
     loop {
         match inbox.take(100, false).unwrap() {
             Taken::Rows { rows, .. } => seen.push(format!("{:?}", ids(&rows))),
+            Taken::Idle => seen.push("idle".to_owned()),
             Taken::Watermark(time) => seen.push(format!("watermark {time}")),
             Taken::Barrier(number) => seen.push(format!("barrier {number}")),
             Taken::InputEnded(input) => seen.push(format!("input {input} ended")),
@@ -143,6 +144,50 @@ fn the_watermark_is_not_lost_when_an_ended_channel_frees_a_barrier_too() {
     assert_eq!(all(&inbox), Vec::<String>::new());
     inbox.push(2, Item::Mark(Mark::End));
     assert_eq!(all(&inbox), ["barrier 1", "watermark 5"]);
+}
+
+#[test]
+fn an_idle_sender_holds_no_watermark_back_and_its_next_one_comes_before_its_rows() {
+    let budget = Budget::new(1 << 20);
+    let (inbox, _) = inbox(&[(0, 1)], 1 << 20, &budget);
+    let edge = edge(Routes::One, false, 2, std::slice::from_ref(&inbox));
+    edge.append(0, rows(0..1, &budget)).unwrap();
+    edge.mark(0, Mark::Watermark(5));
+    assert_eq!(all(&inbox), ["[0]"], "the other sender has said nothing");
+    edge.mark(1, Mark::Idle);
+    assert_eq!(all(&inbox), ["watermark 5"]);
+    edge.mark(1, Mark::Watermark(2));
+    edge.append(1, rows(1..2, &budget)).unwrap();
+    edge.mark(0, Mark::Watermark(9));
+    assert_eq!(all(&inbox), ["[1]"], "it is awake, at 2");
+    edge.mark(1, Mark::Watermark(7));
+    edge.append(0, rows(2..3, &budget)).unwrap();
+    edge.mark(0, Mark::Idle);
+    edge.mark(1, Mark::Idle);
+    assert_eq!(all(&inbox), ["watermark 7", "[2]", "watermark 9", "idle"]);
+    edge.mark(1, Mark::Watermark(3));
+    edge.append(1, rows(3..4, &budget)).unwrap();
+    edge.mark(0, Mark::End);
+    edge.mark(1, Mark::End);
+    assert_eq!(all(&inbox), ["watermark 9", "[3]", "ended"]);
+}
+
+#[test]
+fn channels_that_are_idle_or_have_ended_hold_no_watermark_back() {
+    let budget = Budget::new(1 << 20);
+    let (inbox, _) = inbox(&[(0, 2), (0, 1)], 1 << 20, &budget);
+    inbox.push(0, Item::Mark(Mark::Watermark(4)));
+    inbox.push(1, Item::Mark(Mark::Idle));
+    assert_eq!(all(&inbox), Vec::<String>::new());
+    inbox.push(2, Item::Mark(Mark::Watermark(8)));
+    assert_eq!(all(&inbox), ["watermark 4"]);
+    inbox.push(0, Item::Mark(Mark::End));
+    assert_eq!(all(&inbox), ["watermark 8"]);
+    inbox.push(2, Item::Mark(Mark::Idle));
+    assert_eq!(all(&inbox), ["idle"]);
+    inbox.push(1, Item::Mark(Mark::Watermark(6)));
+    inbox.push(1, Item::Rows(rows(0..1, &budget)));
+    assert_eq!(all(&inbox), ["watermark 8", "[0]"]);
 }
 
 #[test]

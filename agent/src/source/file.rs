@@ -16,7 +16,7 @@ use self::lines::{Lines, Step};
 use self::pattern::Pattern;
 use super::columns::Columns;
 use super::pace::Pace;
-use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Source, SourceContext, SourceError};
+use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
 
 mod csv;
 mod input;
@@ -287,6 +287,10 @@ impl Source for Files {
         }
         self.state = State::Reading(Box::new(lines));
         Ok(())
+    }
+
+    fn schedule(&self, rows: usize) -> Option<Schedule> {
+        self.pace.schedule(rows)
     }
 
     fn rejected(&self) -> &Rejected {

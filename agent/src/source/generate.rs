@@ -11,7 +11,7 @@ use tuplane_wire::message::Split;
 
 use super::pace::Pace;
 use super::words::Words;
-use super::{BATCH_ROWS, Polled, Rejected, Source, SourceContext, SourceError};
+use super::{BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
 
 /// Makes the rows `first`, `first + step`, ... of a numbered series.
 pub(super) trait Series: Send {
@@ -61,6 +61,10 @@ impl<S: Series> Source for Generated<S> {
 
     fn split(&mut self, _split: Option<Split>) -> Result<(), SourceError> {
         Err(SourceError::Refused("a source that makes its rows up has no splits".to_owned()))
+    }
+
+    fn schedule(&self, rows: usize) -> Option<Schedule> {
+        self.pace.schedule(rows)
     }
 
     fn rejected(&self) -> &Rejected {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::Schedule;
+
 /// Above this rate rows are handed over in runs, so that a batch is worth its cost.
 const SINGLE_ROWS: f64 = 2000.0;
 /// The time between two such runs: half of the millisecond that a paced row may be late by.
@@ -61,6 +63,14 @@ impl Pace {
         }
     }
 
+    /// When the last `rows` rows were due that were given.
+    pub(super) fn schedule(&self, rows: usize) -> Option<Schedule> {
+        let (share, start) = (self.share?, self.start?);
+        let seconds = self.given.saturating_sub(rows as u64) as f64 / share;
+        let first = start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
+        Some(Schedule { first, seconds: share.recip() })
+    }
+
     /// Sets a live option: `rate` is the only one.
     pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         if option != "rate" {
@@ -114,6 +124,18 @@ mod tests {
             assert!(given as f64 <= ms as f64 * 0.05 + 1.0, "{given} rows after {ms} ms");
         }
         assert_eq!(given, 500);
+    }
+
+    #[test]
+    fn rows_are_due_by_their_numbers_however_late_they_are_given() {
+        let mut pace = Pace::new(Some(10.0), 1).unwrap();
+        let t0 = Instant::now();
+        assert_eq!(pace.due(5, t0), Ok(1));
+        pace.gave(1, t0);
+        assert_eq!(pace.schedule(1), Some(Schedule { first: t0, seconds: 0.1 }));
+        pace.gave(20, t0 + Duration::from_secs(9));
+        assert_eq!(pace.schedule(20).unwrap().first, t0 + Duration::from_millis(100));
+        assert_eq!(Pace::new(None, 1).unwrap().schedule(1), None);
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub use co::AggregateInput;
 pub(crate) use keys::{KeyForm, KeyTable, one_float_form};
 pub(crate) use running::{Refused, Wanted};
 pub(crate) use table::Scratch;
-pub use table::{GroupTable, RollingProgram, RollingTable, WhenEmpty};
+pub use table::{
+    GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart, WindowProgram, WindowTable,
+};
 
 /// Rows of a batch, and the group that each belongs to.
 #[derive(Clone, Copy)]

@@ -12,14 +12,17 @@ pub mod sql;
 pub mod system;
 pub mod types;
 
-pub use aggregate::{AggregateInput, AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty};
+pub use aggregate::{
+    AggregateInput, AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart,
+    WindowProgram, WindowTable,
+};
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
     Advanced, Chain, ChainRun, DistinctProgram, DistinctTable, Dropped, EvalError, Filter, JoinBuilder,
     JoinProgram, JoinRun, JoinTable, JoinTexts, LeftOut, Merger, Program, Projection, Run, SortProgram,
-    Sorter, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState, VertexProgram,
-    kept_rows, rows_within,
+    Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState,
+    VertexProgram, kept_rows, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

@@ -39,7 +39,7 @@ pub use fault::sql_name;
 pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
 
-use crate::system;
+use crate::system::{self, SystemColumn, SystemColumns, name_of};
 
 /// A longer expression is refused: planning recurses over it.
 pub(crate) const MOST_TOKENS: usize = 4000;
@@ -59,6 +59,8 @@ pub enum Determinism {
 #[derive(Debug, Clone, Copy)]
 pub struct Language {
     determinism: Determinism,
+    /// `arrived()` may be called: the row has the column that it reads.
+    arrival: bool,
 }
 
 /// A compiled expression.
@@ -78,7 +80,13 @@ pub(crate) struct Planned {
 impl Language {
     /// A language that allows what `determinism` says.
     pub fn new(determinism: Determinism) -> Self {
-        Self { determinism }
+        Self { determinism, arrival: false }
+    }
+
+    /// The same where `arrived()` may be called: over rows whose first system column says when they arrived.
+    #[must_use]
+    pub(crate) fn with_arrival(self) -> Self {
+        Self { arrival: true, ..self }
     }
 
     /// The language of a job.
@@ -91,8 +99,11 @@ impl Language {
 
     /// Compiles an expression over one row.
     pub(crate) fn compile(self, text: &Text, schema: &SchemaRef) -> Result<Compiled, Fault> {
-        let schema = logical(schema).map_err(|e| fault::of(text, &e))?;
+        let mut schema = logical(schema).map_err(|e| fault::of(text, &e))?;
         let planned = self.plan(text, &schema, Allowed::Scalar)?;
+        if planned.expr.column_refs().iter().any(|column| column.name == name_of(SystemColumn::Due)) {
+            schema = seeing_arrival(&schema).map_err(|e| fault::of(text, &e))?;
+        }
         self.lower(text, planned, &schema)
     }
 
@@ -110,7 +121,7 @@ impl Language {
         allowed: Allowed,
     ) -> Result<Planned, Fault> {
         check::keywords_as_columns(&mut parsed.expr, schema);
-        check::names(&parsed.expr, text, schema, allowed, self.determinism)?;
+        check::names(&parsed.expr, text, schema, allowed, self)?;
         let name = match (&parsed.alias, &parsed.expr) {
             (Some(alias), _) => alias.value.clone(),
             (None, ast::Expr::Identifier(column)) => column.value.clone(),
@@ -119,6 +130,13 @@ impl Language {
         if let Some(message) = system::refusal(&name) {
             return Err(Fault::new(text.at, message).help("name it otherwise with `as`"));
         }
+        let seen;
+        let schema = if check::arrival_as_column(&mut parsed.expr) {
+            seen = seeing_arrival(schema).map_err(|e| fault::of(text, &e))?;
+            &seen
+        } else {
+            schema
+        };
         let provider = Provider::default();
         let planner = SqlToRel::new_with_options(&provider, parser_options());
         let expr = planner
@@ -196,6 +214,12 @@ impl Language {
 /// How many operators stand inside one another at the most.
 fn depth(expr: &Arc<dyn PhysicalExpr>) -> usize {
     1 + expr.children().into_iter().map(depth).max().unwrap_or(0)
+}
+
+/// The job's own columns, and behind them the one that `arrived()` reads.
+fn seeing_arrival(schema: &DFSchemaRef) -> Result<DFSchemaRef, DataFusionError> {
+    let own: SchemaRef = Arc::new(schema.as_arrow().clone());
+    logical(&system::with_system(&own, SystemColumns::only(SystemColumn::Due)))
 }
 
 /// The logical form of a schema.

@@ -6,8 +6,12 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, UInt64Array, new_null_array};
-use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt64Type};
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, AsArray, TimestampNanosecondArray, UInt64Array, new_null_array,
+};
+use datafusion_common::arrow::datatypes::{
+    DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType, UInt64Type,
+};
 use datafusion_common::arrow::error::ArrowError;
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tuplane_core::place::RowPlace;
@@ -16,15 +20,26 @@ use tuplane_core::place::RowPlace;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SystemColumn {
+    /// When the row arrived, by the wall clock: what `arrived()` reads. It is the first one, so that expressions
+    /// find it right behind the job's own columns, whichever others there are.
+    Due,
     /// Where the row entered: the number of a [`RowPlace`], null where that is not known.
     At,
+    /// The row's event time.
+    Ts,
 }
 
+const TIME: DataType = DataType::Timestamp(TimeUnit::Nanosecond, None);
+
 /// All of them, in their order behind a job's own columns.
-const ALL: [(SystemColumn, &str, DataType); 1] = [(SystemColumn::At, "_at", DataType::UInt64)];
+const ALL: [(SystemColumn, &str, DataType); 3] = [
+    (SystemColumn::Due, "_due", TIME),
+    (SystemColumn::At, "_at", DataType::UInt64),
+    (SystemColumn::Ts, "_ts", TIME),
+];
 
 /// Names of system columns to come: a job that may be written today must be one tomorrow.
-const TO_COME: [&str; 3] = ["_ts", "_due", "_phantom"];
+const TO_COME: [&str; 1] = ["_phantom"];
 
 /// A set of system columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +70,12 @@ impl SystemColumns {
     #[must_use]
     pub fn in_both(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// Those that are not in the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Whether one is in it.
@@ -146,6 +167,41 @@ pub(crate) fn widen(
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }
 
+/// A batch with one more of its system columns, or another one in its place.
+pub fn with_column(
+    batch: &RecordBatch,
+    column: SystemColumn,
+    values: ArrayRef,
+) -> Result<RecordBatch, ArrowError> {
+    let has = SystemColumns::of(batch.schema_ref());
+    let all = has.and(SystemColumns::only(column));
+    let schema = with_system(&own_columns(batch.schema_ref()), all);
+    let mut columns = batch.columns()[..own_width(batch.schema_ref())].to_vec();
+    for (one, name, _) in ALL.into_iter().filter(|(one, ..)| all.has(*one)) {
+        match batch.column_by_name(name) {
+            Some(known) if one != column => columns.push(Arc::clone(known)),
+            _ => columns.push(Arc::clone(&values)),
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(schema, columns, &options)
+}
+
+/// The column of a batch that holds its rows' event times, in nanoseconds since 1970.
+pub fn event_times(batch: &RecordBatch) -> Option<&TimestampNanosecondArray> {
+    batch.column_by_name(name_of(SystemColumn::Ts))?.as_primitive_opt::<TimestampNanosecondType>()
+}
+
+/// An event time as people read it: RFC 3339 in UTC.
+pub fn shown_time(time: i64) -> String {
+    chrono::DateTime::from_timestamp_nanos(time).to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true)
+}
+
+/// The name of a system column.
+pub(crate) fn name_of(column: SystemColumn) -> &'static str {
+    ALL[column as usize].1
+}
+
 /// Where the rows of a batch entered.
 #[derive(Debug, Clone, Default)]
 pub struct Places(Option<UInt64Array>);
@@ -154,7 +210,7 @@ impl Places {
     /// As its column `_at` says, if it has one.
     pub fn of(batch: &RecordBatch) -> Self {
         let column = SystemColumns::of(batch.schema_ref()).has(SystemColumn::At);
-        let column = column.then(|| batch.column_by_name(ALL[SystemColumn::At as usize].1)).flatten();
+        let column = column.then(|| batch.column_by_name(name_of(SystemColumn::At))).flatten();
         Self(column.and_then(|column| column.as_primitive_opt::<UInt64Type>()).cloned())
     }
 
@@ -201,6 +257,20 @@ mod tests {
         assert_eq!(places.of_row(0), Some(RowPlace::from_number(7)));
         assert_eq!((places.of_row(1), places.of_row(2)), (None, None));
         assert_eq!(Places::of(&batch(&own())).of_row(0), None);
+    }
+
+    #[test]
+    fn a_column_is_put_in_its_place_or_takes_that_of_another() {
+        let with = with_system(&own(), SystemColumns::only(SystemColumn::At));
+        let times = |first: i64| -> ArrayRef { Arc::new(TimestampNanosecondArray::from(vec![first, 9])) };
+        let stamped = with_column(&batch(&with), SystemColumn::Ts, times(5)).unwrap();
+        let both = with_column(&stamped, SystemColumn::Due, times(6)).unwrap();
+        let names: Vec<String> = both.schema().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["x", "_due", "_at", "_ts"]);
+        assert_eq!(event_times(&both).unwrap().value(0), 5);
+        let again = with_column(&both, SystemColumn::Ts, times(7)).unwrap();
+        assert_eq!((again.num_columns(), event_times(&again).unwrap().value(0)), (4, 7));
+        assert!(event_times(&batch(&own())).is_none());
     }
 
     #[test]

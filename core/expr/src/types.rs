@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 
 use datafusion_common::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, StatefulShape, Text};
+use tuplane_core::job::{Job, Op, SinkConnector, SourceConnector, Stage, StatefulShape, Text, Time, Window};
 use tuplane_core::place::{RowPlace, source_number};
+use tuplane_core::time::WindowSpec;
 
 pub use source::is_readable;
 
-use crate::aggregate::AggregateProgram;
+use crate::aggregate::{AggregateProgram, WindowProgram};
 use crate::key::KeyExprs;
-use crate::program::Step;
+use crate::program::{StampProgram, Step};
 use crate::sql::{Language, sql_name};
 use crate::system::{SystemColumn, SystemColumns, refusal, with_system};
 
@@ -51,8 +52,9 @@ pub struct StageType {
     pub output: SchemaRef,
     /// System columns that go with them.
     pub system: SystemColumns,
-    /// Its own expressions can meet a row that they cannot take.
-    can_fail: bool,
+    /// System columns that it reads itself: where a row entered, if its expressions can meet one that they
+    /// cannot take; event times; arrivals.
+    needs: SystemColumns,
 }
 
 impl Types {
@@ -74,6 +76,13 @@ impl Types {
     /// All columns that leave a stage: the output's, then system columns.
     pub fn edge(&self, id: &str) -> Option<SchemaRef> {
         self.stage(id).map(|stage| with_system(&stage.output, stage.system))
+    }
+
+    /// All columns of a source's rows before it gives them event times.
+    pub(crate) fn before_stamps(&self, id: &str) -> Option<SchemaRef> {
+        let stage = self.stage(id)?;
+        let made = stage.system.without(SystemColumns::only(SystemColumn::Ts));
+        Some(with_system(&stage.output, made.and(stage.needs)))
     }
 
     /// Stages of registered operators: types are unknown from there on.
@@ -98,74 +107,82 @@ pub(crate) fn resolve(
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
         match output(job, language, stage, &inputs, (headers, registered)) {
-            Ok(Some((output, can_fail))) => types.add(stage, output, can_fail),
+            Ok(Some((output, needs))) => types.add(stage, output, needs),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
                 faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
                 // Stages behind it are looked at all the same where its output is known without its functions.
                 if let Some(input) = inputs.first().filter(|_| hands_on_columns(&stage.op)) {
-                    types.add(stage, SchemaRef::clone(input), false);
+                    types.add(stage, SchemaRef::clone(input), SystemColumns::NONE);
                 }
             }
         }
     }
-    types.carry(job);
+    types.carry(job, &mut faults);
     if faults.is_empty() { Ok(types) } else { Err(faults) }
 }
 
 impl Types {
-    fn add(&mut self, stage: &Stage, output: SchemaRef, can_fail: bool) {
+    fn add(&mut self, stage: &Stage, output: SchemaRef, needs: SystemColumns) {
         let system = SystemColumns::NONE;
-        self.stages.insert(stage.id.clone(), StageType { output, system, can_fail });
+        self.stages.insert(stage.id.clone(), StageType { output, system, needs });
     }
 
-    /// Gives system columns to the stages from those sources that can make them on to the last stage that
-    /// needs them.
-    fn carry(&mut self, job: &Job) {
-        let ids = |stage: &Stage| stage.inputs.iter().map(|input| input.value.clone()).collect::<Vec<_>>();
+    /// Gives system columns to the stages from those that can make them on to the last stage that needs them.
+    fn carry(&mut self, job: &Job, faults: &mut Vec<Fault>) {
         // What each stage could hand on, from what its inputs could.
         let mut made: BTreeMap<&str, SystemColumns> = BTreeMap::new();
         for stage in &job.stages {
-            let system = match &stage.op {
-                Op::Source(_) => makes(job, stage),
-                op if copies(op) => ids(stage)
-                    .iter()
-                    .take(copied_inputs(op))
-                    .filter_map(|input| made.get(input.as_str()))
-                    .fold(SystemColumns::NONE, |all, one| all.and(*one)),
-                _ => SystemColumns::NONE,
-            };
-            made.insert(&stage.id, system);
+            let inputs = stage.inputs.iter().take(copied_inputs(&stage.op));
+            let inputs = inputs.filter_map(|input| made.get(input.value.as_str()).copied());
+            let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
+            let ttl = matches!(&stage.op, Op::Stateful { ttl: Some(_), .. });
+            if ttl && self.stages.contains_key(&stage.id) && !inputs.has(SystemColumn::Ts) {
+                let message = "`ttl` counts event time, and the rows of this stage have none";
+                let help = "set `time` on the source, or put an add_timestamps stage before; without `ttl` state is kept to the job's end";
+                faults.push(Fault::new(stage.at, message).help(help).stage(&stage.id));
+            }
+            let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };
+            made.insert(&stage.id, handed_on.and(makes(job, stage)));
         }
         // Whoever reads a stage stands behind it.
-        let mut needed: BTreeMap<String, SystemColumns> = BTreeMap::new();
+        let mut needed: BTreeMap<&str, SystemColumns> = BTreeMap::new();
         for stage in job.stages.iter().rev() {
-            let own = match self.stages.get(&stage.id) {
-                Some(known) if known.can_fail => SystemColumns::only(SystemColumn::At),
-                _ => SystemColumns::NONE,
-            };
-            let behind = needed.get(&stage.id).copied().unwrap_or_default();
+            let own = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
+            let behind = needed.get(stage.id.as_str()).copied().unwrap_or_default();
+            // What it makes itself it asks nobody for.
+            let behind = behind.without(makes(job, stage));
             let copied = if copies(&stage.op) { copied_inputs(&stage.op) } else { 0 };
-            for (position, input) in ids(stage).into_iter().enumerate() {
+            for (position, input) in stage.inputs.iter().enumerate() {
                 let all = if position < copied { own.and(behind) } else { own };
-                let known = needed.entry(input).or_default();
+                let known = needed.entry(input.value.as_str()).or_default();
                 *known = known.and(all);
             }
         }
         for (id, stage) in &mut self.stages {
             let made = made.get(id.as_str()).copied().unwrap_or_default();
-            stage.system = made.in_both(needed.get(id).copied().unwrap_or_default());
+            stage.system = made.in_both(needed.get(id.as_str()).copied().unwrap_or_default());
         }
     }
 }
 
-/// The system columns that a source could make: only rows of files have a place that a person can look up.
+/// The system columns that a stage can make: places of rows only of files, where a person can look them up.
 fn makes(job: &Job, stage: &Stage) -> SystemColumns {
-    let Op::Source(source) = &stage.op else { return SystemColumns::NONE };
-    let file = matches!(source.connector, Some(SourceConnector::File(_)));
-    let number = source_number(job, &stage.id).and_then(|number| RowPlace::new(number, 0));
-    match number {
-        Some(_) if file => SystemColumns::only(SystemColumn::At),
+    let ts = SystemColumns::only(SystemColumn::Ts);
+    match &stage.op {
+        Op::Source(source) => {
+            let file = matches!(source.connector, Some(SourceConnector::File(_)));
+            let number = source_number(job, &stage.id).and_then(|number| RowPlace::new(number, 0));
+            let at = if number.is_some() && file {
+                SystemColumns::only(SystemColumn::At)
+            } else {
+                SystemColumns::NONE
+            };
+            let made = at.and(SystemColumns::only(SystemColumn::Due));
+            if source.time.is_some() { made.and(ts) } else { made }
+        }
+        Op::AddTimestamps { .. } => ts,
+        Op::Aggregate { .. } | Op::CoAggregate { .. } if window(job, stage).is_some() => ts,
         _ => SystemColumns::NONE,
     }
 }
@@ -192,53 +209,67 @@ fn hands_on_columns(op: &Op) -> bool {
             | Op::GroupBy { .. }
             | Op::Work(_)
             | Op::Peek { .. }
+            | Op::Window(_)
+            | Op::AddTimestamps { .. }
             | Op::Sort { .. }
             | Op::Distinct { .. }
             | Op::Stateful { shape: StatefulShape::Filter, .. }
     )
 }
 
-/// The columns of a stage's output, and whether its expressions can meet a row that they cannot take.
+/// The columns of a stage's output, and the system columns that it reads itself.
 fn output(
     job: &Job,
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
     (headers, registered): (Headers<'_>, Registered<'_>),
-) -> Result<Option<(SchemaRef, bool)>, Vec<Fault>> {
+) -> Result<Option<(SchemaRef, SystemColumns)>, Vec<Fault>> {
     let from_registry = |input, key: &[FieldRef]| {
         let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
-        let output = output.map(|output| named(stage, output)).transpose()?;
-        Ok::<_, Vec<Fault>>(output.map(|output| (output, false)))
+        output.map(|output| named(stage, output)).transpose()
     };
+    let at =
+        |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
     if let Op::Source(source) = &stage.op {
-        if matches!(source.connector, Some(SourceConnector::Registered { .. })) {
-            return from_registry(None, &[]);
-        }
-        return Ok(source::output(stage, source, headers)?.map(|output| (output, false)));
+        let output = match &source.connector {
+            Some(SourceConnector::Registered { .. }) => from_registry(None, &[])?,
+            _ => source::output(stage, source, headers)?,
+        };
+        let Some(output) = output else { return Ok(None) };
+        let needs = match &source.time {
+            Some(time) => needs_of_time(job, time, &output)?.in_both(makes(job, stage)),
+            None => SystemColumns::NONE,
+        };
+        return Ok(Some((output, needs)));
     }
     let Some(input) = inputs.first() else {
         return Err(vec![Fault::new(stage.at, format!("`{}` needs an input", stage.op.name()))]);
     };
     if let Some(step) = Step::compile(language, stage, input) {
-        return step.map(|step| Some((SchemaRef::clone(step.output()), step.can_fail(input))));
+        let step = step?;
+        let due = SystemColumns::only(SystemColumn::Due);
+        let arrival = if step.reads_arrival() { due } else { SystemColumns::NONE };
+        return Ok(Some((SchemaRef::clone(step.output()), at(step.can_fail(input)).and(arrival))));
     }
     if let Some(joined) = joined::output(job, stage, inputs) {
-        return joined.map(Some);
+        let windowed = matches!(stage.op, Op::CoAggregate { .. }) && window(job, stage).is_some();
+        let ts = if windowed { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
+        return joined.map(|(output, can_fail)| Some((output, at(can_fail).and(ts))));
     }
     let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
-    let mut can_fail = false;
+    let mut needs = SystemColumns::NONE;
     match &stage.op {
         Op::GroupBy { key } if key.is_empty() => return Err(missing("key")),
         Op::Aggregate { compute, .. } if compute.is_empty() => return Err(missing("compute")),
         Op::GroupBy { key } => {
-            can_fail = KeyExprs::compile(language, key, input)?.can_fail(input);
+            needs = at(KeyExprs::compile(language, key, input)?.can_fail(input));
         }
         Op::Rebalance(rebalance) => {
-            can_fail = KeyExprs::compile(language, &rebalance.key, input)?.can_fail(input);
+            needs = at(KeyExprs::compile(language, &rebalance.key, input)?.can_fail(input));
         }
         Op::Sink(sink) => {
-            can_fail = KeyExprs::compile(language, &sink.key, input)?.can_fail(input);
+            needs = at(KeyExprs::compile(language, &sink.key, input)?.can_fail(input));
             if let Some(SinkConnector::Ledger { id, .. }) = &sink.connector {
                 KeyExprs::compile(language, std::slice::from_ref(id), input)?;
             }
@@ -247,15 +278,36 @@ fn output(
             }
         }
         Op::Merge => same_columns(stage, inputs)?,
+        Op::Window(window) => {
+            WindowSpec::new(window).map_err(|message| vec![Fault::new(stage.at, message)])?;
+        }
+        Op::AddTimestamps { time: None } => return Err(missing("time")),
+        Op::AddTimestamps { time: Some(time) } => needs = needs_of_time(job, time, input)?,
         Op::Aggregate { compute, .. } => {
             let keys = group_key(job, stage);
+            if let Some(window) = window(job, stage) {
+                if WindowSpec::new(window).is_err() {
+                    // The fault was reported at the window.
+                    return Err(Vec::new());
+                }
+                let program =
+                    WindowProgram::compile(language, keys, window, compute, input, job.options.on_error)?;
+                // Late rows are named by their place.
+                let needs = at(true).and(SystemColumns::only(SystemColumn::Ts));
+                return Ok(Some((program.final_schema(), needs)));
+            }
             let program = AggregateProgram::compile(language, keys, compute, input, job.options.on_error)?;
-            return Ok(Some((program.final_schema(), program.can_fail(input))));
+            return Ok(Some((program.final_schema(), at(program.can_fail(input)))));
         }
-        op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
+        op if keyed::is_keyed(op) => {
+            let (output, can_fail) = keyed::output(job, stage, input)?;
+            let ttl = matches!(op, Op::Stateful { ttl: Some(_), .. });
+            let ts = if ttl { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
+            return Ok(Some((output, at(can_fail).and(ts))));
+        }
         Op::CustomTransform { .. } => {
             return match grouping(job, stage, input) {
-                Ok(key) => from_registry(Some(input), key.fields()),
+                Ok(key) => Ok(from_registry(Some(input), key.fields())?.map(|output| (output, needs))),
                 // What is wrong with a key was said of its `group_by`.
                 Err(_) => Ok(None),
             };
@@ -264,7 +316,15 @@ fn output(
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }
-    Ok(Some((SchemaRef::clone(input), can_fail)))
+    Ok(Some((SchemaRef::clone(input), needs)))
+}
+
+/// What reads event times of rows with these columns reads itself: places are for those that it cannot read, or
+/// that are far ahead.
+fn needs_of_time(job: &Job, time: &Time, own: &SchemaRef) -> Result<SystemColumns, Vec<Fault>> {
+    let program = StampProgram::compile(Language::of(job), time, own, job.options.on_error)?;
+    let at = SystemColumns::only(SystemColumn::At);
+    Ok(if program.reads_arrival() { at.and(SystemColumns::only(SystemColumn::Due)) } else { at })
 }
 
 /// Columns that a registry gave, which may be called anything but what is kept, once each.
@@ -316,6 +376,12 @@ pub(crate) fn input_key<'a>(
 /// That key, compiled; without columns if there is none.
 pub(crate) fn grouping(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<KeyExprs, Vec<Fault>> {
     KeyExprs::compile(Language::of(job), group_key(job, stage), input)
+}
+
+/// The window that a stage aggregates by: the first one that stands before one of its inputs.
+pub(crate) fn window<'a>(job: &'a Job, stage: &'a Stage) -> Option<&'a Window> {
+    let found = (0..stage.inputs.len()).find_map(|position| input_key(job, stage, position).1)?;
+    if let Op::Window(window) = &found.op { Some(window) } else { None }
 }
 
 pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {

@@ -282,7 +282,7 @@ fn stateful_stages_and_sorts_say_all_that_is_wrong_with_them() {
     };
     let faults = of(stateful(&["0 as s"], &["s > lin"], Some(60)));
     assert_eq!(faults.len(), 3, "{faults:?}");
-    assert_eq!(faults[0], "`ttl` counts event time, which rows do not have in this version");
+    assert_eq!(faults[2], "`ttl` counts event time, and the rows of this stage have none");
     assert!(of(stateful(&[], &[], None)).contains(&"`where` is missing".to_owned()));
     assert!(of(stateful(&["0 as s"], &["s > 1", "s > 2"], None)).len() == 2);
     assert_eq!(of(Op::Sort { by: Vec::new() }), ["`by` is missing"]);

@@ -14,3 +14,4 @@ mod sort;
 mod stateful;
 mod system;
 mod vertices;
+mod windows;

@@ -200,6 +200,10 @@ pub struct InstanceReport {
     pub ended: bool,
     /// Where the row of the note entered, until the coordinator has put that into words.
     pub note_place: Option<RowPlace>,
+    /// Its watermark: no row with an earlier event time follows (nanoseconds since 1970, UTC).
+    pub watermark: Option<i64>,
+    /// Rows whose event time was so far ahead of the others' that they had to be confirmed.
+    pub ahead: u64,
 }
 
 /// One edge as one agent sees it. Sums over agents make the edge's ledger.

@@ -8,6 +8,7 @@ use super::model::{
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
 use crate::route::{later_policies, policy_names};
+use crate::time::WindowSpec;
 
 impl Job {
     /// Whether the job can run, not only be planned; all that is missing, in file order.
@@ -79,6 +80,8 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::FlatMap { .. }
             | Op::Merge
             | Op::GroupBy { .. }
+            | Op::Window(_)
+            | Op::AddTimestamps { .. }
             | Op::Aggregate { .. }
             | Op::CoAggregate { .. }
             | Op::HashJoin { .. }
@@ -146,7 +149,14 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::HashJoin { on, .. } if stage.inputs.len() != on.len() + 1 => {
             missing("on", "write one \"primary expr = enriching expr\" for each input after the first");
         }
-        Op::Stateful { shape, state, then, ttl, .. } => {
+        Op::AddTimestamps { time: None } => missing("time", "say which column holds it: time = \"at\""),
+        Op::Window(window) => {
+            if let Err(message) = WindowSpec::new(window) {
+                let help = "tumbling: size; sliding: size and slide; session: gap";
+                faults.push(Fault::new(stage.at, message).help(help));
+            }
+        }
+        Op::Stateful { shape, state, then, .. } => {
             if state.is_empty() {
                 missing("state", "say what a key begins with: [\"0 as seen\"]");
             }
@@ -157,9 +167,6 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
                 StatefulShape::FlatMap => {
                     missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
                 }
-            }
-            if ttl.is_some() {
-                faults.push(later(stage.at, "ttl").help("it counts event time, which rows do not have yet"));
             }
         }
         Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),
@@ -205,10 +212,9 @@ pub(super) fn later(at: At, what: &str) -> Fault {
 }
 
 fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
-    if let Some(time) = &source.time {
-        faults.push(later(time.column.at, "time"));
-    } else if source.timestamps != Timestamps::None {
-        faults.push(later(stage.at, "timestamps"));
+    if source.time.is_none() && source.timestamps != Timestamps::None {
+        let message = format!("stage `{}` says `timestamps`, and no `time` says where they stand", stage.id);
+        faults.push(Fault::new(stage.at, message).help("write time = \"column\""));
     }
     let mut missing = |key: &str, help: &str| {
         let message = format!("stage `{}` (source) has no `{key}`", stage.id);

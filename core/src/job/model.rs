@@ -411,6 +411,17 @@ pub enum WindowKind {
     Session,
 }
 
+impl WindowKind {
+    /// Its name in a job file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tumbling => "tumbling",
+            Self::Sliding => "sliding",
+            Self::Session => "session",
+        }
+    }
+}
+
 /// `time` on a source or `add_timestamps`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Time {

@@ -159,9 +159,8 @@ impl<'a> Builder<'_, 'a> {
             Parallelism::OneProduces(t.parallelism.unwrap_or(1))
         };
         let id = self.vertex(&[t], New { name: t.name.clone(), role: Role::Whole, parallelism })?;
-        let assigned = source.timestamps == Timestamps::Source
-            || source.timestamps == Timestamps::None && source.time.is_some();
-        if !assigned {
+        // With `time` alone the source stamps its own rows.
+        if source.timestamps != Timestamps::Source {
             return Ok(id);
         }
         let name = format!("{}-add-timestamps", t.name);

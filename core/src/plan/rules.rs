@@ -138,10 +138,10 @@ pub(super) fn flow(
             check_groups(stage, views)?;
             check_windows(stage, views)?;
             if window.is_some() {
-                if let Some((_, input)) = ups.iter().zip(&stage.inputs).find(|(t, _)| !t.timestamped) {
+                if let Some(t) = ups.iter().find(|t| !t.timestamped) {
                     let message = format!(
                         "`{id}` aggregates by window, but rows of `{}` have no event time",
-                        input.value
+                        t.stage.id
                     );
                     return Err(err(Kind::WindowWithoutTimestamps, message)
                         .help("set `time` on the source, or put add_timestamps before the window"));

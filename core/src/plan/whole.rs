@@ -46,7 +46,11 @@ pub(super) fn stride(graph: &Graph<'_>) -> u64 {
     let wanted = graph.transforms.iter().filter_map(|t| match (&t.stage.op, t.window) {
         (_, Some(w)) => match w.kind {
             WindowKind::Session => w.size.map(|gap| (millis(gap) / 100).clamp(1, 100)),
-            WindowKind::Sliding => w.slide.or(w.size).map(millis),
+            // Windows end at multiples of this; that `size` is no multiple of `slide` shifts them.
+            WindowKind::Sliding => {
+                let size = w.size.or(w.slide).map(millis);
+                w.slide.or(w.size).map(millis).zip(size).map(|(slide, size)| gcd(slide, size))
+            }
             WindowKind::Tumbling => w.size.map(millis),
         },
         (Op::Stateful { ttl: Some(ttl), .. }, None) if t.is_keyed() => Some((millis(*ttl) / 10).max(1)),

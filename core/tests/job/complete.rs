@@ -85,10 +85,8 @@ fn ops_and_policies_that_only_plan() {
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
         &[
-            "2: `timestamps` plans, but this version does not run it yet (-)",
+            "2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")",
             "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
-            "4: `window` plans, but this version does not run it yet (-)",
-            "6: `custom_transform` plans, but this version does not run it yet (-)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
@@ -109,7 +107,6 @@ fn state_and_order() {
         &[
             "3: stage `m` (map_stateful) has no `state` (say what a key begins with: [\"0 as seen\"])",
             "3: stage `m` (map_stateful) has no `select` (say the row it makes: [\"*\", \"seen\"])",
-            "3: `ttl` plans, but this version does not run it yet (it counts event time, which rows do not have yet)",
             "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
             "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
@@ -187,13 +184,12 @@ route = [{ edge = "s..o", policy = "shufle" }]"#;
 fn what_does_not_run_says_so_before_it_asks_for_anything() {
     let text = r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1 },
-{ id = "w", op = "window", in = "s" },
-{ id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "o", op = "sink", in = "a", connector = "count" },
+{ id = "w", op = "map_using_service", in = "s", timeot = "1s" },
+{ id = "o", op = "sink", in = "w", connector = "count" },
 ]"#;
     let planned = Job::parse(text, FileFormat::Toml).unwrap_err();
-    assert!(planned[0].message.contains("has no `type`"), "{planned:?}");
-    let later = "`window` plans, but this version does not run it yet";
+    assert!(planned[0].message.contains("timeot"), "{planned:?}");
+    let later = "`map_using_service` plans, but this version does not run it yet";
     let job = Job::parse_to_run(text, FileFormat::Toml, &[]).unwrap();
     let told: Vec<_> = job.runnable().unwrap_err().into_iter().map(|fault| fault.message).collect();
     assert_eq!(told, [later]);

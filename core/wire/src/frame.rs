@@ -9,7 +9,7 @@ use std::fmt;
 /// First bytes of every frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"tupl");
 /// Version of the data format; both sides must have the same.
-pub const DATA_VERSION: u16 = 1;
+pub const DATA_VERSION: u16 = 2;
 /// Bytes of a header.
 pub const HEADER: usize = 96;
 /// A frame's parts are never longer than this together: one row of 16 MiB and its overhead.
@@ -37,6 +37,8 @@ pub enum FrameKind {
     Credit = 6,
     /// Heartbeat of the sending half; `value` is its clock, which the next credit frame echoes.
     Note = 7,
+    /// The channel is idle: it holds no watermark back until its next one.
+    Idle = 8,
 }
 
 /// The fixed part of a frame. All numbers are little-endian on the wire.
@@ -147,6 +149,7 @@ impl Header {
             5 => FrameKind::End,
             6 => FrameKind::Credit,
             7 => FrameKind::Note,
+            8 => FrameKind::Idle,
             other => return Err(FrameError::Kind(other)),
         };
         let run = u64::from_le_bytes(next(bytes, &mut at));
@@ -305,7 +308,7 @@ mod tests {
     fn a_header_comes_back_and_its_bytes_are_fixed() {
         let bytes = sample().encode();
         assert_eq!(Header::decode(&bytes), Ok(sample()));
-        assert_eq!(&bytes[..16], b"tupl\x01\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
+        assert_eq!(&bytes[..16], b"tupl\x02\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
         assert_eq!(bytes[84..], [0; 12], "room for later fields");
     }
 

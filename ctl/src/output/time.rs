@@ -9,15 +9,20 @@ pub(crate) fn now_ms() -> u64 {
 
 /// Milliseconds since 1970 as `2026-11-29T23:00:04.123Z`.
 pub(crate) fn rfc3339(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let (year, month, day) = civil((seconds / 86_400) as i64);
-    let of_day = seconds % 86_400;
+    event_time(ms as i64)
+}
+
+/// The same of a time that may be before 1970.
+pub(crate) fn event_time(ms: i64) -> String {
+    let seconds = ms.div_euclid(1000);
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let of_day = seconds.rem_euclid(86_400);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
         of_day / 3600,
         of_day / 60 % 60,
         of_day % 60,
-        ms % 1000
+        ms.rem_euclid(1000)
     )
 }
 

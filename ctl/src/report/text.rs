@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{EdgeView, FileView, JobView, phase_word};
+use super::{EdgeView, EventTime, FileView, JobView, phase_word};
 use crate::output::safe;
 use crate::output::table::{Align, Table, bytes, count, percent, rate};
 use crate::output::time::span;
@@ -67,8 +67,18 @@ fn head(view: &JobView) -> String {
     out
 }
 
+/// Columns of event time, where a job has any.
+const EVENT_TIME: [(&str, Align); 2] = [("WATERMARK", Align::Left), ("BEHIND", Align::Right)];
+
+/// What stands in these columns.
+fn event_time(time: &EventTime) -> [String; 2] {
+    let watermark = time.watermark_at.clone().unwrap_or_else(|| "-".to_owned());
+    [watermark, time.behind_ms.map_or_else(|| "-".to_owned(), |ms| span(ms.max(0) as u64))]
+}
+
 fn vertices(view: &JobView, room: Option<usize>) -> String {
-    let table = Table::new(&[
+    let timed = view.vertices.iter().any(|vertex| vertex.event_time.watermark_at.is_some());
+    let mut columns = vec![
         ("STAGE", Align::Left),
         ("INSTANCES", Align::Right),
         ("ROWS IN", Align::Right),
@@ -79,12 +89,15 @@ fn vertices(view: &JobView, room: Option<usize>) -> String {
         ("BLOCKED", Align::Right),
         ("IDLE", Align::Right),
         ("QUEUE", Align::Right),
-        ("LEFT OUT", Align::Left),
-    ]);
-    let mut table = table.spare(&["OUT/S", "ROWS OUT", "IDLE", "INSTANCES", "ROWS IN", "LEFT OUT"]);
+    ];
+    columns.extend(EVENT_TIME.into_iter().filter(|_| timed));
+    columns.push(("LEFT OUT", Align::Left));
+    let table = Table::new(&columns);
+    let mut table =
+        table.spare(&["OUT/S", "ROWS OUT", "IDLE", "INSTANCES", "WATERMARK", "ROWS IN", "LEFT OUT"]);
     for vertex in &view.vertices {
         let rates = &vertex.rates;
-        table.row([
+        let mut row = vec![
             vertex.vertex.clone(),
             vertex.instances.to_string(),
             count(vertex.rows_in),
@@ -95,8 +108,10 @@ fn vertices(view: &JobView, room: Option<usize>) -> String {
             percent(rates.blocked),
             percent(rates.idle),
             count(vertex.queue_in + vertex.queue_out),
-            reasons(&vertex.dropped),
-        ]);
+        ];
+        row.extend(event_time(&vertex.event_time).into_iter().filter(|_| timed));
+        row.push(reasons(&vertex.dropped));
+        table.row(row);
     }
     let mut out = table.render_in(room);
     for vertex in &view.vertices {
@@ -141,7 +156,8 @@ fn ledger_text(edges: &[EdgeView], room: Option<usize>) -> String {
 
 /// Every instance, for `-v`.
 pub(crate) fn instances_text(view: &JobView) -> String {
-    let mut table = Table::new(&[
+    let timed = view.per_instance.iter().any(|instance| instance.event_time.watermark_at.is_some());
+    let mut columns = vec![
         ("INSTANCE", Align::Left),
         ("AGENT", Align::Left),
         ("ROWS IN", Align::Right),
@@ -151,9 +167,11 @@ pub(crate) fn instances_text(view: &JobView) -> String {
         ("IDLE", Align::Right),
         ("QUEUE IN", Align::Right),
         ("QUEUE OUT", Align::Right),
-    ]);
+    ];
+    columns.extend(EVENT_TIME.into_iter().filter(|_| timed));
+    let mut table = Table::new(&columns);
     for instance in &view.per_instance {
-        table.row([
+        let mut row = vec![
             format!("{}#{}", instance.vertex, instance.number),
             instance.agent.clone(),
             count(instance.rows_in),
@@ -163,7 +181,9 @@ pub(crate) fn instances_text(view: &JobView) -> String {
             percent(instance.shares.idle),
             count(instance.queue_in),
             count(instance.queue_out),
-        ]);
+        ];
+        row.extend(event_time(&instance.event_time).into_iter().filter(|_| timed));
+        table.row(row);
     }
     table.render()
 }

@@ -13,14 +13,36 @@ use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark}
 /// Groups of a first piece, when the size of a result is not known.
 const FIRST: usize = 64;
 
+/// How many groups make the next piece of a result.
+pub(super) struct Piece(usize);
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self(FIRST)
+    }
+}
+
+impl Piece {
+    /// Groups of the next piece, at most so many.
+    pub(super) fn rows(&self, most_rows: usize) -> usize {
+        self.0.min(most_rows)
+    }
+
+    /// A piece was given: the next has as many rows as would have fitted, but no more than twice as many, since
+    /// results differ in size. One whose results were all left out says nothing of that.
+    pub(super) fn gave(&mut self, piece: &RecordBatch, most_bytes: usize) {
+        let fitting = most_bytes as u64 * piece.num_rows() as u64 / own_bytes(piece).max(1);
+        self.0 = (fitting as usize).clamp(1, piece.num_rows().max(1) * 2);
+    }
+}
+
 /// One instance of an aggregate.
 pub(crate) struct Aggregate {
     stage: String,
     table: GroupTable,
     role: Role,
     ended: bool,
-    /// Groups of the next piece.
-    next: usize,
+    piece: Piece,
     remark: Option<Remark>,
 }
 
@@ -36,7 +58,7 @@ impl Aggregate {
     ) -> Result<Self, OperatorError> {
         let empty = if alone && role != Role::Prepare { WhenEmpty::OneRow } else { WhenEmpty::Nothing };
         let table = GroupTable::new(program, partitions, empty)?;
-        Ok(Self { stage: stage.to_owned(), table, role, ended: false, next: FIRST, remark: None })
+        Ok(Self { stage: stage.to_owned(), table, role, ended: false, piece: Piece::default(), remark: None })
     }
 }
 
@@ -69,7 +91,7 @@ impl Operator for Aggregate {
         if !self.ended {
             return Ok(None);
         }
-        let rows = self.next.min(most_rows);
+        let rows = self.piece.rows(most_rows);
         let piece = match self.role {
             Role::Prepare => self.table.emit_partial(rows),
             _ => self.table.emit_final(rows),
@@ -77,10 +99,7 @@ impl Operator for Aggregate {
         self.note(&Places::default());
         let piece = piece.transpose()?;
         if let Some(piece) = &piece {
-            // As many as would have fitted, but no more than twice as many: results differ in size.
-            let fitting = most_bytes as u64 * piece.num_rows() as u64 / own_bytes(piece).max(1);
-            // A piece whose results were all left out says nothing of the next one's size.
-            self.next = (fitting as usize).clamp(1, (piece.num_rows() * 2).max(1));
+            self.piece.gave(piece, most_bytes);
         }
         Ok(piece)
     }

@@ -159,6 +159,13 @@ impl Operator for Keyed {
         }
     }
 
+    fn watermark(&mut self, time: i64) -> Result<(), OperatorError> {
+        match &mut self.table {
+            Table::Rolling(_) | Table::Distinct(_) => Ok(()),
+            Table::Stateful(table) => Ok(table.expire(time)?),
+        }
+    }
+
     fn take_dropped(&mut self) -> DroppedRows {
         match std::mem::take(&mut self.dropped) {
             0 => DroppedRows::new(),

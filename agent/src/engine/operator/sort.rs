@@ -101,6 +101,10 @@ impl Operator for Sort {
         if self.sorter.bytes() as u64 > self.bound { self.spill() } else { Ok(()) }
     }
 
+    fn holds_event_time(&self) -> bool {
+        true
+    }
+
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {
         let Some(merger) = &mut self.merger else { return Ok(None) };
         loop {
@@ -181,6 +185,10 @@ impl Operator for Collect {
     ) -> Result<(), OperatorError> {
         self.asked[channel] = false;
         Ok(self.merger.push(channel, batch)?)
+    }
+
+    fn holds_event_time(&self) -> bool {
+        true
     }
 
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion_common::Result;
 use datafusion_common::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, PrimitiveArray, StringArray,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, PrimitiveArray, StringArray, StringBuilder,
 };
 use datafusion_common::arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion_common::arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int64Type};
 use datafusion_common::arrow::row::{RowConverter, Rows, SortField};
+use datafusion_common::{Result, exec_datafusion_err};
 use hashbrown::HashTable;
 
 /// How keys are kept: one column of text or integers as it is, others as rows of bytes.
@@ -211,6 +211,56 @@ impl KeyTable {
                 converter.convert_rows(rows)?
             }
         })
+    }
+
+    /// The keys of these groups, as columns.
+    pub(super) fn pick_columns(&self, form: &KeyForm, groups: &[u32]) -> Result<Vec<ArrayRef>> {
+        let is_null = |group: &u32| self.null == Some(*group);
+        let bytes = |group: &u32| part(&self.bytes, &self.ends, *group as usize);
+        Ok(match form {
+            KeyForm::Global => Vec::new(),
+            KeyForm::Text => {
+                let mut texts = StringBuilder::new();
+                for group in groups {
+                    let text = std::str::from_utf8(bytes(group)).map_err(|e| exec_datafusion_err!("{e}"))?;
+                    texts.append_option((!is_null(group)).then_some(text));
+                }
+                vec![Arc::new(texts.finish())]
+            }
+            KeyForm::Integer => {
+                let value = |group: &u32| (!is_null(group)).then(|| self.integers[*group as usize]);
+                vec![Arc::new(groups.iter().map(value).collect::<Int64Array>())]
+            }
+            KeyForm::Row(converter) => {
+                let parser = converter.parser();
+                converter.convert_rows(groups.iter().map(|group| parser.parse(bytes(group))))?
+            }
+        })
+    }
+
+    /// A table of these groups alone, numbered in this order.
+    pub(crate) fn pick(&self, groups: &[u32]) -> Self {
+        let mut hashes = vec![0; self.len];
+        for slot in &self.slots {
+            hashes[slot.group as usize] = slot.hash;
+        }
+        let mut new = Self::default();
+        for group in groups {
+            let place = *group as usize;
+            if self.null == Some(*group) {
+                new.null();
+            } else if self.integers.len() == self.len {
+                new.integers.push(self.integers[place]);
+                new.insert(hashes[place]);
+            } else if self.ends.len() == self.len {
+                new.bytes.extend_from_slice(part(&self.bytes, &self.ends, place));
+                new.ends.push(new.bytes.len());
+                new.insert(hashes[place]);
+            } else {
+                new.ensure_global();
+            }
+        }
+        new
     }
 
     /// Memory in use.

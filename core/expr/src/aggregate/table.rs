@@ -1,6 +1,7 @@
 //! The groups of an aggregate: one table per key partition, filled row by row and drained in batches.
 
 mod rolling;
+mod window;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
 use crate::program::{Dropped, EvalError, Failed, kept_partitions};
 pub use rolling::{RollingProgram, RollingTable};
+pub use window::{WindowPart, WindowProgram, WindowTable};
 
 /// What an aggregate without a key gives when no row came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,22 +294,31 @@ impl GroupTable {
             Outgoing::Partials => Ok(batch(&inner.partial, columns, rows)?),
             Outgoing::Values => {
                 let values = batch(&inner.values, columns, rows)?;
-                // A result that cannot be computed, such as a division by a count of 0, has no input row;
-                // by `on_error` it fails the job, is left out or is null.
-                let said = |message: &str| format!("in the result of a group: {message}");
-                let mut failed = Failed::new(inner.on_error);
-                let results = inner
-                    .output
-                    .eval_into(&values, &mut failed)
-                    .map_err(|error| EvalError { row: None, message: said(&error.message) })?;
-                if let Some(last) = failed.last() {
-                    self.last = Some(Dropped { row: usize::MAX, message: said(&last.message) });
-                }
-                self.dropped.extend(failed.into_dropped());
-                Ok(results)
+                results(&inner, &values, &mut self.dropped, &mut self.last)
             }
         }
     }
+}
+
+/// Results from the aggregates' values. One that cannot be computed, such as a division by a count of 0, has no
+/// input row; by `on_error` it fails the job, is left out or is null.
+fn results(
+    inner: &super::Inner,
+    values: &RecordBatch,
+    dropped: &mut Vec<Dropped>,
+    last: &mut Option<Dropped>,
+) -> Result<RecordBatch, EvalError> {
+    let said = |message: &str| format!("in the result of a group: {message}");
+    let mut failed = Failed::new(inner.on_error);
+    let results = inner
+        .output
+        .eval_into(values, &mut failed)
+        .map_err(|error| EvalError { row: None, message: said(&error.message) })?;
+    if let Some(one) = failed.last() {
+        *last = Some(Dropped { row: usize::MAX, message: said(&one.message) });
+    }
+    dropped.extend(failed.into_dropped());
+    Ok(results)
 }
 
 impl Scratch {
@@ -372,18 +383,7 @@ impl Table {
         rows: Rows<'_>,
     ) -> DfResult<()> {
         self.resize();
-        let wanted = self.accumulators[of.clone()].iter_mut().zip(&aggregates[of.clone()]);
-        for ((accumulator, aggregate), filter) in wanted.zip(filters) {
-            let arguments = &columns[aggregate.arguments.clone()];
-            let Some(filter) = filter else {
-                accumulator.update(arguments, rows)?;
-                continue;
-            };
-            let wanted = rows.pairs().filter(|(row, _)| filter.is_valid(*row) && filter.value(*row));
-            let (kept, groups): (Vec<u32>, Vec<u32>) = wanted.map(|(r, g)| (r as u32, g as u32)).unzip();
-            accumulator.update(arguments, Rows { rows: &kept, groups: &groups })?;
-        }
-        Ok(())
+        update_all(&mut self.accumulators[of.clone()], &aggregates[of.clone()], columns, filters, rows)
     }
 
     fn merge(&mut self, program: &super::Inner, columns: &[ArrayRef], rows: Rows<'_>) -> DfResult<()> {
@@ -407,6 +407,27 @@ impl Table {
         }
         Ok(columns)
     }
+}
+
+/// Gives rows to all aggregates, to each those that its `filter (where ..)` lets in.
+fn update_all(
+    accumulators: &mut [Box<dyn Accumulator>],
+    aggregates: &[super::Aggregate],
+    columns: &[ArrayRef],
+    filters: &[Option<&BooleanArray>],
+    rows: Rows<'_>,
+) -> DfResult<()> {
+    for ((accumulator, aggregate), filter) in accumulators.iter_mut().zip(aggregates).zip(filters) {
+        let arguments = &columns[aggregate.arguments.clone()];
+        let Some(filter) = filter else {
+            accumulator.update(arguments, rows)?;
+            continue;
+        };
+        let wanted = rows.pairs().filter(|(row, _)| filter.is_valid(*row) && filter.value(*row));
+        let (kept, groups): (Vec<u32>, Vec<u32>) = wanted.map(|(r, g)| (r as u32, g as u32)).unzip();
+        accumulator.update(arguments, Rows { rows: &kept, groups: &groups })?;
+    }
+    Ok(())
 }
 
 /// The `filter (where ..)` column of each aggregate.

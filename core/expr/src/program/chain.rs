@@ -6,6 +6,7 @@ use datafusion_common::arrow::array::{AsArray, BooleanArray, UInt32Array};
 use datafusion_common::arrow::compute::{filter, filter_record_batch, take};
 use datafusion_common::arrow::datatypes::{SchemaRef, UInt32Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
+use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::utils::collect_columns;
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Op, Stage};
@@ -13,7 +14,7 @@ use tuplane_core::job::{OnError, Op, Stage};
 use super::rows::{Dropped, EvalError, Failed, Filter, Projection, keep_mask};
 use super::unnest::{Unnest, UnnestState, slice_bytes};
 use crate::sql::{Language, can_fail};
-use crate::system::{SystemColumns, with_system};
+use crate::system::{SystemColumn, SystemColumns, conform, name_of, own_columns, with_system};
 
 /// One step of a chain.
 #[derive(Debug, Clone)]
@@ -33,6 +34,7 @@ impl Step {
         stage: &Stage,
         input: &SchemaRef,
     ) -> Option<Result<Self, Vec<Fault>>> {
+        let language = language.with_arrival();
         let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
         Some(match &stage.op {
             Op::Map { select } if select.is_empty() => Err(missing("select")),
@@ -67,6 +69,18 @@ impl Step {
         }
     }
 
+    /// It asks when a row arrived.
+    pub(crate) fn reads_arrival(&self) -> bool {
+        let reads = |expr: &Arc<dyn PhysicalExpr>| {
+            collect_columns(expr).iter().any(|column| column.name() == name_of(SystemColumn::Due))
+        };
+        match self {
+            Self::Map(projection) => projection.exprs().iter().any(reads),
+            Self::Filter(filter) => reads(filter.predicate()),
+            Self::FlatMap(unnest) => reads(unnest.list()),
+        }
+    }
+
     /// Copies system columns, which stand behind `width` columns of its input.
     fn carrying(self, width: usize, system: SystemColumns) -> Self {
         match self {
@@ -94,19 +108,21 @@ pub struct Chain {
     /// The stage of each step.
     stages: Arc<[String]>,
     input: SchemaRef,
+    output: SchemaRef,
     on_error: OnError,
 }
 
 impl Chain {
-    /// Compiles the stages of a chain in order, over the job's own columns of its input. A column that no
-    /// step after an unnest reads is not copied by it. `system` columns are copied by every step.
+    /// Compiles the stages of a chain in order, over its input with the system columns that come with it; those in
+    /// `leaving` are in its output. A column that no step after an unnest reads is not copied by it.
     pub(crate) fn compile(
         language: Language,
         stages: &[&Stage],
         input: &SchemaRef,
-        system: SystemColumns,
+        leaving: SystemColumns,
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
+        let (entering, input) = (SystemColumns::of(input), &own_columns(input));
         let mut steps: Vec<Step> = Vec::new();
         let mut ids = Vec::new();
         for (position, stage) in stages.iter().enumerate() {
@@ -125,6 +141,9 @@ impl Chain {
             }
             ids.push(stage.id.clone());
         }
+        let arrival =
+            steps.iter().any(Step::reads_arrival).then_some(SystemColumn::Due).map(SystemColumns::only);
+        let system = entering.in_both(leaving.and(arrival.unwrap_or_default()));
         if !system.is_empty() {
             let mut width = input.fields().len();
             for step in &mut steps {
@@ -133,7 +152,9 @@ impl Chain {
                 width = next;
             }
         }
-        Ok(Self { steps: steps.into(), stages: ids.into(), input: with_system(input, system), on_error })
+        let output = with_system(&own_columns(steps.last().map_or(input, Step::output)), leaving);
+        let input = with_system(input, system);
+        Ok(Self { steps: steps.into(), stages: ids.into(), input, output, on_error })
     }
 
     /// The columns that go in: what a batch has more must be dropped before.
@@ -143,7 +164,7 @@ impl Chain {
 
     /// The columns that come out.
     pub fn output(&self) -> &SchemaRef {
-        self.steps.last().map_or(&self.input, Step::output)
+        &self.output
     }
 
     /// The steps in order.
@@ -285,7 +306,7 @@ impl ChainRun {
                     let rest = rows.batch.slice(len, rows.batch.num_rows() - len);
                     self.push(step, rest, None);
                 }
-                Ok(Some(rows.batch.slice(0, len)))
+                Ok(Some(conform(rows.batch.slice(0, len), &self.chain.output)?))
             }
             What::Rows(rows) => {
                 let done = self.step(step, rows);

@@ -6,6 +6,7 @@ mod rounds;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion_common::arrow::array::ArrayRef;
 use datafusion_common::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
@@ -40,6 +41,8 @@ pub struct StatefulTexts<'a> {
 #[derive(Debug, Clone)]
 pub struct StatefulProgram {
     inner: Arc<Inner>,
+    /// State of a key that saw no row for so long, in nanoseconds of event time, is dropped.
+    ttl: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -140,7 +143,14 @@ impl StatefulProgram {
         let then_input = with_system(&seen, system);
         let inner =
             Inner { keys, first, states, reads, updates, update_input, then_input, then, output, on_error };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), ttl: None })
+    }
+
+    /// Drops the state of a key that saw no row for so long; rows have event times then.
+    #[must_use]
+    pub(crate) fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
+        self.ttl = ttl.map(|ttl| i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX));
+        self
     }
 
     /// The columns that come out, system columns included.

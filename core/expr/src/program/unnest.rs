@@ -74,6 +74,10 @@ impl Unnest {
         self
     }
 
+    pub(crate) fn list(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.list
+    }
+
     /// Whether some row of `input` can be one that it cannot take.
     pub(crate) fn can_fail(&self, input: &Schema) -> bool {
         can_fail(&self.list, input)

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use datafusion_common::arrow::datatypes::SchemaRef;
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{Job, Op, Stage, Text};
+use tuplane_core::job::{Job, Op, Source, Stage, Text, Time};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::{Chain, DistinctProgram, JoinProgram, SortProgram, StatefulProgram, whole_row};
-use crate::aggregate::{AggregateProgram, RollingProgram};
+use super::{Chain, DistinctProgram, JoinProgram, SortProgram, StampProgram, StatefulProgram, whole_row};
+use crate::aggregate::{AggregateProgram, RollingProgram, WindowProgram};
 use crate::key::KeyExprs;
 use crate::sql::Language;
-use crate::system::own_columns;
-use crate::types::{Types, find, group_key, joined, keyed, not_yet};
+use crate::system::{SystemColumns, own_columns};
+use crate::types::joined::{self, CoProgram};
+use crate::types::{Types, find, group_key, keyed, not_yet, window};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
@@ -33,6 +34,10 @@ pub enum Program {
     Stateful(StatefulProgram),
     /// A sort; the vertex's role says whether it sorts or merges what is sorted.
     Sort(SortProgram),
+    /// An aggregate by window; roles as of `Aggregate`.
+    Window(WindowProgram),
+    /// Rows get their event times: a source that does so itself, or a vertex of its own.
+    Stamp(StampProgram),
     /// No expression: sources, merge, work, sinks, and operators of a registry.
     Pass,
 }
@@ -60,19 +65,27 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
     let steps =
         stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
-        Op::Aggregate { .. } | Op::CoAggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
+        Op::Aggregate { .. } => aggregated(job, types, last)?,
+        Op::CoAggregate { .. } => match co_aggregate(job, types, last)? {
+            CoProgram::Aggregate(program) => Program::Aggregate(program),
+            CoProgram::Window(program) => Program::Window(program.carrying(types.system(&last.id))),
+        },
         Op::HashJoin { .. } => {
             let (inputs, system) = (inputs(types, last)?, types.system(&last.id));
             let program = joined::join(job, last, &inputs, system);
             Program::Join(program.map_err(|faults| one(faults, last))?)
         }
+        Op::Source(Source { time: Some(time), .. }) if !stamped_behind(dag, v) => {
+            stamp(job, types, last, time)?
+        }
+        Op::AddTimestamps { time: Some(time) } => stamp(job, types, last, time)?,
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
         _ if steps => {
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
             };
-            let (own, system) = (own_columns(input), types.system(&last.id));
-            let chain = Chain::compile(Language::of(job), &stages, &own, system, job.options.on_error);
+            let leaving = types.system(&last.id);
+            let chain = Chain::compile(Language::of(job), &stages, input, leaving, job.options.on_error);
             Program::Chain(chain.map_err(|faults| one(faults, last))?)
         }
         Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) | Op::CustomTransform { .. } => Program::Pass,
@@ -95,14 +108,14 @@ pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option
     Ok(Some(match key {
         // The inputs of a co-aggregation meet by the common type of their keys.
         Key::Exprs(_) if matches!(target.op, Op::CoAggregate { .. }) && is_keyed(dag, edge.to) => {
-            aggregate(job, types, target)?.key_of(edge.ordinal as usize)
+            co_aggregate(job, types, target)?.aggregate().key_of(edge.ordinal as usize)
         }
         Key::Exprs(exprs) => {
             KeyExprs::compile(Language::of(job), exprs, &schema).map_err(|faults| one(faults, sender))?
         }
         Key::Entry => match &sender.op {
             Op::Aggregate { .. } | Op::CoAggregate { .. } => {
-                KeyExprs::columns(&schema, aggregate(job, types, sender)?.keys())
+                KeyExprs::columns(&schema, group_key(job, sender).len())
             }
             other => return Err(not_yet(sender, other).stage(&sender.id)),
         },
@@ -117,12 +130,21 @@ fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef,
     let stages = stages(job, dag, v)?;
     let last = last(&stages, dag, v)?;
     match (dag.vertex(v).role, &last.op) {
-        (Role::Prepare, Op::Aggregate { .. } | Op::CoAggregate { .. }) => {
-            Ok(aggregate(job, types, last)?.partial_schema())
-        }
+        (Role::Prepare, Op::Aggregate { .. }) => Ok(match aggregated(job, types, last)? {
+            Program::Window(window) => window.partial_schema(),
+            Program::Aggregate(aggregate) => aggregate.partial_schema(),
+            _ => return Err(unknown(last)),
+        }),
+        (Role::Prepare, Op::CoAggregate { .. }) => Ok(match co_aggregate(job, types, last)? {
+            CoProgram::Aggregate(program) => program.partial_schema(),
+            CoProgram::Window(program) => program.partial_schema(),
+        }),
         (Role::Collector { input }, _) => {
             let id = last.inputs.get(input as usize);
             id.and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(last))
+        }
+        (Role::Whole, Op::Source(_)) if stamped_behind(dag, v) => {
+            types.before_stamps(&last.id).ok_or_else(|| unknown(last))
         }
         // A chain's own output may have fewer columns inside, never at its end.
         _ => types.edge(&last.id).ok_or_else(|| unknown(last)),
@@ -142,16 +164,20 @@ fn keyed(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault> {
     program.map_err(|faults| one(faults, stage))
 }
 
-fn aggregate(job: &Job, types: &Types, stage: &Stage) -> Result<AggregateProgram, Fault> {
-    let inputs = inputs(types, stage)?;
-    let program = match (&stage.op, &inputs[..]) {
-        (Op::Aggregate { compute, .. }, [input, ..]) => {
-            let keys = group_key(job, stage);
-            AggregateProgram::compile(Language::of(job), keys, compute, input, job.options.on_error)
-        }
-        (Op::CoAggregate { .. }, _) => joined::co_aggregate(job, stage, &inputs),
-        _ => return Err(not_yet(stage, &stage.op)),
+fn aggregated(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault> {
+    let Op::Aggregate { compute, .. } = &stage.op else { return Err(not_yet(stage, &stage.op)) };
+    let input = stage.inputs.first().and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(stage))?;
+    let (language, keys, on_error) = (Language::of(job), group_key(job, stage), job.options.on_error);
+    let program = match window(job, stage) {
+        Some(window) => WindowProgram::compile(language, keys, window, compute, &input, on_error)
+            .map(|program| Program::Window(program.carrying(types.system(&stage.id)))),
+        None => AggregateProgram::compile(language, keys, compute, &input, on_error).map(Program::Aggregate),
     };
+    program.map_err(|faults| one(faults, stage))
+}
+
+fn co_aggregate(job: &Job, types: &Types, stage: &Stage) -> Result<CoProgram, Fault> {
+    let program = joined::co_aggregate(job, stage, &inputs(types, stage)?);
     program.map_err(|faults| one(faults, stage))
 }
 
@@ -164,6 +190,25 @@ fn inputs(types: &Types, stage: &Stage) -> Result<Vec<SchemaRef>, Fault> {
 /// A vertex whose inputs have a grouping key.
 fn is_keyed(dag: &Dag, v: VertexId) -> bool {
     dag.vertex(v).keys.iter().any(|key| !key.is_empty())
+}
+
+/// Another vertex gives a source's rows their event times.
+fn stamped_behind(dag: &Dag, v: VertexId) -> bool {
+    let vertex = dag.vertex(v);
+    vertex.role == Role::Whole && dag.outputs(v).any(|(_, edge)| dag.vertex(edge.to).role == Role::Timestamps)
+}
+
+fn stamp(job: &Job, types: &Types, stage: &Stage, time: &Time) -> Result<Program, Fault> {
+    let own = types.output(&stage.id).ok_or_else(|| unknown(stage))?;
+    let entering = match (&stage.op, stage.inputs.first()) {
+        (Op::Source(_), _) => types.before_stamps(&stage.id),
+        (_, Some(input)) => types.edge(&input.value),
+        _ => None,
+    };
+    let entering = SystemColumns::of(&*entering.ok_or_else(|| unknown(stage))?);
+    let program = StampProgram::compile(Language::of(job), time, &own, job.options.on_error);
+    let program = program.map_err(|faults| one(faults, stage))?;
+    Ok(Program::Stamp(program.between(&own, entering, types.system(&stage.id))))
 }
 
 fn stages<'a>(job: &'a Job, dag: &Dag, v: VertexId) -> Result<Vec<&'a Stage>, Fault> {

@@ -8,9 +8,10 @@ use datafusion_sql::sqlparser::ast::{self, Expr, Ident, Value, visit_expressions
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::Text;
 
-use super::Determinism;
 use super::fault::place;
 use super::functions::{FUNCTIONS, NOT_REPLAYABLE};
+use super::{Determinism, Language};
+use crate::system::{SystemColumn, name_of};
 
 /// Which functions may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub(crate) enum Allowed {
     /// Aggregates too.
     Aggregates,
 }
+
+/// The function that says when a row arrived: it is a column of the row.
+const ARRIVED: &str = "arrived";
 
 /// Columns shown in a fault; a wide row must not fill the screen.
 const SHOWN: usize = 20;
@@ -60,15 +64,32 @@ fn keyword_column(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     }
 }
 
+/// `arrived()` becomes the column that it reads; false if it is not called. Names are checked before, since
+/// the column has no name that a job may write.
+pub(super) fn arrival_as_column(expr: &mut Expr) -> bool {
+    let mut found = false;
+    let _: ControlFlow<()> = visit_expressions_mut(expr, |expr| {
+        if let Expr::Function(function) = expr
+            && let [ast::ObjectNamePart::Identifier(ident)] = &function.name.0[..]
+            && ident.value.eq_ignore_ascii_case(ARRIVED)
+        {
+            *expr = Expr::Identifier(Ident::with_quote('"', name_of(SystemColumn::Due)));
+            found = true;
+        }
+        ControlFlow::Continue(())
+    });
+    found
+}
+
 /// Checks every name in `expr`.
 pub(super) fn names(
     expr: &Expr,
     text: &Text,
     schema: &DFSchema,
     allowed: Allowed,
-    determinism: Determinism,
+    language: Language,
 ) -> Result<(), Fault> {
-    let names = Names { text, schema, allowed, determinism };
+    let names = Names { text, schema, allowed, language };
     match visit_expressions(expr, |expr| match names.check(expr) {
         Ok(()) => ControlFlow::Continue(()),
         Err(fault) => ControlFlow::Break(fault),
@@ -82,7 +103,7 @@ struct Names<'a> {
     text: &'a Text,
     schema: &'a DFSchema,
     allowed: Allowed,
-    determinism: Determinism,
+    language: Language,
 }
 
 impl Names<'_> {
@@ -157,6 +178,18 @@ impl Names<'_> {
         fault.help(columns)
     }
 
+    fn arrival(&self, ident: &Ident, function: &ast::Function) -> Result<(), Fault> {
+        if !self.language.arrival {
+            let message = "`arrived()` can stand in `map`, `filter`, `flat_map` and `time` alone".to_owned();
+            let help = "keep it in a column before: a map with select = [\"*\", \"arrived() as arrival\"]";
+            return Err(self.at(ident, message).help(help));
+        }
+        match &function.args {
+            ast::FunctionArguments::List(list) if list.args.is_empty() => Ok(()),
+            _ => Err(self.at(ident, "`arrived()` takes no arguments".to_owned())),
+        }
+    }
+
     fn function(&self, function: &ast::Function) -> Result<(), Fault> {
         let Some(ident) = function.name.0.first().and_then(ast::ObjectNamePart::as_ident) else {
             return Ok(());
@@ -169,9 +202,12 @@ impl Names<'_> {
             let message = format!("`{name}(..) over (..)` is not available");
             return Err(self.at(ident, message).help("use a window stage, or a rolling_aggregate"));
         }
-        if self.determinism == Determinism::Required && NOT_REPLAYABLE.contains(&name.as_str()) {
+        if name == ARRIVED {
+            return self.arrival(ident, function);
+        }
+        if self.language.determinism == Determinism::Required && NOT_REPLAYABLE.contains(&name.as_str()) {
             let message = format!("`{name}` gives another result when rows are replayed");
-            let help = "results must replay; `[job] deterministic = false` allows it";
+            let help = "results must replay; `[job] deterministic = false` allows it, and `arrived()` says when a row was read";
             return Err(self.at(ident, message).help(help));
         }
         if name == "unnest" || name == "unnest_outer" {

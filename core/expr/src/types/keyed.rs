@@ -69,10 +69,6 @@ pub(crate) fn stateful(
         return Err(missing(stage, "state"));
     };
     let mut faults = Vec::new();
-    if ttl.is_some() {
-        let message = "`ttl` counts event time, which rows do not have in this version";
-        faults.push(Fault::new(stage.at, message).help("leave it out: state is then kept to the job's end"));
-    }
     if state.is_empty() {
         faults.extend(missing(stage, "state"));
     }
@@ -89,7 +85,7 @@ pub(crate) fn stateful(
     let texts = StatefulTexts { shape: *shape, state, update, then };
     let keys = group_key(job, stage);
     match StatefulProgram::compile(Language::of(job), keys, texts, input, system, job.options.on_error) {
-        Ok(program) if faults.is_empty() => Ok(program),
+        Ok(program) if faults.is_empty() => Ok(program.with_ttl(*ttl)),
         Ok(_) => Err(faults),
         Err(found) => {
             faults.extend(found);

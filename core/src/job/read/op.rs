@@ -160,12 +160,12 @@ fn rebalance(table: &mut Table<'_>) -> Op {
 }
 
 fn window(table: &mut Table<'_>) -> Window {
-    const KINDS: [(&str, WindowKind); 3] = [
-        ("tumbling", WindowKind::Tumbling),
-        ("sliding", WindowKind::Sliding),
-        ("session", WindowKind::Session),
+    let kinds = [
+        (WindowKind::Tumbling.name(), WindowKind::Tumbling),
+        (WindowKind::Sliding.name(), WindowKind::Sliding),
+        (WindowKind::Session.name(), WindowKind::Session),
     ];
-    let kind = table.choice("type", &KINDS);
+    let kind = table.choice("type", &kinds);
     if table.node("type").is_none() {
         table.missing("type", "type = \"tumbling\", \"sliding\" or \"session\"");
     }
@@ -335,7 +335,7 @@ pub(super) fn time(table: &mut Table<'_>) -> Option<Time> {
         zone: inner.text("zone"),
         lateness: inner.duration("lateness"),
         idle: inner.positive_duration("idle"),
-        max_ahead: inner.duration("max_ahead"),
+        max_ahead: inner.positive_duration("max_ahead"),
     };
     table.close(inner);
     Some(time)

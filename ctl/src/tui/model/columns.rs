@@ -5,6 +5,7 @@ use tuplane_core::scale::LoadState;
 use super::picture::{InstancePicture, Picture};
 use super::table::{Cell, Column, Row, column};
 use super::{Screen, Seen};
+use crate::output::time::event_time;
 use crate::presence;
 use crate::report::phase_word;
 use crate::tui::text;
@@ -80,6 +81,7 @@ pub(crate) const INSTANCES: &[Column] = &[
     column("rows out", "rows given out so far").wide(11).right().rank(6),
     column("dropped", "rows left out or dropped so far").wide(9).right().rank(5),
     column("age", "age of what is shown, where it is old").wide(9).right().rank(2),
+    column("watermark", "of rows with event time: none with an earlier one follows").wide(24).rank(9),
 ];
 
 /// Screen 5.
@@ -278,6 +280,7 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
                 Cell::Count(report.rows_out),
                 Cell::Count(report.dropped.values().sum()),
                 stale.map_or_else(|| Cell::Text(String::new()), age_cell),
+                Cell::Text(report.watermark.map_or(String::new(), |ns| event_time(ns.div_euclid(1_000_000)))),
             ],
         );
         row.tone = tone;

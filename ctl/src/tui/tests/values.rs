@@ -82,6 +82,8 @@ fn seat(change: impl Fn(&mut Telemetry)) -> Seat {
             note: Some("line 12 of x.log".into()),
             ended: false,
             note_place: None,
+            watermark: Some(1_431_857_103_500_000_000),
+            ahead: 0,
         }];
         // The sink's clock, which the edge's rate is by.
         job.counters.push(InstanceReport {
@@ -155,6 +157,7 @@ fn three_rows_in_and_seven_out_on_every_screen_that_shows_them() {
             ("rows out", "2,207"),
             ("dropped", "61"),
             ("age", ""),
+            ("watermark", "2015-05-17T10:05:03.500Z"),
         ],
     );
     seat.keys("/w#<enter><enter>");

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, UInt16Array};
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, TimestampNanosecondArray, UInt16Array};
 use datafusion_common::arrow::compute::{concat, filter, filter_record_batch, take};
-use datafusion_common::arrow::datatypes::UInt16Type;
+use datafusion_common::arrow::datatypes::{TimestampNanosecondType, UInt16Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
 use hashbrown::HashMap;
 use tuplane_core::job::OnError;
@@ -16,7 +16,7 @@ use crate::aggregate::{KeyForm, KeyTable, Scratch};
 use crate::key::hash_rows;
 use crate::program::rows::{Dropped, EvalError, Failed, keep_mask};
 use crate::program::unnest::UnnestState;
-use crate::system::{SystemColumns, conform, with_system};
+use crate::system::{SystemColumns, conform, event_times, with_system};
 
 /// The states of a stateful stage, by key partition.
 pub struct StatefulTable {
@@ -25,6 +25,10 @@ pub struct StatefulTable {
     partitions: u16,
     /// Made when the first row comes.
     tables: Vec<Option<Box<Table>>>,
+    /// No row with an earlier event time follows; and when tables were last looked through for states that
+    /// have run out.
+    watermark: Option<i64>,
+    swept: Option<i64>,
     scratch: Scratch,
     dropped: Vec<Dropped>,
     last: Option<Dropped>,
@@ -33,6 +37,8 @@ pub struct StatefulTable {
 struct Table {
     keys: KeyTable,
     states: Vec<Box<dyn StateColumn>>,
+    /// The latest event time of each key, where state runs out.
+    seen: Vec<i64>,
 }
 
 /// What a batch has become.
@@ -61,6 +67,8 @@ impl StatefulTable {
             form,
             partitions,
             tables: (0..partitions).map(|_| None).collect(),
+            watermark: None,
+            swept: None,
             scratch: Scratch::default(),
             dropped: Vec::new(),
             last: None,
@@ -79,6 +87,15 @@ impl StatefulTable {
         let keys = inner.keys.eval_into(batch, &mut failed)?;
         let system = SystemColumns::of(&inner.then_input);
         let input = with_system(&crate::system::own_columns(&batch.schema()), system);
+        let mut times = match self.program.ttl {
+            Some(_) => Some(event_times(batch).filter(|times| times.null_count() == 0).cloned().ok_or_else(
+                || {
+                    let message = "rows without event time came to a stage with `ttl`".to_owned();
+                    EvalError { row: None, message }
+                },
+            )?),
+            None => None,
+        };
         let mut rows = Origin { batch: conform(batch.clone(), &input)?, origin: None };
         let filtered;
         let partitions = match partitions {
@@ -88,12 +105,17 @@ impl StatefulTable {
             }
             other => other,
         };
+        if let Some(all) = times.as_mut().filter(|_| !failed.dropped().is_empty()) {
+            let kept = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
+            *all = kept.as_primitive::<TimestampNanosecondType>().clone();
+        }
         self.note(failed.last());
         rows.leave_out(&failed.into_dropped(), &mut self.dropped)?;
         if rows.batch.num_rows() == 0 {
             return Ok(Advanced::Rows(RecordBatch::new_empty(Arc::clone(&inner.output))));
         }
-        let (key_of, touched) = self.keys(keys.columns(), rows.batch.num_rows(), partitions)?;
+        let (key_of, touched) =
+            self.keys(keys.columns(), rows.batch.num_rows(), partitions, times.as_ref())?;
         let count = touched.iter().map(|one| one.groups.len()).sum();
         let rounds = Rounds::new(&key_of, count);
         let states = self.states(&touched, &rounds)?;
@@ -122,6 +144,28 @@ impl StatefulTable {
             self.dropped.extend(all);
         }
         Ok(advanced)
+    }
+
+    /// No row with an earlier event time follows: states that have run out by then are let go.
+    pub fn expire(&mut self, watermark: i64) -> Result<(), EvalError> {
+        let Some(ttl) = self.program.ttl else { return Ok(()) };
+        self.watermark = self.watermark.max(Some(watermark));
+        // A state that is asked for has run out at once; looking through all of them only frees memory.
+        if self.swept.is_some_and(|swept| watermark < swept.saturating_add(ttl / 2)) {
+            return Ok(());
+        }
+        self.swept = Some(watermark);
+        for slot in &mut self.tables {
+            let Some(table) = slot else { continue };
+            let lives = |group: &u32| table.seen[*group as usize].saturating_add(ttl) > watermark;
+            let live: Vec<u32> = (0..table.keys.len() as u32).filter(lives).collect();
+            if live.is_empty() {
+                *slot = None;
+            } else if live.len() < table.keys.len() {
+                **table = table.picked(&self.program.inner, &live)?;
+            }
+        }
+        Ok(())
     }
 
     /// The rows that `on_error = "drop"` left out since the last call; numbers are those of each call's batch.
@@ -157,6 +201,7 @@ impl StatefulTable {
         columns: &[ArrayRef],
         rows: usize,
         partitions: Option<&UInt16Array>,
+        times: Option<&TimestampNanosecondArray>,
     ) -> Result<(Vec<u32>, Vec<Touched>), EvalError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         hash_rows(columns, rows, &mut scratch.hashes)?;
@@ -178,6 +223,10 @@ impl StatefulTable {
             table.keys.assign(&keys, &scratch.hashes, rows, &mut scratch.groups);
             for state in &mut table.states {
                 state.resize(table.keys.len());
+            }
+            if let Some(times) = times {
+                let until = self.program.ttl.zip(self.watermark);
+                table.see(&self.program.inner, times, rows, &scratch.groups, until)?;
             }
             known.clear();
             let mut groups = Vec::new();
@@ -272,7 +321,48 @@ fn then(inner: &Inner, rows: &Origin, outcome: &Outcome) -> Result<(Advanced, Ve
 impl Table {
     fn new(inner: &Inner) -> Result<Box<Self>, EvalError> {
         let states = inner.first.iter().map(state_column).collect::<Result<_, _>>()?;
-        Ok(Box::new(Self { keys: KeyTable::default(), states }))
+        Ok(Box::new(Self { keys: KeyTable::default(), states, seen: Vec::new() }))
+    }
+
+    /// Rows of these keys have come; `until` is how long a state is kept, and the watermark. One that has run
+    /// out begins anew.
+    fn see(
+        &mut self,
+        inner: &Inner,
+        times: &TimestampNanosecondArray,
+        rows: &[u32],
+        groups: &[u32],
+        until: Option<(i64, i64)>,
+    ) -> Result<(), EvalError> {
+        self.seen.resize(self.keys.len(), i64::MIN);
+        if let Some((ttl, watermark)) = until {
+            for group in groups {
+                let seen = &mut self.seen[*group as usize];
+                if *seen > i64::MIN && seen.saturating_add(ttl) <= watermark {
+                    *seen = i64::MIN;
+                    for (state, first) in self.states.iter_mut().zip(&inner.first) {
+                        state.set(&[*group], first)?;
+                    }
+                }
+            }
+        }
+        for (row, group) in rows.iter().zip(groups) {
+            let seen = &mut self.seen[*group as usize];
+            *seen = (*seen).max(times.value(*row as usize));
+        }
+        Ok(())
+    }
+
+    /// The states of these groups alone.
+    fn picked(&self, inner: &Inner, groups: &[u32]) -> Result<Self, EvalError> {
+        let all: Vec<u32> = (0..groups.len() as u32).collect();
+        let mut states = inner.first.iter().map(state_column).collect::<Result<Vec<_>, _>>()?;
+        for (new, old) in states.iter_mut().zip(&self.states) {
+            new.resize(groups.len());
+            new.set(&all, &old.get(groups)?)?;
+        }
+        let seen = groups.iter().map(|group| self.seen[*group as usize]).collect();
+        Ok(Self { keys: self.keys.pick(groups), states, seen })
     }
 }
 

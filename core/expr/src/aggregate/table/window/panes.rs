@@ -1,0 +1,276 @@
+//! Tumbling and sliding windows: a table of groups for each pane, merged for each window.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use datafusion_common::arrow::array::{AsArray, TimestampNanosecondArray, UInt16Array, UInt32Array};
+use datafusion_common::arrow::compute::{concat_batches, take};
+use datafusion_common::arrow::datatypes::{TimestampNanosecondType, UInt16Type};
+use datafusion_common::arrow::record_batch::RecordBatch;
+use tuplane_core::time::Panes;
+
+use super::{Ends, Input, Late, WindowPart, WindowProgram, input};
+use crate::aggregate::table::{GroupTable, Incoming, WhenEmpty, batch};
+use crate::program::{Dropped, EvalError};
+
+/// Open panes by their beginning, and the window that is on its way out.
+pub(super) struct PaneTable {
+    program: WindowProgram,
+    panes: Panes,
+    partitions: u16,
+    part: WindowPart,
+    open: BTreeMap<i64, GroupTable>,
+    /// Panes that have changed since their windows were last given early.
+    changed: HashSet<i64>,
+    /// Windows that end by then have been given.
+    passed: Option<i64>,
+    /// Windows that end by then are to be given.
+    due: Option<i64>,
+    /// Windows that are to be given as they are.
+    early: Ends,
+    leaving: Option<Leaving>,
+    pub(super) dropped: Vec<Dropped>,
+    pub(super) last: Option<Dropped>,
+}
+
+/// A window (or a pane, of partial results) whose groups are being given.
+struct Leaving {
+    start: i64,
+    end: i64,
+    table: GroupTable,
+}
+
+impl PaneTable {
+    pub(super) fn new(
+        program: WindowProgram,
+        panes: Panes,
+        partitions: u16,
+        part: WindowPart,
+    ) -> Result<Self, EvalError> {
+        let table = Self {
+            program,
+            panes,
+            partitions,
+            part,
+            open: BTreeMap::new(),
+            changed: HashSet::new(),
+            passed: None,
+            due: None,
+            early: Ends::new(),
+            leaving: None,
+            dropped: Vec::new(),
+            last: None,
+        };
+        // A key that no table can hold is found now.
+        table.fresh()?;
+        Ok(table)
+    }
+
+    pub(super) fn watermark(&self) -> Option<i64> {
+        self.passed
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let leaving = self.leaving.iter().map(|leaving| leaving.table.bytes());
+        self.open.values().map(GroupTable::bytes).chain(leaving).sum()
+    }
+
+    fn fresh(&self) -> Result<GroupTable, EvalError> {
+        GroupTable::new(self.program.aggregate.clone(), self.partitions, WhenEmpty::Nothing)
+    }
+
+    pub(super) fn update(
+        &mut self,
+        side: usize,
+        rows: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+        late: &mut Late,
+    ) -> Result<(), EvalError> {
+        let input =
+            input(&self.program.aggregate, side, rows, partitions, &mut self.dropped, &mut self.last)?;
+        self.take_in(&input, late)
+    }
+
+    pub(super) fn merge(
+        &mut self,
+        partials: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+        late: &mut Late,
+    ) -> Result<(), EvalError> {
+        let width = partials.num_columns().saturating_sub(1);
+        let times =
+            partials.columns().last().and_then(|pane| pane.as_primitive_opt::<TimestampNanosecondType>());
+        let Some(times) = times.cloned() else {
+            let message = "partial results of a window came without their pane".to_owned();
+            return Err(EvalError { row: None, message });
+        };
+        let rows = partials.project(&(0..width).collect::<Vec<_>>())?;
+        let input = Input {
+            rows,
+            times,
+            partitions: partitions.cloned(),
+            origin: None,
+            incoming: Incoming::Partials,
+        };
+        self.take_in(&input, late)
+    }
+
+    fn take_in(&mut self, input: &Input, late: &mut Late) -> Result<(), EvalError> {
+        let mut by_pane: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
+        let mut before: Option<(i64, bool)> = None;
+        for (row, time) in input.times.values().iter().enumerate() {
+            let pane = self.panes.pane_of(*time);
+            let is_late = match before {
+                Some((known, is_late)) if known == pane => is_late,
+                _ => self.passed.is_some_and(|passed| self.panes.last_end(pane) <= passed),
+            };
+            before = Some((pane, is_late));
+            if is_late {
+                late.add(input.origin(row), *time);
+            } else {
+                by_pane.entry(pane).or_default().push(row as u32);
+            }
+        }
+        for (pane, rows) in by_pane {
+            if !self.open.contains_key(&pane) {
+                self.open.insert(pane, self.fresh()?);
+            }
+            let Some(table) = self.open.get_mut(&pane) else { continue };
+            if self.program.early.is_some() {
+                self.changed.insert(pane);
+            }
+            if rows.len() == input.rows.num_rows() {
+                table.take_in(&input.rows, input.partitions.as_ref(), &input.incoming)?;
+                continue;
+            }
+            let rows = UInt32Array::from(rows);
+            let columns = input.rows.columns().iter().map(|column| take(column, &rows, None));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            let picked = batch(&input.rows.schema(), columns, rows.len())?;
+            let partitions = input.partitions.as_ref().map(|all| take(all, &rows, None)).transpose()?;
+            let partitions = partitions.as_ref().map(AsArray::as_primitive::<UInt16Type>);
+            table.take_in(&picked, partitions, &input.incoming)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance(&mut self, watermark: i64) {
+        self.due = self.due.max(Some(watermark));
+    }
+
+    pub(super) fn give_early(&mut self) {
+        for pane in std::mem::take(&mut self.changed) {
+            if !self.open.contains_key(&pane) {
+                continue;
+            }
+            let last = self.panes.last_end(pane);
+            let mut end = self.panes.first_end_after(self.passed.map_or(pane, |passed| passed.max(pane)));
+            while end < last {
+                self.early.insert(end);
+                end = self.panes.first_end_after(end);
+            }
+            self.early.insert(last);
+        }
+    }
+
+    pub(super) fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
+        loop {
+            if let Some(leaving) = &mut self.leaving {
+                let given = match self.part {
+                    WindowPart::Prepare => leaving.table.emit_partial(max_rows),
+                    WindowPart::Whole | WindowPart::Combine => leaving.table.emit_final(max_rows),
+                };
+                let Some(given) = given else {
+                    let mut table = self.leaving.take()?.table;
+                    self.dropped.extend(table.take_dropped());
+                    self.last = table.take_last().or(self.last.take());
+                    continue;
+                };
+                let (start, end) = (leaving.start, leaving.end);
+                return Some(given.and_then(|given| self.finish(&given, start, end)));
+            }
+            match self.next_leaving() {
+                Ok(Some(leaving)) => self.leaving = Some(leaving),
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    fn finish(&self, given: &RecordBatch, start: i64, end: i64) -> Result<RecordBatch, EvalError> {
+        let rows = given.num_rows();
+        if self.part == WindowPart::Prepare {
+            let pane = Arc::new(TimestampNanosecondArray::from_value(start, rows));
+            let columns = given.columns().iter().cloned().chain([pane as _]).collect();
+            return Ok(batch(&self.program.partial, columns, rows)?);
+        }
+        let starts = Arc::new(TimestampNanosecondArray::from_value(start, rows));
+        self.program.results(given, starts, &TimestampNanosecondArray::from_value(end, rows))
+    }
+
+    fn next_leaving(&mut self) -> Result<Option<Leaving>, EvalError> {
+        if let Some(end) = self.early.pop_first() {
+            return self.window(end, Keep::All).map(Some);
+        }
+        let Some(due) = self.due else { return Ok(None) };
+        if self.part == WindowPart::Prepare {
+            let first = self.open.first_key_value().map(|(pane, _)| *pane);
+            if let Some(start) = first.filter(|pane| self.panes.pane_end(*pane) <= due)
+                && let Some(table) = self.open.remove(&start)
+            {
+                return Ok(Some(Leaving { start, end: self.panes.pane_end(start), table }));
+            }
+        } else if let Some((pane, _)) = self.open.first_key_value() {
+            let end = self.panes.first_end_after(self.passed.map_or(*pane, |passed| passed.max(*pane)));
+            if end <= due {
+                self.passed = Some(end);
+                return self.window(end, Keep::Open).map(Some);
+            }
+        }
+        self.passed = self.passed.max(Some(due));
+        self.due = None;
+        Ok(None)
+    }
+
+    /// The groups of a window: its panes' together.
+    fn window(&mut self, end: i64, keep: Keep) -> Result<Leaving, EvalError> {
+        let start = end.saturating_sub(self.panes.size());
+        let inside: Vec<i64> = self.open.range(start..end).map(|(pane, _)| *pane).collect();
+        let done = |pane: i64| keep == Keep::Open && self.panes.last_end(pane) <= end;
+        if let [only] = inside[..]
+            && done(only)
+            && let Some(table) = self.open.remove(&only)
+        {
+            self.changed.remove(&only);
+            return Ok(Leaving { start, end, table });
+        }
+        let done: Vec<bool> = inside.iter().map(|pane| done(*pane)).collect();
+        let mut table = self.fresh()?;
+        for (pane, done) in inside.into_iter().zip(done) {
+            let (mut pieces, mut ids) = (Vec::new(), Vec::new());
+            for partition in 0..self.partitions {
+                if let Some(groups) = self.open.get(&pane).and_then(|pane| pane.save_partition(partition)) {
+                    let groups = groups?;
+                    ids.extend(std::iter::repeat_n(partition, groups.num_rows()));
+                    pieces.push(groups);
+                }
+            }
+            let all = concat_batches(&self.program.aggregate.partial_schema(), &pieces)?;
+            table.take_in(&all, Some(&ids.into()), &Incoming::Partials)?;
+            if done {
+                self.open.remove(&pane);
+                self.changed.remove(&pane);
+            }
+        }
+        Ok(Leaving { start, end, table })
+    }
+}
+
+/// What becomes of a window's panes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// They stay: the result is an early one.
+    All,
+    /// Those stay that later windows hold too.
+    Open,
+}
