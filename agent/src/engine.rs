@@ -14,6 +14,7 @@ use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunRe
 use tuplane_wire::net::{Incoming, Security};
 
 pub(crate) mod build;
+pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod instance;
 pub(crate) mod ledger;
@@ -34,6 +35,7 @@ use crate::exchange::edge::Edge;
 use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound, distinct};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+use crate::service::HttpClient;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -91,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
     pub(crate) splits: Arc<dyn SplitClient>,
+    /// Connections to the servers that stages call.
+    pub(crate) http: Arc<HttpClient>,
     security: Security,
     data: Handle,
     events: mpsc::UnboundedSender<Event>,
@@ -119,6 +123,7 @@ impl Engine {
             state: config.state,
             timer: Timer::start()?,
             splits,
+            http: Arc::default(),
             security: config.security,
             data,
             events,

@@ -3,8 +3,10 @@
 pub mod coordinator;
 pub mod engine;
 mod exchange;
+mod json;
 pub mod node;
 pub mod road;
+pub mod service;
 pub mod sink;
 pub mod source;
 mod sync;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage};
+use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
 use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
@@ -21,6 +21,7 @@ use tuplane_expr::{
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
+use super::calls::Calls;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort};
@@ -34,6 +35,7 @@ use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
 
@@ -357,6 +359,11 @@ impl Builder<'_> {
                 let timer = self.shared.timer.clone();
                 return Ok(Body::Work(Work::new(work, placed.number, timer, self.shared.cores.clone())));
             }
+            (Op::UsingService(using), Program::Service(calls)) => {
+                let service = self.service(stage, using)?;
+                return Ok(Body::Calls(Box::new(Calls::new(&stage.id, calls.clone(), using, service))));
+            }
+            (_, Program::Service(_)) => return Err(internal("a stage that calls nothing has calls to make")),
             (_, Program::Chain(chain)) => Box::new(ChainOperator::new(chain.clone())),
             (_, Program::Aggregate(aggregate)) => {
                 let partitions = self.job.options.partitions();
@@ -371,6 +378,13 @@ impl Builder<'_> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
+    }
+
+    /// What the instances of a stage call.
+    fn service(&self, stage: &Stage, using: &UsingService) -> Result<Arc<dyn Service>, WireFault> {
+        let made = Http::new(using, Arc::clone(&self.shared.http));
+        let agent = &self.shared.me.name;
+        Ok(Arc::new(made.map_err(|e| stage_refused(stage, &format!("on agent {agent}: {e}")))?))
     }
 
     fn sort(

@@ -16,9 +16,9 @@ pub use aggregate::{AggregateProgram, GroupTable, RollingProgram, RollingTable, 
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Advanced, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program, Projection, Run,
-    SortProgram, Sorter, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState,
-    VertexProgram, rows_within,
+    Advanced, Answered, Asked, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program,
+    Projection, Run, ServiceProgram, SortProgram, Sorter, StatefulProgram, StatefulTable, StatefulTexts,
+    Step, Unnest, UnnestState, VertexProgram, answer_columns, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

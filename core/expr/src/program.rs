@@ -2,6 +2,7 @@
 
 mod chain;
 mod rows;
+mod service;
 mod sort;
 mod stateful;
 mod unnest;
@@ -9,6 +10,7 @@ mod vertex;
 
 pub use chain::{Chain, ChainRun, LeftOut, Step, rows_within};
 pub use rows::{Dropped, EvalError, Filter, Projection};
+pub use service::{Answered, Asked, ServiceProgram, answer_columns};
 pub use sort::{Merger, Run, SortProgram, Sorter};
 pub use stateful::{Advanced, StatefulProgram, StatefulTable, StatefulTexts};
 pub use unnest::{Unnest, UnnestState};

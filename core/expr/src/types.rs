@@ -1,6 +1,7 @@
 //! The columns of every stage's output, and every fault in a job's expressions at once.
 
 pub(crate) mod keyed;
+pub(crate) mod service;
 mod source;
 
 use std::collections::BTreeMap;
@@ -156,7 +157,7 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
 fn copies(op: &Op) -> bool {
     hands_on_columns(op)
         || keyed::is_keyed(op)
-        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
+        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge | Op::UsingService(_))
 }
 
 /// What goes in comes out, in columns at least.
@@ -214,6 +215,9 @@ fn output(
             return Ok(Some((program.final_schema(), program.can_fail(input))));
         }
         op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
+        Op::UsingService(using) if using.http.is_some() => {
+            return service::output(job, stage, using, input).map(Some);
+        }
         Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),

@@ -7,12 +7,12 @@ use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{Job, Op, Stage};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::{Chain, SortProgram, StatefulProgram};
+use super::{Chain, ServiceProgram, SortProgram, StatefulProgram};
 use crate::aggregate::{AggregateProgram, RollingProgram};
 use crate::key::{KeyExprs, can_be_key};
 use crate::sql::{Language, sql_name};
 use crate::system::own_columns;
-use crate::types::{Types, find, group_key, keyed, not_yet};
+use crate::types::{Types, find, group_key, keyed, not_yet, service};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub enum Program {
     Stateful(StatefulProgram),
     /// A sort; the vertex's role says whether it sorts or merges what is sorted.
     Sort(SortProgram),
+    /// A service call.
+    Service(ServiceProgram),
     /// Rows go on as they are: sources, merge, work, sinks.
     Pass,
 }
@@ -57,6 +59,11 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
     let program = match &last.op {
         Op::Aggregate { .. } => Program::Aggregate(aggregate(job, types, last)?),
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
+        Op::UsingService(using) if using.http.is_some() => {
+            let input = types.output(&last.inputs[0].value).ok_or_else(|| unknown(last))?;
+            let made = service::program(job, last, using, &input, types.system(&last.id));
+            Program::Service(made.map_err(|faults| one(faults, last))?)
+        }
         _ if steps => {
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
