@@ -10,7 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
+use tuplane_wire::message::{
+    AgentId, AgentInfo, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault,
+};
 use tuplane_wire::net::{Incoming, Security};
 
 pub(crate) mod build;
@@ -24,6 +26,7 @@ pub mod rows;
 pub(crate) mod run;
 mod seal;
 pub(crate) mod splits;
+pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;
@@ -382,6 +385,20 @@ impl Engine {
         let run = self.get(run)?;
         run.route(edge, policy)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
+    }
+
+    /// What a follower of a vertex has not seen yet.
+    pub fn peek(
+        &self,
+        run: u64,
+        vertex: u32,
+        follower: u64,
+        rate: f64,
+        from: u64,
+    ) -> Result<Peeked, WireFault> {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        let peeked = held.run.peek(vertex, follower, rate, from)?;
+        Ok(Peeked { attempt: held.plan.attempt, ..peeked })
     }
 
     /// An agent is dead: nothing is sent to it any more.

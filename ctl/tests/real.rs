@@ -6,6 +6,7 @@ mod failures;
 mod jobs;
 mod language;
 mod owners;
+mod peek;
 mod remarks;
 mod results;
 mod road;

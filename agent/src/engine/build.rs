@@ -28,6 +28,7 @@ use super::operator::{Aggregate, ChainOperator, Collect, Keyed, Operator, Operat
 use super::output::{Exit, ExitKey, Output};
 use super::run::{Local, Run};
 use super::splits::Splits;
+use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
@@ -154,6 +155,7 @@ impl Builder<'_> {
             };
             edges.insert(index, made);
         }
+        let taps = self.taps(&local, &programs);
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
         let (mut locals, mut instances) = (Vec::new(), Vec::new());
@@ -190,7 +192,8 @@ impl Builder<'_> {
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
                     self.job.options.on_error,
-                ),
+                )
+                .with_tap(Arc::clone(&taps[&placed.vertex.0]), placed.number),
                 counters,
                 options: changes,
                 start: started.clone(),
@@ -214,6 +217,7 @@ impl Builder<'_> {
             parts: self.parts,
             own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
+            taps,
         };
         Ok(Built { run, instances })
     }
@@ -378,6 +382,30 @@ impl Builder<'_> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
+    }
+
+    /// A tap for each vertex with instances here; those with a `peek` stage are on.
+    fn taps(&self, local: &[Placed], programs: &HashMap<VertexId, VertexProgram>) -> HashMap<u32, Arc<Tap>> {
+        let mut taps = HashMap::new();
+        for placed in local {
+            let id = placed.vertex;
+            if taps.contains_key(&id.0) {
+                continue;
+            }
+            let program = &programs[&id];
+            let sink = self.sink_schema(placed, program);
+            let columns = sink.unwrap_or_else(|| own_columns(&program.output));
+            let all = self.plan.instances.iter().filter(|i| i.vertex == id).count() as u32;
+            let tap = Tap::new(all, columns.fields().iter().map(|field| field.name().clone()).collect());
+            for peek in &self.dag.vertex(id).peeks {
+                let stage = self.job.stages.iter().find(|stage| stage.id == *peek);
+                if let Some(Op::Peek { sample_per_second }) = stage.map(|stage| &stage.op) {
+                    tap.add_stage(&self.job.name, peek, sample_per_second.unwrap_or(DEFAULT_RATE));
+                }
+            }
+            taps.insert(id.0, Arc::new(tap));
+        }
+        taps
     }
 
     /// What the instances of a stage call.

@@ -230,6 +230,7 @@ impl Instance {
             }
             Body::Sink(sink) => {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                self.output.show(&own);
                 sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),

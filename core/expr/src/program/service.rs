@@ -123,7 +123,6 @@ impl ServiceProgram {
     /// What rows ask.
     pub fn ask(&self, rows: RecordBatch) -> Result<Asked, EvalError> {
         let mut failed = Failed::new(self.inner.on_error);
-        let rows = conform(rows, &self.inner.row)?;
         let question = self.inner.question.eval_into(&rows, &mut failed)?;
         let last = failed.last().cloned();
         let dropped = failed.into_dropped();
@@ -138,14 +137,16 @@ impl ServiceProgram {
     /// What rows become with their answers, a row of [`answer_columns`] each.
     pub fn answer(&self, rows: &RecordBatch, answers: &RecordBatch) -> Result<Answered, EvalError> {
         let inner = &self.inner;
-        let own = own_part(rows)?;
+        // Where a row entered is known here, and goes on only where somebody behind needs it.
+        let rows = conform(rows.clone(), &inner.row)?;
+        let own = own_part(&rows)?;
         let system = rows.columns()[own.num_columns()..].iter();
         let columns: Vec<ArrayRef> =
             own.columns().iter().chain(answers.columns()).chain(system).cloned().collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         let input = RecordBatch::try_new_with_options(Arc::clone(&inner.seen), columns, &options)?;
         let mut failed = Failed::new(inner.on_error);
-        let made = inner.then.apply(&input, rows, &mut failed)?;
+        let made = inner.then.apply(&input, &rows, &mut failed)?;
         let last = failed.last().cloned();
         Ok(Answered { made, dropped: failed.into_dropped(), last })
     }
