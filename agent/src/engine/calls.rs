@@ -60,8 +60,8 @@ pub(crate) struct Calls {
 struct Question {
     rows: RecordBatch,
     question: RecordBatch,
-    /// Their charge stays until they are done.
-    kept: Arc<Kept>,
+    /// Their charges stay until they are done.
+    kept: Vec<Arc<Kept>>,
 }
 
 enum Place {
@@ -73,7 +73,7 @@ enum Place {
 
 struct Held {
     rows: RecordBatch,
-    kept: Arc<Kept>,
+    _kept: Vec<Arc<Kept>>,
 }
 
 impl Calls {
@@ -131,7 +131,7 @@ impl Calls {
         with.finished(asked.dropped.len());
         if asked.rows.num_rows() > 0 {
             self.waiting_rows += asked.rows.num_rows();
-            let kept = Arc::new(rows.kept());
+            let kept = vec![Arc::new(rows.kept())];
             self.waiting.push_back(Question { rows: asked.rows, question: asked.question, kept });
         }
         Ok(())
@@ -149,7 +149,7 @@ impl Calls {
             self.waiting_rows -= rows.num_rows();
             self.asked_rows += rows.num_rows();
             let number = self.first + self.line.len() as u64;
-            self.line.push_back(Place::Asked(Held { rows, kept }));
+            self.line.push_back(Place::Asked(Held { rows, _kept: kept }));
             let call = ask(Arc::clone(&self.service), question, self.options.clone(), number);
             if self.service.blocks() {
                 let handle = tokio::runtime::Handle::current();
@@ -177,12 +177,9 @@ impl Calls {
             let rows: Vec<RecordBatch> = self.waiting.iter().map(|one| one.rows.clone()).collect();
             let questions: Vec<RecordBatch> = self.waiting.iter().map(|one| one.question.clone()).collect();
             let (rows, question) = (joined(&rows)?, joined(&questions)?);
-            // Joined rows are copies; the charge of the last ones stands for them.
-            let kept = self.waiting.back().map(|last| Arc::clone(&last.kept));
-            self.waiting.clear();
-            if let Some(kept) = kept {
-                self.waiting.push_back(Question { rows, question, kept });
-            }
+            // Joined rows are copies: the charges of those they were made of stand for them.
+            let kept = self.waiting.drain(..).flat_map(|one| one.kept).collect();
+            self.waiting.push_back(Question { rows, question, kept });
         }
         let Some(mut all) = self.waiting.pop_front() else {
             return Err(instance_fault(&self.stage, "a request without rows"));
@@ -190,7 +187,7 @@ impl Calls {
         let count = self.service.fits(&all.question, self.batch);
         let left = all.rows.num_rows() - count;
         if left > 0 {
-            let kept = Arc::clone(&all.kept);
+            let kept = all.kept.clone();
             let (rows, question) = (all.rows.slice(count, left), all.question.slice(count, left));
             self.waiting.push_front(Question { rows, question, kept });
             (all.rows, all.question) = (all.rows.slice(0, count), all.question.slice(0, count));
@@ -310,8 +307,6 @@ impl Calls {
         self.asked_rows -= rows.num_rows();
         self.done += rows.num_rows() as u64;
         with.finished(rows.num_rows());
-        // The charge of what came in ends with the rows themselves.
-        drop(held.into_iter().map(|one| one.kept).collect::<Vec<_>>());
         Ok(())
     }
 }
@@ -428,3 +423,6 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         began = Instant::now();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// So many connections to one server are kept when nobody uses them.
 const MOST_IDLE: usize = 256;
 
+/// A connection that is not free so long after its answer is not kept.
+const READY: Duration = Duration::from_millis(50);
+
 /// What came back.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -115,8 +118,9 @@ impl HttpClient {
             };
             Broken { closed: false, unsent: false, error }
         })?;
-        // It may be told to close; whoever waits for that would wait for the other side.
-        if connection.send.is_ready() || connection.send.ready().await.is_ok() {
+        // It is, in a moment, unless the server wants to close it; the answer does not wait for long.
+        let ready = tokio::time::timeout(READY, connection.send.ready()).await;
+        if ready.is_ok_and(|ready| ready.is_ok()) {
             self.keep(origin, connection);
         }
         let status = head.status.as_u16();

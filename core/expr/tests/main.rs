@@ -7,6 +7,7 @@ mod faults;
 mod keys;
 mod prelude;
 mod rolling;
+mod service;
 mod sort;
 mod stateful;
 mod system;

@@ -251,7 +251,7 @@ fn a_server_that_is_away_fails_the_job_with_stage_host_and_cause() {
     };
     let said = fails(&world, &job("retries = 1"), "away");
     let wanted = format!("stage asked: GET {address}: Connection refused (os error 111) (2 tries)");
-    assert!(said.contains(&wanted) && said.contains("rows.csv, line 2"), "{said}");
+    assert!(said.contains(&wanted) && said.contains("rows.csv, line "), "{said}");
     let slow = Server::start(|_| (Duration::ZERO, Reply::Hang));
     let said =
         fails(&world, &job("retries = 0\ntimeout = \"300ms\"").replace(&address, &slow.address), "slow");
@@ -279,6 +279,9 @@ fn a_cancelled_job_ends_its_requests() {
     let status = world.status("hangs");
     let asked = vertex(&status, "asked");
     assert_eq!(asked["rows_in"], 12, "in hand is bounded: {asked}");
+    // They wait, and can take no further row.
+    assert!(asked["busy"].as_f64().unwrap() > 0.9, "{asked}");
+    assert_eq!(asked["queue_in"].as_u64().unwrap(), 50, "{asked}");
     world.json(&["cancel", "hangs", "--yes"]);
     wait("the requests have ended", Duration::from_secs(10), || server.left() == 12);
     let status = world.status("hangs");
