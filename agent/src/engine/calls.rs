@@ -120,7 +120,8 @@ impl Calls {
     /// Something could leave if there were room for it.
     fn has_results(&self) -> bool {
         let answered = |place: &Place| matches!(place, Place::Answered(..));
-        if self.ordered { self.line.front().is_some_and(answered) } else { self.line.iter().any(answered) }
+        let mut next = self.line.iter().take_while(|place| !matches!(place, Place::Mark(_)));
+        if self.ordered { next.next().is_some_and(answered) } else { next.any(answered) }
     }
 
     fn take(&mut self, rows: &Rows, with: &With<'_>) -> Result<(), WireFault> {
@@ -243,9 +244,10 @@ impl Calls {
     /// Lets out what may leave, waiting for room between pieces.
     async fn release(&mut self, output: &mut Output, with: &With<'_>) -> Result<(), WireFault> {
         loop {
-            let mut ready = Vec::new();
+            let (mut ready, mut marked) = (Vec::new(), false);
             if !self.ordered {
-                for place in &mut self.line {
+                // No row passes a mark, from neither side.
+                for place in self.line.iter_mut().take_while(|place| !matches!(place, Place::Mark(_))) {
                     if matches!(place, Place::Answered(..))
                         && let Place::Answered(held, answer) = std::mem::replace(place, Place::Gone)
                     {
@@ -263,9 +265,16 @@ impl Calls {
                 self.first += 1;
                 match self.line.pop_front() {
                     Some(Place::Answered(held, answer)) => ready.push((held, answer)),
-                    Some(Place::Mark(mark)) => output.mark(mark).map_err(|e| fault(with.name, &e))?,
+                    Some(Place::Mark(mark)) => {
+                        marked = true;
+                        output.mark(mark).map_err(|e| fault(with.name, &e))?;
+                    }
                     _ => {}
                 }
+            }
+            if ready.is_empty() && marked {
+                // What stands behind it may leave now.
+                continue;
             }
             if ready.is_empty() {
                 return Ok(());
@@ -388,8 +397,8 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         }
         if adapted.0.elapsed() >= ADAPT {
             let busy = counters.clock.read().busy;
-            if calls.done > 0 {
-                inbox.adapt((busy - adapted.1) / calls.done, *queue_time);
+            if let Some(ns_per_row) = (busy - adapted.1).checked_div(calls.done) {
+                inbox.adapt(ns_per_row, *queue_time);
             }
             (adapted, calls.done) = ((Instant::now(), busy), 0);
         }

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::CallError;
 
 /// A connection that was not used for so long is closed.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 /// So many connections to one server are kept when nobody uses them.
 const MOST_IDLE: usize = 256;
 

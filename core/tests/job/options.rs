@@ -389,7 +389,7 @@ fn options_of_a_service_call() {
         ("select = \"*\"", "`filter_using_service` says `where`"),
         ("headers = { \"a b\" = \"x\" }", "cannot name a header"),
         ("headers = { a = 1 }", "needs a text"),
-        ("method = \"get\"", "did you mean `GET`"),
+        ("method = \"get\"", "one of: GET, POST"),
     ] {
         let broken = text.replace("url = \"a\", ", &format!("url = \"a\", {option}, "));
         let faults = Job::parse(&broken, FileFormat::Toml).unwrap_err();

@@ -14,7 +14,7 @@ pub(super) fn needs(stage: &Stage, using: &UsingService, faults: &mut Vec<Fault>
         return;
     };
     let Some(http) = &using.http else {
-        let hint = suggestion(&name.value, [HTTP].into_iter())
+        let hint = suggestion(&name.value, [HTTP])
             .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
         let fault = Fault::new(name.at, format!("there is no service `{}`{hint}", name.value));
         faults.push(fault.help(format!("one of: {HTTP}; services of your own come later")));
