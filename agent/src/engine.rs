@@ -10,10 +10,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
+use tuplane_wire::message::{
+    AgentId, AgentInfo, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault,
+};
 use tuplane_wire::net::{Incoming, Security};
 
 pub(crate) mod build;
+pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod instance;
 pub(crate) mod ledger;
@@ -25,6 +28,7 @@ mod seal;
 pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod stamp;
+pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;
@@ -37,6 +41,7 @@ use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound, distinct};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
 use crate::registry::Registry;
+use crate::service::HttpClient;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -96,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
     pub(crate) splits: Arc<dyn SplitClient>,
+    /// Connections to the servers that stages call.
+    pub(crate) http: Arc<HttpClient>,
     pub(crate) registry: Arc<Registry>,
     security: Security,
     data: Handle,
@@ -125,6 +132,7 @@ impl Engine {
             state: config.state,
             timer: Timer::start()?,
             splits,
+            http: Arc::default(),
             registry: config.registry,
             security: config.security,
             data,
@@ -384,6 +392,20 @@ impl Engine {
         let run = self.get(run)?;
         run.route(edge, policy)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
+    }
+
+    /// What a follower of a vertex has not seen yet.
+    pub fn peek(
+        &self,
+        run: u64,
+        vertex: u32,
+        follower: u64,
+        rate: f64,
+        from: u64,
+    ) -> Result<Peeked, WireFault> {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        let peeked = held.run.peek(vertex, follower, rate, from)?;
+        Ok(Peeked { attempt: held.plan.attempt, ..peeked })
     }
 
     /// An agent is dead: nothing is sent to it any more.

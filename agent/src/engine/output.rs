@@ -14,6 +14,7 @@ use tuplane_expr::{KeyExprs, kept_rows};
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, OperatorError, Remark};
 use super::rows::{Budget, Charged, Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
+use super::tap::Tap;
 use crate::exchange::edge::Edge;
 use crate::exchange::mark::Mark;
 
@@ -61,6 +62,8 @@ pub(crate) struct Output {
     input: Option<Kept>,
     /// What was appended last.
     last: Option<Charged>,
+    /// Who wants to see rows, and the instance's number among those of its vertex.
+    tap: Option<(Arc<Tap>, u32)>,
 }
 
 impl Output {
@@ -83,6 +86,20 @@ impl Output {
             small_rows: 0,
             input: None,
             last: None,
+            tap: None,
+        }
+    }
+
+    /// Shows rows to a tap as those of the vertex's instance with this number.
+    pub(crate) fn with_tap(mut self, tap: Arc<Tap>, instance: u32) -> Self {
+        self.tap = Some((tap, instance));
+        self
+    }
+
+    /// Rows pass: of a sink, which sends nothing on, those that it takes.
+    pub(crate) fn show(&self, batch: &RecordBatch) {
+        if let Some((tap, instance)) = &self.tap {
+            tap.see(*instance, batch);
         }
     }
 
@@ -129,6 +146,7 @@ impl Output {
     }
 
     fn append(&mut self, batch: RecordBatch) -> Result<(), OperatorError> {
+        self.show(&batch);
         let known = self.input.iter().map(Kept::charged).chain(&self.last);
         let Some(mut rest) = Rows::derived(batch, known, &self.budget) else { return Ok(()) };
         // The next batch may be another slice of the same buffers.

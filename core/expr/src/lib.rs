@@ -19,10 +19,10 @@ pub use aggregate::{
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Advanced, Chain, ChainRun, DistinctProgram, DistinctTable, Dropped, EvalError, Filter, JoinBuilder,
-    JoinProgram, JoinRun, JoinTable, JoinTexts, LeftOut, Merger, Program, Projection, Run, SortProgram,
-    Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest, UnnestState,
-    VertexProgram, kept_rows, rows_within,
+    Advanced, Answered, Asked, Chain, ChainRun, DistinctProgram, DistinctTable, Dropped, EvalError, Filter,
+    JoinBuilder, JoinProgram, JoinRun, JoinTable, JoinTexts, LeftOut, Merger, Program, Projection, Run,
+    ServiceProgram, SortProgram, Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable,
+    StatefulTexts, Step, Unnest, UnnestState, VertexProgram, answer_columns, kept_rows, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

@@ -2,6 +2,7 @@
 
 pub(crate) mod joined;
 pub(crate) mod keyed;
+pub(crate) mod service;
 mod source;
 
 use std::collections::BTreeMap;
@@ -191,7 +192,10 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
 fn copies(op: &Op) -> bool {
     hands_on_columns(op)
         || keyed::is_keyed(op)
-        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge | Op::HashJoin { .. })
+        || matches!(
+            op,
+            Op::Map { .. } | Op::FlatMap { .. } | Op::Merge | Op::HashJoin { .. } | Op::UsingService(_)
+        )
 }
 
 /// Of how many of its inputs, from the first, such an op copies system columns: of a join, whose row is one of
@@ -304,6 +308,10 @@ fn output(
             let ttl = matches!(op, Op::Stateful { ttl: Some(_), .. });
             let ts = if ttl { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
             return Ok(Some((output, at(can_fail).and(ts))));
+        }
+        Op::UsingService(using) if using.http.is_some() => {
+            let (output, can_fail) = service::output(job, stage, using, input)?;
+            return Ok(Some((output, at(can_fail))));
         }
         Op::CustomTransform { .. } => {
             return match grouping(job, stage, input) {

@@ -10,6 +10,7 @@ mod joins;
 mod keys;
 mod prelude;
 mod rolling;
+mod service;
 mod sort;
 mod stateful;
 mod system;

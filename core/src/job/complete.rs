@@ -1,5 +1,7 @@
 //! What `check`, `run` and `submit` need beyond structure: functions, connectors, ops that run.
 
+mod service;
+
 use super::live::is_work_ms;
 use super::model::{
     FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape,
@@ -89,6 +91,8 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::RollingAggregate { .. }
             | Op::Stateful { .. }
             | Op::Sort { .. }
+            | Op::Peek { .. }
+            | Op::UsingService(_)
             | Op::CustomTransform { .. }
             | Op::Work(_)
             | Op::Sink(_)
@@ -176,6 +180,7 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             faults.push(Fault::new(stage.at, message));
         }
         Op::Source(source) => needs_of_source(stage, source, faults),
+        Op::UsingService(using) => service::needs(stage, using, faults),
         Op::Sink(Sink { connector: None, .. }) => {
             missing("connector", "say where rows go: file, stdout, count or ledger");
         }

@@ -2,6 +2,7 @@
 
 mod op;
 mod route;
+mod service;
 mod sink;
 mod source;
 
@@ -40,6 +41,10 @@ const OPTIONS: [&str; 10] = [
 
 /// Options of a job that the engine's rules name and this version does not have.
 const LATER: [&str; 4] = ["placement", "snapshot", "notes", "spill"];
+
+/// `on_error`, of a job as of a stage.
+const ON_ERROR: [(&str, OnError); 3] =
+    [("fail", OnError::Fail), ("drop", OnError::Drop), ("null", OnError::Null)];
 
 /// What a job is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,9 +123,7 @@ fn options(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> (String, Options) {
             .choice("restart", &[("never", Restart::Never), ("from_start", Restart::FromStart)])
             .unwrap_or_default(),
         memory: job.size_within("memory", (LEAST_MEMORY, "1MiB"), (u64::MAX, "")),
-        on_error: job
-            .choice("on_error", &[("fail", OnError::Fail), ("drop", OnError::Drop), ("null", OnError::Null)])
-            .unwrap_or_default(),
+        on_error: job.choice("on_error", &ON_ERROR).unwrap_or_default(),
         overflow: overflow(&mut job),
     };
     job.finish(faults, later);

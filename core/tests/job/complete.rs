@@ -242,3 +242,30 @@ fn a_whole_job_runs() {
         &[],
     );
 }
+
+#[test]
+fn a_service_call_needs_its_parts() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "a", op = "map_using_service", in = "s" },
+{ id = "b", op = "filter_using_service", in = "a", service = "htp" },
+{ id = "c", op = "flat_map_using_service_async", in = "b", service = "http", batched = true },
+{ id = "d", op = "map_using_service", in = "c", service = "http", url = "x", body = "y", select = "*" },
+{ id = "e", op = "map_using_service", in = "d", service = "http", url = "x", select = "*" },
+{ id = "p", op = "peek", in = "e" },
+{ id = "o", op = "sink", in = "p", connector = "count" },
+]"#,
+        &[
+            "3: stage `a` (map_using_service) has no `service` (say what is called: service = \"http\")",
+            "4: there is no service `htp`; did you mean `http`? (one of: http; services of your own come later)",
+            "5: stage `c` (flat_map_using_service_async) has no `url` \
+             (say what is asked, as an expression: \"'http://host/items/' || id\")",
+            "5: stage `c` (flat_map_using_service_async) has no `unnest` \
+             (say the list to unfold: \"string_to_array(response, ',') as item\")",
+            "5: stage `c` sends several rows at once, and has no `body` \
+             (set `body` to what each row gives, and method = \"POST\"; or take `batched` away)",
+            "6: stage `d` sends a `body` with GET (set method = \"POST\", or take `body` away)",
+        ],
+    );
+}

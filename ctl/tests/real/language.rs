@@ -8,6 +8,8 @@ use super::world::{World, assert_exact_ledger, text};
 mod joins;
 mod order;
 mod rebalance;
+mod server;
+mod service;
 mod state;
 
 /// A csv file with so many rows: `id`, `k` (one of `keys`) and `x`.

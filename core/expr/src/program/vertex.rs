@@ -7,13 +7,16 @@ use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{Job, Op, Source, Stage, Text, Time};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::{Chain, DistinctProgram, JoinProgram, SortProgram, StampProgram, StatefulProgram, whole_row};
+use super::{
+    Chain, DistinctProgram, JoinProgram, ServiceProgram, SortProgram, StampProgram, StatefulProgram,
+    whole_row,
+};
 use crate::aggregate::{AggregateProgram, RollingProgram, WindowProgram};
 use crate::key::KeyExprs;
 use crate::sql::Language;
 use crate::system::{SystemColumns, own_columns};
 use crate::types::joined::{self, CoProgram};
-use crate::types::{Types, find, group_key, keyed, not_yet, window};
+use crate::types::{Types, find, group_key, keyed, not_yet, service, window};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
@@ -38,6 +41,8 @@ pub enum Program {
     Window(WindowProgram),
     /// Rows get their event times: a source that does so itself, or a vertex of its own.
     Stamp(StampProgram),
+    /// A service call.
+    Service(ServiceProgram),
     /// No expression: sources, merge, work, sinks, and operators of a registry.
     Pass,
 }
@@ -80,6 +85,11 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
         }
         Op::AddTimestamps { time: Some(time) } => stamp(job, types, last, time)?,
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
+        Op::UsingService(using) if using.http.is_some() => {
+            let input = types.output(&last.inputs[0].value).ok_or_else(|| unknown(last))?;
+            let made = service::program(job, last, using, &input, types.system(&last.id));
+            Program::Service(made.map_err(|faults| one(faults, last))?)
+        }
         _ if steps => {
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
