@@ -126,12 +126,17 @@ fn joins() {
 { id = "j", op = "hash_join", in = ["s", "t"] },
 { id = "c", op = "co_aggregate", in = ["j", "t"], compute = { j = "count(*) as n" } },
 { id = "d", op = "distinct", in = "c" },
+{ id = "g", op = "source", connector = "generator", kind = "words" },
+{ id = "m", op = "map", in = "g", select = "*" },
+{ id = "e", op = "hash_join", in = ["m", "d", "m"], on = ["line = n", "line = line"] },
+{ id = "p", op = "sink", in = "e", connector = "count" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]"#,
         &[
             "4: stage `j` (hash_join) has no `on` (write one \"primary expr = enriching expr\" for each input after \
              the first)",
             "5: stage `c` (co_aggregate) has no `compute.t` (say what of `t` it counts: { t = [\"count(*) as n\"] })",
+            "9: `e` joins with rows of `g`, which never ends: only its first input may be without end (give `g` an `n`)",
         ],
     );
 }
