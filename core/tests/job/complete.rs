@@ -80,7 +80,7 @@ fn ops_and_policies_that_only_plan() {
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
 { id = "w", op = "window", in = "r", type = "tumbling", size = "1s" },
 { id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "d", op = "custom_transform", in = "a", call = "own" },
+{ id = "d", op = "map_using_service", in = "a", service = "own" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
@@ -88,7 +88,7 @@ route = [{ edge = "a..d", policy = "shufle" }]"#,
             "2: `timestamps` plans, but this version does not run it yet (-)",
             "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
             "4: `window` plans, but this version does not run it yet (-)",
-            "6: `custom_transform` plans, but this version does not run it yet (-)",
+            "6: `map_using_service` plans, but this version does not run it yet (-)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
@@ -142,18 +142,27 @@ fn joins() {
 }
 
 #[test]
-fn connectors_that_are_not_there() {
-    missing(
-        r#"stage = [
+fn what_only_a_registry_knows_is_no_fault_and_is_said() {
+    let text = r#"stage = [
 { id = "s", op = "source", connector = "kafka" },
-{ id = "o", op = "sink", in = "s", connector = "stdot" },
-]"#,
-        &[
-            "2: there is no connector `kafka` \
-             (one of: file, generator, nexmark, ids; connectors of your own come later)",
-            "3: there is no connector `stdot`; did you mean `stdout`? \
-             (one of: file, stdout, count, ledger; connectors of your own come later)",
-        ],
+{ id = "c", op = "custom_transform", in = "s", call = "dedup" },
+{ id = "o", op = "sink", in = "c", connector = "stdot" },
+]"#;
+    missing(text, &[]);
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let said: Vec<String> =
+        job.registered().iter().map(|fault| format!("{}: {}", fault.at.line, fault.message)).collect();
+    assert_eq!(
+        said,
+        [
+            "2: `kafka` is no built-in connector: types are unknown from here on",
+            "3: `dedup` is an operator of a registry: types are unknown from here on",
+            "4: `stdot` is no built-in connector (did you mean `stdout`?): only agents know whether they have it",
+        ]
+    );
+    missing(
+        &text.replace(", call = \"dedup\"", ""),
+        &["3: stage `c` (custom_transform) has no `call` (name an operator that the agents' registry holds)"],
     );
 }
 
