@@ -1,6 +1,8 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,14 +12,14 @@ use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
 use tuplane_core::time::{Least, Standing};
-use tuplane_expr::arrow::error::ArrowError;
 
-use super::mark::{Item, Mark};
+use super::mark::Mark;
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
-use super::overflow::{Overflow, OverflowError};
+use super::overflow::Overflow;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
 const PACE_WINDOW: Duration = Duration::from_millis(250);
@@ -57,15 +59,6 @@ struct State {
     /// Rows that wait on disk cannot be had: why.
     failed: Option<String>,
     pace: Pace,
-}
-
-/// Why rows cannot be appended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AppendError {
-    #[error(transparent)]
-    Rows(#[from] ArrowError),
-    #[error(transparent)]
-    Overflow(#[from] OverflowError),
 }
 
 /// Whose an edge's channels are.
@@ -192,12 +185,6 @@ impl Edge {
         state.senders.len() - 1
     }
 
-    /// A sender's rows for which its queue has no room go there: it is not held up before all targets have
-    /// begun to read.
-    pub(crate) fn let_spill(&self, sender: usize, overflow: Overflow) {
-        lock(&self.state).senders[sender].overflow = Some(overflow);
-    }
-
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
         let count = rows.len() as u64;
@@ -217,61 +204,6 @@ impl Edge {
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
-    }
-
-    /// Only the sender itself appends, so that what was full before may be empty by now, but not the other
-    /// way round.
-    fn append_to_overflow(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64;
-        let mut state = lock(&self.state);
-        state.emitted += count;
-        if state.closed {
-            *state.dropped.entry(DROPPED_BY_STOP).or_default() += count;
-            return Ok(());
-        }
-        state.pace.add(count, Instant::now());
-        let on_disk = state.senders.iter().flat_map(|s| &s.overflow).map(Overflow::on_disk).sum();
-        if let Some(overflow) = &mut state.senders[sender].overflow {
-            overflow.push(rows, on_disk)?;
-        }
-        self.refill(&mut state, sender);
-        self.settle(&mut state);
-        Ok(())
-    }
-
-    /// Rows and marks that wait beyond the queue's bound go into it as far as there is room.
-    fn refill(&self, state: &mut State, number: usize) {
-        let mut moved = false;
-        loop {
-            let sender = &mut state.senders[number];
-            let Some(overflow) = &mut sender.overflow else { return };
-            if overflow.is_empty() || sender.queue.bytes() >= sender.bound {
-                break;
-            }
-            let next = match overflow.next() {
-                Ok(Some(Item::Rows(rows))) => {
-                    let pieces = self.routes.divide(rows, self.width);
-                    pieces.and_then(|pieces| sender.queue.append(pieces)).map(drop).map_err(|e| e.to_string())
-                }
-                Ok(Some(Item::Mark(mark))) => {
-                    sender.queue.mark(mark);
-                    Ok(())
-                }
-                Ok(None) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(cause) = next {
-                state.fail(cause);
-                self.wake.notify_one();
-                return;
-            }
-            moved = true;
-            state.release(number, self.deal);
-        }
-        let sender = &state.senders[number];
-        if moved && !sender.is_at_bound() {
-            sender.room.notify_one();
-        }
     }
 
     /// A sender passes a mark on.
@@ -437,38 +369,7 @@ pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
     (u64::from(edge) << 32) ^ u64::from(instance) ^ 0x5eed
 }
 
-impl Sender {
-    /// Rows that wait.
-    fn rows(&self) -> u64 {
-        self.queue.rows() + self.overflow.as_ref().map_or(0, Overflow::rows)
-    }
-
-    fn is_at_bound(&self) -> bool {
-        self.queue.bytes() >= self.bound || self.overflow.as_ref().is_some_and(|o| !o.is_empty())
-    }
-
-    /// Drops what waits; gives the rows.
-    fn clear(&mut self) -> u64 {
-        self.queue.clear() + self.overflow.as_mut().map_or(0, Overflow::clear)
-    }
-}
-
 impl State {
-    /// A sender's next rows go to its overflow.
-    fn is_spilling(&self, sender: usize) -> bool {
-        let sender = &self.senders[sender];
-        sender.overflow.is_some() && sender.is_at_bound()
-    }
-
-    /// Every target reads its channel: nothing that they wait for is held up by a sender that waits.
-    fn is_read(&self) -> bool {
-        self.outlets.iter().flat_map(Outlets::list).all(|outlet| outlet.credit.is_read())
-    }
-
-    fn fail(&mut self, cause: String) {
-        self.failed.get_or_insert(cause);
-    }
-
     fn release(&mut self, number: usize, deal: u32) {
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
         let set = if self.channels == Channels::Own { number } else { 0 };

@@ -256,14 +256,14 @@ fn what_this_version_cannot_run_says_so() {
 name = "own"
 stage = [
 { id = "lines", op = "source", connector = "generator", kind = "words" },
-{ id = "own", op = "custom_transform", in = "lines", call = "own" },
+{ id = "own", op = "map_using_service", in = "lines", service = "own" },
 { id = "out", op = "sink", in = "own", connector = "count" },
 ]"#;
     let job = Job::parse(text, FileFormat::Toml).unwrap();
     let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
     let found = dag.vertices.iter().position(|v| v.stages == ["own"]).unwrap();
     let fault = vertex_program(&job, &types, &dag, VertexId(found as u32)).unwrap_err();
-    assert_eq!(fault.message, "`custom_transform` can be planned, but this version cannot run it");
+    assert_eq!(fault.message, "`map_using_service` can be planned, but this version cannot run it");
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl Job {
         for stage in &self.stages {
             let mut found = Vec::new();
             needs(stage, &mut found);
+            self.never_joins(stage, &mut found);
             faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
         }
         for entry in &self.routes {
@@ -29,6 +30,44 @@ impl Job {
         }
         faults.sort_by_key(|fault| fault.at);
         Err(faults)
+    }
+
+    /// A join begins when its enriching inputs have ended, so a source without end cannot be one.
+    fn never_joins(&self, stage: &Stage, faults: &mut Vec<Fault>) {
+        if !matches!(stage.op, Op::HashJoin { .. }) {
+            return;
+        }
+        for input in stage.inputs.iter().skip(1) {
+            let Some(source) = self.endless_source(&input.value) else { continue };
+            let message = format!(
+                "`{}` joins with rows of `{source}`, which never ends: only its first input may be without end",
+                stage.id
+            );
+            faults.push(Fault::new(input.at, message).help(format!("give `{source}` an `n`")));
+        }
+    }
+
+    /// A source that never ends, of those that a stage reads directly or through others.
+    fn endless_source(&self, id: &str) -> Option<&str> {
+        let (mut seen, mut open) = (vec![id], vec![id]);
+        while let Some(id) = open.pop() {
+            let Some(stage) = self.stages.iter().find(|stage| stage.id == id) else { continue };
+            let n = match &stage.op {
+                Op::Source(Source { connector: Some(SourceConnector::Generator(made)), .. }) => made.n,
+                Op::Source(Source { connector: Some(SourceConnector::Nexmark(made)), .. }) => made.n,
+                _ => Some(0),
+            };
+            if n.is_none() {
+                return Some(&stage.id);
+            }
+            for input in &stage.inputs {
+                if !seen.contains(&input.value.as_str()) {
+                    seen.push(&input.value);
+                    open.push(&input.value);
+                }
+            }
+        }
+        None
     }
 
     /// Stages that name something of a registry. Without one at hand nothing is known of these: whether they

@@ -80,7 +80,7 @@ fn ops_and_policies_that_only_plan() {
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
 { id = "w", op = "window", in = "r", type = "tumbling", size = "1s" },
 { id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "d", op = "custom_transform", in = "a", call = "own" },
+{ id = "d", op = "map_using_service", in = "a", service = "own" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
@@ -123,12 +123,17 @@ fn joins() {
 { id = "j", op = "hash_join", in = ["s", "t"] },
 { id = "c", op = "co_aggregate", in = ["j", "t"], compute = { j = "count(*) as n" } },
 { id = "d", op = "distinct", in = "c" },
+{ id = "g", op = "source", connector = "generator", kind = "words" },
+{ id = "m", op = "map", in = "g", select = "*" },
+{ id = "e", op = "hash_join", in = ["m", "d", "m"], on = ["line = n", "line = line"] },
+{ id = "p", op = "sink", in = "e", connector = "count" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]"#,
         &[
             "4: stage `j` (hash_join) has no `on` (write one \"primary expr = enriching expr\" for each input after \
              the first)",
             "5: stage `c` (co_aggregate) has no `compute.t` (say what of `t` it counts: { t = [\"count(*) as n\"] })",
+            "9: `e` joins with rows of `g`, which never ends: only its first input may be without end (give `g` an `n`)",
         ],
     );
 }
