@@ -55,7 +55,9 @@ fn print_job() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(faults) => {
-            faults.iter().for_each(|fault| eprintln!("{fault}"));
+            for fault in faults {
+                eprintln!("{fault}");
+            }
             ExitCode::FAILURE
         }
     }

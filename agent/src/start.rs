@@ -20,7 +20,7 @@ use crate::road;
 const USAGE: &str = "\
 An agent takes no arguments: it reads one line of JSON from standard input. Agents are started by `tuplane up`.
   check FILE   checks a job file with the operators, sources and sinks that this agent has
-  registry     lists them: sort, name, version
+  registry     lists them: sort, name, version, and the fingerprint of all
   --version    shows the version";
 
 /// Runs a program as an agent that has what `registry` holds: the whole of the user's `main`.
@@ -43,6 +43,7 @@ pub fn run(registry: Registry) -> ExitCode {
             for line in registry.lines() {
                 println!("{line}");
             }
+            println!("fingerprint {:016x}", registry.fingerprint());
             return ExitCode::SUCCESS;
         }
         _ => {

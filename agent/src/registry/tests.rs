@@ -45,6 +45,7 @@ fn context(output: &SchemaRef) -> Context {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a registry's closure may fail")]
 fn same(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     Ok(batch.clone())
 }
@@ -323,6 +324,53 @@ fn a_source_gives_as_many_rows_as_are_asked_for_and_lets_small_batches_leave() {
     // Far below a row a second: one is due now, and the next is not.
     let (sizes, rows, _) = polled(&mut made(&[25], false, Some(0.01)), 10);
     assert_eq!((sizes, rows), (vec![1], vec![0]));
+}
+
+#[test]
+fn what_a_source_leaves_out_is_counted_and_shown() {
+    struct Rejects(Rejected);
+    impl Source for Rejects {
+        fn next(&mut self, _: usize) -> Result<Next, Failure> {
+            self.0.reject(Rejected::BAD_LINE, "topic, offset 7", "no number");
+            self.0.reject(Rejected::BAD_LINE, "topic, offset 9", "no number");
+            Ok(Next::End)
+        }
+        fn rejected(&self) -> Option<&Rejected> {
+            Some(&self.0)
+        }
+    }
+    let output = columns(&[("n", "bigint")]).unwrap();
+    let source = Box::new(Rejects(Rejected::default()));
+    let mut source = OwnSource::new("s", source, output, true, (None, 1)).unwrap();
+    assert_eq!(source.rejected().total(), 0);
+    assert!(matches!(source.poll(1).unwrap(), Polled::End));
+    let rejected = source.rejected();
+    assert_eq!(rejected.by_reason[Rejected::BAD_LINE], 2);
+    let note = "topic, offset 9: no number (the first: topic, offset 7: no number)";
+    assert_eq!(rejected.note().as_deref(), Some(note));
+    assert!(source.set("rate", &json!(5)).is_ok() && source.set("pace", &json!(5)).is_err());
+}
+
+#[test]
+fn who_blocks_gets_a_thread_by_its_own_word_or_the_jobs() {
+    struct Waits(bool);
+    impl OperatorKind for Waits {
+        fn output(&self, _: &Given<'_>) -> Result<SchemaRef, Failure> {
+            columns(&[])
+        }
+        fn make(&self, _: Context) -> Result<Box<dyn Operator>, Failure> {
+            Ok(Box::new(Keys))
+        }
+        fn blocks(&self) -> bool {
+            self.0
+        }
+    }
+    let registry = Registry::new().operator("waits", 1, Waits(true)).operator("runs", 1, Waits(false));
+    let shares = |call: &str, cooperative| {
+        let made = registry.make_operator(&name(call), cooperative, context(&columns(&[]).unwrap()));
+        made.unwrap().is_cooperative()
+    };
+    assert!(shares("runs", true) && !shares("runs", false) && !shares("waits", true));
 }
 
 #[test]

@@ -78,6 +78,10 @@ fn the_example_runs_on_three_agents() {
     assert!(run.status.success(), "{}", text(&run));
     assert_eq!(report(&world.path("run-report")), hottest());
 
+    let held = String::from_utf8(own_says(&["registry"]).stdout).unwrap();
+    let sorts: Vec<&str> = held.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(sorts, ["operator", "operator", "source", "sink", "fingerprint"], "{held}");
+
     world.up(&["--local", "3", "--slots", "2", "--agent", own]);
     let asked = world.tuplane(&["check", "--agents", &job]);
     assert!(String::from_utf8_lossy(&asked.stdout).ends_with("job.json: ok, 6 stages\n"), "{}", text(&asked));
