@@ -17,3 +17,4 @@ pub use unnest::{Unnest, UnnestState};
 pub use vertex::{Program, VertexProgram, edge_key, vertex_program};
 
 pub(crate) use rows::{Failed, column, keep_mask, twice};
+pub(crate) use service::question;

@@ -41,6 +41,8 @@ pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fa
 #[derive(Debug, Clone, Default)]
 pub struct Types {
     stages: BTreeMap<String, StageType>,
+    /// What services answer with, by stage.
+    answers: BTreeMap<String, SchemaRef>,
     unknown: Vec<String>,
 }
 
@@ -64,6 +66,11 @@ impl Types {
     /// The columns of a stage's output.
     pub fn output(&self, id: &str) -> Option<SchemaRef> {
         self.stage(id).map(|stage| SchemaRef::clone(&stage.output))
+    }
+
+    /// What a stage's service answers with.
+    pub(crate) fn answer(&self, id: &str) -> Option<&SchemaRef> {
+        self.answers.get(id)
     }
 
     /// System columns that leave a stage.
@@ -97,7 +104,21 @@ pub(crate) fn resolve(
         let inputs: Option<Vec<SchemaRef>> =
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
-        match output(job, language, stage, &inputs, (headers, registered)) {
+        if let (Op::UsingService(using), Some(input)) = (&stage.op, inputs.first()) {
+            match service::answer(job, stage, using, input, registered) {
+                Ok(Some(answer)) => drop(types.answers.insert(stage.id.clone(), answer)),
+                Ok(None) => {
+                    types.unknown.push(stage.id.clone());
+                    continue;
+                }
+                Err(found) => {
+                    faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
+                    continue;
+                }
+            }
+        }
+        let answer = types.answers.get(&stage.id);
+        match output(job, language, stage, &inputs, (headers, registered, answer)) {
             Ok(Some((output, can_fail))) => types.add(stage, output, can_fail),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
@@ -195,7 +216,7 @@ fn output(
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
-    (headers, registered): (Headers<'_>, Registered<'_>),
+    (headers, registered, answer): (Headers<'_>, Registered<'_>, Option<&SchemaRef>),
 ) -> Result<Option<(SchemaRef, bool)>, Vec<Fault>> {
     let from_registry = |input, key: &[FieldRef]| {
         let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
@@ -241,8 +262,9 @@ fn output(
             return Ok(Some((program.final_schema(), program.can_fail(input))));
         }
         op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
-        Op::UsingService(using) if using.http.is_some() => {
-            return service::output(job, stage, using, input).map(Some);
+        Op::UsingService(using) => {
+            let known = answer.map(|answer| service::output(job, stage, using, (input, answer)));
+            return known.transpose();
         }
         Op::CustomTransform { .. } => {
             return match grouping(job, stage, input) {
@@ -251,7 +273,6 @@ fn output(
                 Err(_) => Ok(None),
             };
         }
-        Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }

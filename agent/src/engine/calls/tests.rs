@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::job::{FileFormat, Job, Op};
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
-use tuplane_expr::{Program, resolve, vertex_program};
+use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
 use crate::engine::output::Exit;
