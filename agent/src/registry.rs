@@ -27,7 +27,7 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::types::Asked;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use crate::service::{Again, CallError, Service};
+pub use crate::service::{Again, Answering, CallError, Service};
 pub use crate::source::Rejected;
 pub use given::{Context, Given, columns};
 pub use operator::{Operator, OperatorKind, Out, Taken};

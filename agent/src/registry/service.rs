@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 
 use super::given::conforming;
 use super::{Context, Failure, Given};
-use crate::service::{CallError, Service};
+use crate::service::{Answering, CallError, Service};
 
 /// A sort of service: one for the agent, which makes one for each instance of a stage that calls it.
 pub trait ServiceKind: Send + Sync {
@@ -53,7 +52,7 @@ impl Service for OwnService {
         self.service.name(question)
     }
 
-    fn call(&self, question: RecordBatch) -> BoxFuture<'static, Result<RecordBatch, CallError>> {
+    fn call(&self, question: RecordBatch) -> Answering {
         let (called, declared) = (self.service.call(question), Arc::clone(&self.answer));
         async move {
             let answer = called.await?;
