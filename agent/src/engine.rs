@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     pub(crate) http: Arc<HttpClient>,
     pub(crate) registry: Arc<Registry>,
     security: Security,
-    data: Handle,
+    pub(crate) data: Handle,
     events: mpsc::UnboundedSender<Event>,
     outbound: Mutex<HashMap<AgentId, Arc<Outbound>>>,
     inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,

@@ -22,8 +22,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Nor one that the service asks for.
 const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
-/// Something that answers rows, shared by the instances of a stage on an agent. A registered service
-/// implements it; `http` is built in.
+/// A call under way: `Box::pin(async move { .. })`.
+pub type Answering = BoxFuture<'static, Result<RecordBatch, CallError>>;
+
+/// Something that answers rows. `http` is built in; a registry adds others.
 pub trait Service: Send + Sync {
     /// How many of the first rows go into one call, at most `most` and at least one.
     fn fits(&self, question: &RecordBatch, most: usize) -> usize {
@@ -34,8 +36,8 @@ pub trait Service: Send + Sync {
     fn name(&self, question: &RecordBatch) -> String;
 
     /// Answers the rows of `question`, whose columns are what the stage's expressions have made, with as many
-    /// rows of [`tuplane_expr::answer_columns`]. Dropping the future ends the call.
-    fn call(&self, question: RecordBatch) -> BoxFuture<'static, Result<RecordBatch, CallError>>;
+    /// rows of the columns that were declared. Dropping the future ends the call.
+    fn call(&self, question: RecordBatch) -> Answering;
 
     /// It holds up its thread; its calls then run on threads of their own, and end only by themselves.
     fn blocks(&self) -> bool {

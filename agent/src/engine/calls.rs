@@ -10,8 +10,9 @@ use tokio::task::{JoinError, JoinSet};
 use tuplane_core::job::{self, OnError, UsingService};
 use tuplane_expr::arrow::array::{RecordBatch, new_null_array};
 use tuplane_expr::arrow::compute::concat_batches;
+use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::Places;
-use tuplane_expr::{Advanced, Dropped, EvalError, ServiceProgram, answer_columns};
+use tuplane_expr::{Advanced, Dropped, EvalError, ServiceProgram};
 use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::clock::Doing;
@@ -202,8 +203,7 @@ impl Calls {
         joined: Result<(u64, Result<RecordBatch, String>), JoinError>,
         with: &With<'_>,
     ) -> Result<(), WireFault> {
-        let (number, answer) =
-            joined.map_err(|error| instance_fault(with.name, &format!("a call failed: {error}")))?;
+        let (number, answer) = joined.map_err(|error| instance_fault(with.name, &broken(error)))?;
         let place = &mut self.line[(number - self.first) as usize];
         let Place::Asked(held) = std::mem::replace(place, Place::Gone) else {
             return Err(instance_fault(with.name, "an answer to nothing"));
@@ -232,7 +232,8 @@ impl Calls {
                     }
                     OnError::Null => {
                         with.counters.remark(&remark);
-                        nothing(rows).map_err(|e| with.failed(&self.stage, e, &Places::default()))?
+                        nothing(self.program.answered(), rows)
+                            .map_err(|e| with.failed(&self.stage, e, &Places::default()))?
                     }
                 }
             }
@@ -294,7 +295,7 @@ impl Calls {
         let broken = |e: &dyn std::fmt::Display| instance_fault(with.name, &e.to_string());
         let rows = concat_batches(held[0].rows.schema_ref(), held.iter().map(|one| &one.rows))
             .map_err(|e| broken(&e))?;
-        let answers = concat_batches(&answer_columns(), &answers).map_err(|e| broken(&e))?;
+        let answers = concat_batches(self.program.answered(), &answers).map_err(|e| broken(&e))?;
         let places = Places::of(&rows);
         let answered = self.program.answer(&rows, &answers);
         let answered = answered.map_err(|error| with.failed(&self.stage, error, &places))?;
@@ -320,11 +321,18 @@ impl Calls {
     }
 }
 
+/// Why a call came to no end.
+fn broken(error: JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => format!("a call panicked: {}", super::said(panic.as_ref())),
+        Err(error) => format!("a call was ended: {error}"),
+    }
+}
+
 /// Answers that are not there.
-fn nothing(rows: usize) -> Result<RecordBatch, EvalError> {
-    let columns = answer_columns();
+fn nothing(columns: &SchemaRef, rows: usize) -> Result<RecordBatch, EvalError> {
     let nulls = columns.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
-    Ok(RecordBatch::try_new(columns, nulls)?)
+    Ok(RecordBatch::try_new(Arc::clone(columns), nulls)?)
 }
 
 /// What an instance's calls say things with.

@@ -412,11 +412,13 @@ fn the_pages_excerpts_are_the_examples() {
 fn what_a_job_names_is_told_from_what_every_agent_has() {
     let text = "stage = [{ id = 's', op = 'source', connector = 'kafka' },\n\
                 { id = 'c', op = 'custom_transform', in = 's', call = 'declares' },\n\
-                { id = 'o', op = 'sink', in = 'c', connector = 'count' }]";
+                { id = 'v', op = 'map_using_service', in = 'c', service = 'geo', select = '*' },\n\
+                { id = 'h', op = 'map_using_service', in = 'v', service = 'http', url = 'x', select = '*' },\n\
+                { id = 'o', op = 'sink', in = 'h', connector = 'count' }]";
     let job = Job::parse(text, FileFormat::Toml).unwrap();
     let registry = Registry::new().operator("declares", 1, Declares);
-    assert_eq!(registry.lacks(&job), ["source `kafka`"]);
-    assert_eq!(named_in(&job).count(), 2);
+    assert_eq!(registry.lacks(&job), ["source `kafka`", "service `geo`"]);
+    assert_eq!(named_in(&job).count(), 3);
     let built_in = std::panic::catch_unwind(|| {
         struct Count;
         impl SinkKind for Count {

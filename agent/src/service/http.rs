@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 use serde_json::Value;
@@ -14,7 +13,7 @@ use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBat
 use tuplane_expr::arrow::datatypes::DataType;
 
 use super::client::{HttpClient, Reply};
-use super::{Again, CallError, Service};
+use super::{Again, Answering, CallError, Service};
 use crate::json;
 
 /// Said to servers.
@@ -141,7 +140,7 @@ impl Service for Http {
         host.map_or_else(|| self.method.to_string(), |host| format!("{} {host}", self.method))
     }
 
-    fn call(&self, question: RecordBatch) -> BoxFuture<'static, Result<RecordBatch, CallError>> {
+    fn call(&self, question: RecordBatch) -> Answering {
         let request = self.request(&question);
         let (client, most, batched) = (Arc::clone(&self.client), self.most, self.batched);
         async move {

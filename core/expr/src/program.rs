@@ -25,3 +25,4 @@ pub use vertex::{Program, VertexProgram, edge_key, vertex_program};
 pub(crate) use distinct::whole_row;
 pub(crate) use join::no_common_type;
 pub(crate) use rows::{Failed, column, keep_mask, kept_partitions, twice};
+pub(crate) use service::question;

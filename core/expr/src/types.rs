@@ -43,6 +43,8 @@ pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fa
 #[derive(Debug, Clone, Default)]
 pub struct Types {
     stages: BTreeMap<String, StageType>,
+    /// What services answer with, by stage.
+    answers: BTreeMap<String, SchemaRef>,
     unknown: Vec<String>,
 }
 
@@ -67,6 +69,11 @@ impl Types {
     /// The columns of a stage's output.
     pub fn output(&self, id: &str) -> Option<SchemaRef> {
         self.stage(id).map(|stage| SchemaRef::clone(&stage.output))
+    }
+
+    /// What a stage's service answers with.
+    pub(crate) fn answer(&self, id: &str) -> Option<&SchemaRef> {
+        self.answers.get(id)
     }
 
     /// System columns that leave a stage.
@@ -107,7 +114,21 @@ pub(crate) fn resolve(
         let inputs: Option<Vec<SchemaRef>> =
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
-        match output(job, language, stage, &inputs, (headers, registered)) {
+        if let (Op::UsingService(using), Some(input)) = (&stage.op, inputs.first()) {
+            match service::answer(job, stage, using, input, registered) {
+                Ok(Some(answer)) => drop(types.answers.insert(stage.id.clone(), answer)),
+                Ok(None) => {
+                    types.unknown.push(stage.id.clone());
+                    continue;
+                }
+                Err(found) => {
+                    faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
+                    continue;
+                }
+            }
+        }
+        let answer = types.answers.get(&stage.id);
+        match output(job, language, stage, &inputs, (headers, registered, answer)) {
             Ok(Some((output, needs))) => types.add(stage, output, needs),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
@@ -227,7 +248,7 @@ fn output(
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
-    (headers, registered): (Headers<'_>, Registered<'_>),
+    (headers, registered, answer): (Headers<'_>, Registered<'_>, Option<&SchemaRef>),
 ) -> Result<Option<(SchemaRef, SystemColumns)>, Vec<Fault>> {
     let from_registry = |input, key: &[FieldRef]| {
         let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
@@ -309,9 +330,9 @@ fn output(
             let ts = if ttl { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
             return Ok(Some((output, at(can_fail).and(ts))));
         }
-        Op::UsingService(using) if using.http.is_some() => {
-            let (output, can_fail) = service::output(job, stage, using, input)?;
-            return Ok(Some((output, at(can_fail))));
+        Op::UsingService(using) => {
+            let known = answer.map(|answer| service::output(job, stage, using, (input, answer)));
+            return Ok(known.transpose()?.map(|(output, can_fail)| (output, at(can_fail))));
         }
         Op::CustomTransform { .. } => {
             return match grouping(job, stage, input) {
@@ -320,7 +341,6 @@ fn output(
                 Err(_) => Ok(None),
             };
         }
-        Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }

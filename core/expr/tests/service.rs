@@ -24,6 +24,7 @@ fn using(shape: StatefulShape, url: &str, body: Option<&str>, then: &[&str]) -> 
         service: Some(text("http")),
         with: Default::default(),
         http: Some(http),
+        args: Vec::new(),
         then: texts(then),
         calls: Calls::default(),
         cooperative: true,
@@ -38,7 +39,7 @@ fn compiled(
     on_error: OnError,
 ) -> Result<ServiceProgram, String> {
     let stage = stage("c", tuplane_core::job::Op::UsingService(using.clone()), &["s"]);
-    ServiceProgram::compile(language(), &stage, &using, input, system, on_error)
+    ServiceProgram::compile(language(), &stage, &using, (input, &answer_columns()), system, on_error)
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 

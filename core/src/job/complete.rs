@@ -4,8 +4,8 @@ mod service;
 
 use super::live::is_work_ms;
 use super::model::{
-    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape,
-    Text, Timestamps,
+    FileSource, Format, HTTP, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage,
+    StatefulShape, Text, Timestamps, UsingService,
 };
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
@@ -82,6 +82,9 @@ impl Job {
                     (name, format!("is no built-in connector{}", aside(name, &SINKS)))
                 }
                 Op::CustomTransform { call: Some(name), .. } => (name, "is an operator of a registry".into()),
+                Op::UsingService(UsingService { service: Some(name), http: None, .. }) => {
+                    (name, format!("is no built-in service{}", aside(name, &[HTTP])))
+                }
                 _ => return None,
             };
             let consequence = match stage.op {

@@ -371,6 +371,9 @@ pub struct UsingService {
     /// The request, where the service is the built-in `http`.
     #[serde(default)]
     pub http: Option<HttpCall>,
+    /// What a registered service is asked with; the whole row where nothing is said.
+    #[serde(default)]
+    pub args: Vec<Text>,
     /// `select`, `where` or `unnest` over the row and its answer.
     #[serde(default)]
     pub then: Vec<Text>,

@@ -254,7 +254,7 @@ fn a_service_call_needs_its_parts() {
         r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1 },
 { id = "a", op = "map_using_service", in = "s" },
-{ id = "b", op = "filter_using_service", in = "a", service = "htp" },
+{ id = "b", op = "filter_using_service", in = "a", service = "geo", args = ["id"] },
 { id = "c", op = "flat_map_using_service_async", in = "b", service = "http", batched = true },
 { id = "d", op = "map_using_service", in = "c", service = "http", url = "x", body = "y", select = "*" },
 { id = "e", op = "map_using_service", in = "d", service = "http", url = "x", select = "*" },
@@ -262,8 +262,9 @@ fn a_service_call_needs_its_parts() {
 { id = "o", op = "sink", in = "p", connector = "count" },
 ]"#,
         &[
-            "3: stage `a` (map_using_service) has no `service` (say what is called: service = \"http\")",
-            "4: there is no service `htp`; did you mean `http`? (one of: http; services of your own come later)",
+            "3: stage `a` (map_using_service) has no `service` \
+             (say what is called: service = \"http\", or one that the agents' registry holds)",
+            "4: stage `b` (filter_using_service) has no `where` (say which rows it keeps: \"status = 200\")",
             "5: stage `c` (flat_map_using_service_async) has no `url` \
              (say what is asked, as an expression: \"'http://host/items/' || id\")",
             "5: stage `c` (flat_map_using_service_async) has no `unnest` \

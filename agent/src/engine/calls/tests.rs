@@ -4,13 +4,12 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use proptest::prelude::*;
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::job::{FileFormat, Job, Op};
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
-use tuplane_expr::{Program, resolve, vertex_program};
+use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
 use crate::engine::output::Exit;
@@ -23,7 +22,7 @@ use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
 use crate::exchange::mark::Item;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
-use crate::service::CallError;
+use crate::service::{Answering, CallError};
 
 /// Takes some milliseconds, by the row; refuses every seventh.
 struct Slow {
@@ -41,7 +40,7 @@ impl Service for Slow {
         self.blocks
     }
 
-    fn call(&self, question: RecordBatch) -> BoxFuture<'static, Result<RecordBatch, CallError>> {
+    fn call(&self, question: RecordBatch) -> Answering {
         let (now, most, blocks) = (Arc::clone(&self.now), Arc::clone(&self.most), self.blocks);
         async move {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use super::stateful::{Advanced, StatefulTexts, Then, then};
 use crate::sql::{Compiled, Language, sql_name};
 use crate::system::{SystemColumns, conform, own_part, with_system};
 
-/// What the stage's expressions see of an answer, behind the row's columns.
+/// What a stage's expressions see of an answer of `http`, behind the row's columns.
 pub fn answer_columns() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("response", DataType::Utf8, true),
@@ -32,6 +32,8 @@ pub struct ServiceProgram {
 struct Inner {
     /// What a row asks, a column each.
     question: Projection,
+    /// The columns of an answer.
+    answer: SchemaRef,
     /// The row's columns, the answer's, then system columns.
     seen: SchemaRef,
     /// The row's columns, then system columns.
@@ -66,18 +68,17 @@ pub struct Answered {
 }
 
 impl ServiceProgram {
-    /// Compiles a stage that calls `http`. `system` columns of the input are copied.
+    /// Compiles a stage whose service answers with these columns. `system` columns of the input are copied.
     pub fn compile(
         language: Language,
         stage: &Stage,
         using: &UsingService,
-        input: &SchemaRef,
+        (input, answer): (&SchemaRef, &SchemaRef),
         system: SystemColumns,
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let question = question(language, stage, using, input).map_err(|found| faults.extend(found));
-        let answer = answer_columns();
         for field in answer.fields() {
             if input.column_with_name(field.name()).is_some() {
                 let message = format!(
@@ -107,12 +108,32 @@ impl ServiceProgram {
         let (Ok(question), Ok(compiled)) = (question, compiled) else { return Err(faults) };
         let (then, output) = compiled.carrying(all.fields().len(), input, system);
         let (seen, row) = (with_system(&all, system), with_system(input, system));
-        Ok(Self { inner: Arc::new(Inner { question, seen, row, then, output, on_error }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                question,
+                answer: Arc::clone(answer),
+                seen,
+                row,
+                then,
+                output,
+                on_error,
+            }),
+        })
     }
 
     /// The columns that come out, system columns included.
     pub fn output(&self) -> &SchemaRef {
         &self.inner.output
+    }
+
+    /// The columns that a question has.
+    pub fn asked(&self) -> &SchemaRef {
+        &self.inner.question.output
+    }
+
+    /// The columns that an answer must have.
+    pub fn answered(&self) -> &SchemaRef {
+        &self.inner.answer
     }
 
     /// What happens to a row that cannot be answered.
@@ -134,7 +155,7 @@ impl ServiceProgram {
         Ok(Asked { rows, question, dropped, last })
     }
 
-    /// What rows become with their answers, a row of [`answer_columns`] each.
+    /// What rows become with their answers, a row of [`ServiceProgram::answered`] each.
     pub fn answer(&self, rows: &RecordBatch, answers: &RecordBatch) -> Result<Answered, EvalError> {
         let inner = &self.inner;
         // Where a row entered is known here, and goes on only where somebody behind needs it.
@@ -152,15 +173,18 @@ impl ServiceProgram {
     }
 }
 
-/// The address, the body and the headers that a row asks with, in this order.
-fn question(
+/// What a row asks with: of `http` the address, the body and the headers, in this order.
+pub(crate) fn question(
     language: Language,
     stage: &Stage,
     using: &UsingService,
     input: &SchemaRef,
 ) -> Result<Projection, Vec<Fault>> {
     let Some(http) = &using.http else {
-        return Err(vec![Fault::new(stage.at, "this stage calls no service that is known here")]);
+        if using.args.is_empty() {
+            return Ok(Projection::columns(input, 0..input.fields().len()));
+        }
+        return Projection::compile(language, &using.args, input);
     };
     let Some(url) = &http.url else { return Err(vec![Fault::new(stage.at, "`url` is missing")]) };
     let mut parts: Vec<(&str, &Text, bool)> = vec![("url", url, true)];

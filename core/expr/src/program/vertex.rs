@@ -85,9 +85,12 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
         }
         Op::AddTimestamps { time: Some(time) } => stamp(job, types, last, time)?,
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
-        Op::UsingService(using) if using.http.is_some() => {
-            let input = types.output(&last.inputs[0].value).ok_or_else(|| unknown(last))?;
-            let made = service::program(job, last, using, &input, types.system(&last.id));
+        Op::UsingService(using) => {
+            let input = last.inputs.first().and_then(|id| types.output(&id.value));
+            let (Some(input), Some(answer)) = (input, types.answer(&last.id)) else {
+                return Err(unknown(last));
+            };
+            let made = service::program(job, last, using, (&input, answer), types.system(&last.id));
             Program::Service(made.map_err(|faults| one(faults, last))?)
         }
         _ if steps => {

@@ -1,7 +1,7 @@
 //! What a service call needs to run.
 
-use crate::fault::{Fault, suggestion};
-use crate::job::model::{HTTP, HttpCall, HttpMethod, Stage, StatefulShape, UsingService};
+use crate::fault::Fault;
+use crate::job::model::{HttpCall, HttpMethod, Stage, StatefulShape, UsingService};
 
 /// What is missing of it.
 pub(super) fn needs(stage: &Stage, using: &UsingService, faults: &mut Vec<Fault>) {
@@ -9,18 +9,11 @@ pub(super) fn needs(stage: &Stage, using: &UsingService, faults: &mut Vec<Fault>
         let message = format!("stage `{}` ({}) has no `{key}`", stage.id, using.op_name());
         faults.push(Fault::new(stage.at, message).help(help));
     };
-    let Some(name) = &using.service else {
-        missing("service", "say what is called: service = \"http\"");
+    if using.service.is_none() {
+        missing("service", "say what is called: service = \"http\", or one that the agents' registry holds");
         return;
-    };
-    let Some(http) = &using.http else {
-        let hint = suggestion(&name.value, [HTTP])
-            .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
-        let fault = Fault::new(name.at, format!("there is no service `{}`{hint}", name.value));
-        faults.push(fault.help(format!("one of: {HTTP}; services of your own come later")));
-        return;
-    };
-    if http.url.is_none() {
+    }
+    if using.http.as_ref().is_some_and(|http| http.url.is_none()) {
         missing("url", "say what is asked, as an expression: \"'http://host/items/' || id\"");
     }
     if using.then.is_empty() {
@@ -32,7 +25,9 @@ pub(super) fn needs(stage: &Stage, using: &UsingService, faults: &mut Vec<Fault>
             }
         }
     }
-    body(stage, using, http, faults);
+    if let Some(http) = &using.http {
+        body(stage, using, http, faults);
+    }
 }
 
 /// Whether the method and the body go together.

@@ -36,6 +36,7 @@ pub(super) fn read(table: &mut Table<'_>, shape: StatefulShape, form: Form) -> O
         // The built-in one has its options beside `service`.
         with: if is_http { serde_json::Value::Object(serde_json::Map::new()) } else { table.with() },
         http: is_http.then(|| http(table)),
+        args: if is_http { Vec::new() } else { list(table, "args") },
         then: list(table, then_key(shape)),
         calls: calls(table, asynchronous, batched),
         cooperative: table.flag("cooperative").unwrap_or(true),
@@ -106,6 +107,7 @@ pub(super) fn belongs(service: &UsingService, key: &str) -> Option<String> {
         }
         "batch" => "`batch` belongs to the async form with batched = true".to_owned(),
         "with" => "the options of service = \"http\" stand beside `service`".to_owned(),
+        "args" => "`args` belongs to a service of a registry; `http` has url, body and headers".to_owned(),
         "url" | "method" | "body" | "headers" => format!("`{key}` belongs to service = \"http\""),
         "select" | "where" | "unnest" => {
             format!("`{}` says `{}`", service.op_name(), then_key(service.shape))

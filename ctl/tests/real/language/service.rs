@@ -325,7 +325,6 @@ fn check_says_what_a_call_lacks() {
     let mut all = String::new();
     for (op, more, wanted) in [
         ("map_using_service", "service = \"http\"", "has no `url`"),
-        ("map_using_service", "service = \"grpc\"", "there is no service `grpc`"),
         (
             "map_using_service",
             "service = \"http\"\nurl = \"http://h/\"\nselect = [\"*\"]",
