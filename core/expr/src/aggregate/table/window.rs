@@ -59,8 +59,7 @@ impl WindowProgram {
     ) -> Result<Self, Vec<Fault>> {
         let aggregate = AggregateProgram::compile(language, keys, compute, input, on_error)?;
         // What a window lacks is a fault of its own stage, which has been reported there.
-        let spec =
-            WindowSpec::new(window).map_err(|message| vec![Fault::new(At::default(), message)])?;
+        let spec = WindowSpec::new(window).map_err(|message| vec![Fault::new(At::default(), message)])?;
         let made = aggregate.final_schema();
         let taken = keys.iter().chain(compute).zip(made.fields()).filter(|(_, field)| is_added(field.name()));
         let faults: Vec<Fault> = taken
