@@ -18,6 +18,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use part::{Part, Place};
 pub use part::{Parts, seal};
 
 /// A running sink instance.

@@ -95,7 +95,7 @@ impl Driver {
         log: Log,
         state: State,
     ) -> Self {
-        let hello = Hello::ours(env!("CARGO_PKG_VERSION"), config.registry);
+        let hello = Hello::ours(env!("CARGO_PKG_VERSION"), config.registry.fingerprint());
         let links = Links::new(config.me.clone(), own, config.security.clone(), hello, notes.clone());
         Self {
             costs: Costs::new(config.costs.clone()),

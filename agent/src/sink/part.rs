@@ -58,7 +58,7 @@ impl Parts {
 
 /// Folder and name of an instance's files.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(crate) struct Place {
     folder: PathBuf,
     /// `NAME-<instance>-<attempt>`.
     name: String,
@@ -70,7 +70,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Files of a stage in a folder, relative to the agent's own if it is relative.
-    pub(super) fn in_folder(path: &str, extension: &'static str, context: &SinkContext) -> Self {
+    pub(crate) fn in_folder(path: &str, extension: &'static str, context: &SinkContext) -> Self {
         Self::new(context.folder.join(path), &context.stage, extension, context)
     }
 
@@ -94,7 +94,7 @@ impl Place {
 
     /// Makes the folder, and sees that files can be made in it: before the job's rows flow, since an aggregate's
     /// first result may come hours later.
-    pub(super) fn make_ready(self) -> Result<Self, SinkError> {
+    pub(crate) fn make_ready(self) -> Result<Self, SinkError> {
         if fs::metadata(&self.folder).is_ok_and(|found| !found.is_dir()) {
             let message = format!("{} is a file; a sink writes into a folder", self.folder.display());
             return Err(SinkError::Refused(message));
@@ -134,7 +134,7 @@ fn unhidden(part: &Path) -> Option<PathBuf> {
 
 /// An open part file.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     place: Place,
     path: PathBuf,
     writer: BufWriter<File>,
@@ -145,7 +145,7 @@ pub(super) struct Part {
 impl Part {
     /// Opens the first part whose names are free: neither another run's results nor another's part
     /// is ever written to.
-    pub(super) fn create(place: &Place) -> Result<Self, SinkError> {
+    pub(crate) fn create(place: &Place) -> Result<Self, SinkError> {
         fs::create_dir_all(&place.folder)
             .map_err(|cause| SinkError::file("make the folder", &place.folder, cause))?;
         let mut number = 0;
@@ -177,7 +177,7 @@ impl Part {
     }
 
     /// Appends bytes that hold so many rows.
-    pub(super) fn append(&mut self, bytes: &[u8], rows: usize) -> Result<(), SinkError> {
+    pub(crate) fn append(&mut self, bytes: &[u8], rows: usize) -> Result<(), SinkError> {
         self.writer.write_all(bytes).map_err(|cause| SinkError::file("write to", &self.path, cause))?;
         self.rows += rows as u64;
         self.bytes += bytes.len() as u64;
@@ -186,7 +186,7 @@ impl Part {
     }
 
     /// Everything is on disk when this returns.
-    pub(super) fn finish(mut self) -> Result<SinkFile, SinkError> {
+    pub(crate) fn finish(mut self) -> Result<SinkFile, SinkError> {
         self.writer
             .flush()
             .and_then(|()| self.writer.get_ref().sync_all())

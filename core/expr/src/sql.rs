@@ -33,7 +33,8 @@ use tuplane_core::job::{Job, Text};
 
 pub(crate) use check::Allowed;
 pub(crate) use fallible::can_fail;
-pub(crate) use fault::{of as fault_of, plain_message, sql_name};
+pub use fault::sql_name;
+pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
 
 use crate::system::{self, SystemColumn, SystemColumns, name_of};

@@ -17,10 +17,25 @@ use crate::aggregate::{AggregateProgram, WindowProgram};
 use crate::key::KeyExprs;
 use crate::program::{StampProgram, Step};
 use crate::sql::{Language, sql_name};
-use crate::system::{SystemColumn, SystemColumns, with_system};
+use crate::system::{SystemColumn, SystemColumns, refusal, with_system};
 
 /// The names in a file's header line, by the id of the source stage; `None` where it is not known.
 pub type Headers<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
+
+/// A stage that names a source, an operator or a sink of a registry, and what it is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// The columns of its input; none are a source's.
+    pub input: Option<&'a SchemaRef>,
+    /// The columns of the key that a `group_by` before it gives it.
+    pub key: &'a [FieldRef],
+}
+
+/// What a registry says of such a stage: the columns of its output. `Ok(None)`: nothing is known of it here.
+/// `Err`: there is none of that name, or it refuses its options or its input.
+pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fault> + Sync);
 
 /// The types of a job.
 #[derive(Debug, Clone, Default)]
@@ -75,13 +90,13 @@ impl Types {
     }
 }
 
-/// Types of a job whose files need not be looked into.
-pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
-    resolve_with(job, &|_| None)
-}
-
-/// Types of a job; `headers` knows the first lines of csv files with `header = true` and no `columns`.
-pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>> {
+/// Types of a job; `headers` knows the first lines of csv files with `header = true` and no `columns`,
+/// `registered` what a registry holds.
+pub(crate) fn resolve(
+    job: &Job,
+    headers: Headers<'_>,
+    registered: Registered<'_>,
+) -> Result<Types, Vec<Fault>> {
     let mut types = Types::default();
     let mut faults = Vec::new();
     let language = Language::of(job);
@@ -90,7 +105,7 @@ pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>
         let inputs: Option<Vec<SchemaRef>> =
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
-        match output(job, language, stage, &inputs, headers) {
+        match output(job, language, stage, &inputs, (headers, registered)) {
             Ok(Some((output, needs))) => types.add(stage, output, needs),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
@@ -119,11 +134,9 @@ impl Types {
         for stage in &job.stages {
             let inputs = stage.inputs.iter().filter_map(|input| made.get(input.value.as_str()).copied());
             let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
-            let ttl = matches!(&stage.op, Op::Stateful { ttl: Some(_), .. });
-            if ttl && self.stages.contains_key(&stage.id) && !inputs.has(SystemColumn::Ts) {
-                let message = "`ttl` counts event time, and the rows of this stage have none";
-                let help = "set `time` on the source, or put an add_timestamps stage before; without `ttl` state is kept to the job's end";
-                faults.push(Fault::new(stage.at, message).help(help).stage(&stage.id));
+            let needs = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
+            if needs.has(SystemColumn::Ts) && !inputs.has(SystemColumn::Ts) {
+                faults.push(without_event_time(job, stage).stage(&stage.id));
             }
             let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };
             made.insert(&stage.id, handed_on.and(makes(job, stage)));
@@ -146,6 +159,28 @@ impl Types {
             stage.system = made.in_both(needed.get(id.as_str()).copied().unwrap_or_default());
         }
     }
+}
+
+/// A stage goes by event time, and its rows have none.
+fn without_event_time(job: &Job, stage: &Stage) -> Fault {
+    let mut before = stage.inputs.first().and_then(|input| find(job, &input.value));
+    // At most as many steps as stages, in case inputs form a ring.
+    for _ in 0..job.stages.len() {
+        match before {
+            Some(known) if copies(&known.op) => {
+                before = known.inputs.first().and_then(|input| find(job, &input.value));
+            }
+            _ => break,
+        }
+    }
+    if let Some(known) = before.filter(|known| matches!(known.op, Op::CustomTransform { .. })) {
+        let message = format!("`{}` hands no event time on, as no operator of a registry does", known.id);
+        let help = "give rows their times behind it: an add_timestamps stage, and no `time` on the source";
+        return Fault::new(stage.at, message).help(help);
+    }
+    let what = if matches!(stage.op, Op::Stateful { .. }) { "`ttl`" } else { "a window" };
+    let message = format!("{what} counts event time, and the rows of this stage have none");
+    Fault::new(stage.at, message).help("set `time` on the source, or put an add_timestamps stage before")
 }
 
 /// The system columns that a stage can make: places of rows only of files, where a person can look them up.
@@ -198,12 +233,20 @@ fn output(
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
-    headers: Headers<'_>,
+    (headers, registered): (Headers<'_>, Registered<'_>),
 ) -> Result<Option<(SchemaRef, SystemColumns)>, Vec<Fault>> {
     let at =
         |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
+    let from_registry = |input, key: &[FieldRef]| {
+        let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
+        output.map(|output| named(stage, output)).transpose()
+    };
     if let Op::Source(source) = &stage.op {
-        let Some(output) = source::output(stage, source, headers)? else { return Ok(None) };
+        let output = match source.connector {
+            Some(SourceConnector::Registered { .. }) => from_registry(None, &[])?,
+            _ => source::output(stage, source, headers)?,
+        };
+        let Some(output) = output else { return Ok(None) };
         let needs = match &source.time {
             Some(time) => needs_of_time(job, time, &output)?.in_both(makes(job, stage)),
             None => SystemColumns::NONE,
@@ -235,6 +278,9 @@ fn output(
             if let Some(SinkConnector::Ledger { id, .. }) = &sink.connector {
                 KeyExprs::compile(language, std::slice::from_ref(id), input)?;
             }
+            if let Some(SinkConnector::Registered { .. }) = &sink.connector {
+                from_registry(Some(input), &[])?;
+            }
         }
         Op::Merge => same_columns(stage, inputs)?,
         Op::Window(window) => {
@@ -264,7 +310,17 @@ fn output(
             let ts = if ttl { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
             return Ok(Some((output, at(can_fail).and(ts))));
         }
-        Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
+        Op::CustomTransform { .. } => {
+            return match grouping(job, stage, input) {
+                Ok(key) => {
+                    let output = from_registry(Some(input), key.fields())?;
+                    Ok(output.map(|output| (output, SystemColumns::NONE)))
+                }
+                // What is wrong with a key was said of its `group_by`.
+                Err(_) => Ok(None),
+            };
+        }
+        Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }
@@ -277,6 +333,19 @@ fn needs_of_time(job: &Job, time: &Time, own: &SchemaRef) -> Result<SystemColumn
     let program = StampProgram::compile(Language::of(job), time, own, job.options.on_error)?;
     let at = SystemColumns::only(SystemColumn::At);
     Ok(if program.reads_arrival() { at.and(SystemColumns::only(SystemColumn::Due)) } else { at })
+}
+
+/// Columns that a registry gave, which may be called anything but what is kept, once each.
+fn named(stage: &Stage, columns: SchemaRef) -> Result<SchemaRef, Vec<Fault>> {
+    let names: Vec<&String> = columns.fields().iter().map(|field| field.name()).collect();
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    let faults: Vec<Fault> = names
+        .iter()
+        .filter_map(|name| refusal(name))
+        .chain(twice.map(|(_, name)| format!("`{}` gives two columns called `{name}`", stage.id)))
+        .map(|message| Fault::new(stage.at, message))
+        .collect();
+    if faults.is_empty() { Ok(columns) } else { Err(faults) }
 }
 
 /// An op that plans but does not run in this version.
@@ -313,6 +382,11 @@ pub(crate) fn window<'a>(job: &'a Job, stage: &'a Stage) -> Option<&'a Window> {
         }
     }
     None
+}
+
+/// That key, compiled; without columns if there is none.
+pub(crate) fn grouping(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<KeyExprs, Vec<Fault>> {
+    KeyExprs::compile(Language::of(job), group_key(job, stage), input)
 }
 
 pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {

@@ -32,7 +32,7 @@ pub enum Program {
     Window(WindowProgram),
     /// Rows get their event times: a source that does so itself, or a vertex of its own.
     Stamp(StampProgram),
-    /// Rows go on as they are: sources, merge, work, sinks.
+    /// No expression: sources, merge, work, sinks, and operators of a registry.
     Pass,
 }
 
@@ -73,7 +73,7 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
             let chain = Chain::compile(Language::of(job), &stages, input, leaving, job.options.on_error);
             Program::Chain(chain.map_err(|faults| one(faults, last))?)
         }
-        Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) => Program::Pass,
+        Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) | Op::CustomTransform { .. } => Program::Pass,
         other => return Err(not_yet(last, other).stage(&last.id)),
     };
     let output = match &program {
