@@ -198,7 +198,7 @@ impl Instance {
                     Taken::Nothing => nothing = Some(full),
                 }
             }
-            self.tick_operator().await?;
+            self.tick_operator(nothing == Some(false)).await?;
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
@@ -245,14 +245,15 @@ impl Instance {
         matches!(&self.body, Body::Operator(operator) if operator.holds_event_time())
     }
 
-    /// Lets an operator do what it does by the clock, if it is time.
-    async fn tick_operator(&mut self) -> Result<(), WireFault> {
+    /// Lets an operator do what it does by the clock, if it is time. `quiet`: no rows wait for it, nor what it gave
+    /// for room.
+    async fn tick_operator(&mut self, quiet: bool) -> Result<(), WireFault> {
         let Body::Operator(operator) = &mut self.body else { return Ok(()) };
         if operator.next_tick().is_none_or(|at| at > Instant::now()) {
             return Ok(());
         }
         self.counters.clock.set(Doing::Busy);
-        operator.tick(Instant::now()).map_err(|e| fault(&self.name, &e))?;
+        operator.tick(Instant::now(), quiet).map_err(|e| fault(&self.name, &e))?;
         self.pull().await
     }
 
@@ -348,6 +349,9 @@ impl Instance {
                     tokio::select! {
                         () = self.output.wait() => {}
                         () = tokio::time::sleep(LOOK) => {}
+                    }
+                    if let Some(stamper) = &mut self.stamper {
+                        stamper.wait();
                     }
                     break;
                 }

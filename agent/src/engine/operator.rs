@@ -118,8 +118,9 @@ pub trait Operator: Send {
         None
     }
 
-    /// It is as late as it has asked for; there may be something to pull.
-    fn tick(&mut self, _now: Instant) -> Result<(), OperatorError> {
+    /// It is as late as it has asked for; there may be something to pull. `quiet`: no rows wait for it, nor what it
+    /// gave for room.
+    fn tick(&mut self, _now: Instant, _quiet: bool) -> Result<(), OperatorError> {
         Ok(())
     }
 

@@ -100,6 +100,11 @@ impl Stamper {
         self.watermark().into_iter().chain(idle.then_some(Moved::Idle))
     }
 
+    /// Rows wait that cannot be taken now.
+    pub(crate) fn wait(&mut self) {
+        self.policy.wait(self.now());
+    }
+
     /// When to call [`tick`](Self::tick), if no row comes before.
     pub(crate) fn next_tick(&self) -> Option<Instant> {
         let after = u64::try_from(self.policy.next_tick()?).unwrap_or(0);

@@ -158,11 +158,9 @@ impl Types {
             let inputs = stage.inputs.iter().take(copied_inputs(&stage.op));
             let inputs = inputs.filter_map(|input| made.get(input.value.as_str()).copied());
             let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
-            let ttl = matches!(&stage.op, Op::Stateful { ttl: Some(_), .. });
-            if ttl && self.stages.contains_key(&stage.id) && !inputs.has(SystemColumn::Ts) {
-                let message = "`ttl` counts event time, and the rows of this stage have none";
-                let help = "set `time` on the source, or put an add_timestamps stage before; without `ttl` state is kept to the job's end";
-                faults.push(Fault::new(stage.at, message).help(help).stage(&stage.id));
+            let needs = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
+            if needs.has(SystemColumn::Ts) && !inputs.has(SystemColumn::Ts) {
+                faults.push(without_event_time(job, stage).stage(&stage.id));
             }
             let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };
             made.insert(&stage.id, handed_on.and(makes(job, stage)));
@@ -186,6 +184,28 @@ impl Types {
             stage.system = made.in_both(needed.get(id.as_str()).copied().unwrap_or_default());
         }
     }
+}
+
+/// A stage goes by event time, and its rows have none.
+fn without_event_time(job: &Job, stage: &Stage) -> Fault {
+    let mut before = stage.inputs.first().and_then(|input| find(job, &input.value));
+    // At most as many steps as stages, in case inputs form a ring.
+    for _ in 0..job.stages.len() {
+        match before {
+            Some(known) if copies(&known.op) => {
+                before = known.inputs.first().and_then(|input| find(job, &input.value));
+            }
+            _ => break,
+        }
+    }
+    if let Some(known) = before.filter(|known| matches!(known.op, Op::CustomTransform { .. })) {
+        let message = format!("`{}` hands no event time on, as no operator of a registry does", known.id);
+        let help = "give rows their times behind it: an add_timestamps stage, and no `time` on the source";
+        return Fault::new(stage.at, message).help(help);
+    }
+    let what = if matches!(stage.op, Op::Stateful { .. }) { "`ttl`" } else { "a window" };
+    let message = format!("{what} counts event time, and the rows of this stage have none");
+    Fault::new(stage.at, message).help("set `time` on the source, or put an add_timestamps stage before")
 }
 
 /// The system columns that a stage can make: places of rows only of files, where a person can look them up.

@@ -85,6 +85,11 @@ impl WatermarkPolicy {
         self.pending.clear();
     }
 
+    /// Rows wait that cannot be taken now: that is no silence.
+    pub fn wait(&mut self, now: i64) {
+        self.last_row = now;
+    }
+
     /// If the instance is idle: it is not any more. Gives the watermark that says so, to be sent before its rows.
     pub fn wake(&mut self) -> Option<i64> {
         std::mem::take(&mut self.idle).then(|| *self.told.get_or_insert(i64::MIN))
@@ -108,7 +113,9 @@ impl WatermarkPolicy {
         }
         self.pending.push(time);
         let begins = self.begins;
-        if self.pending.len() >= CONFIRM || begins && self.two_agree() {
+        if let Some(from) = self.agreed(time).filter(|_| begins) {
+            self.go_on(from);
+        } else if self.pending.len() >= CONFIRM {
             self.confirm();
         }
         if begins { Seen::InTime } else { Seen::Ahead }
@@ -145,17 +152,23 @@ impl WatermarkPolicy {
         quiet.into_iter().chain(pending).min()
     }
 
-    /// Two rows are near the least one, or are it.
-    fn two_agree(&self) -> bool {
-        let Some(least) = self.pending.iter().min() else { return false };
-        let near = least.saturating_add(self.options.max_ahead);
-        self.pending.iter().filter(|time| **time <= near).count() >= 2
+    /// The least of the rows that are near the last one, which is at `time`; `None` if it is alone.
+    fn agreed(&self, time: i64) -> Option<i64> {
+        let max_ahead = self.options.max_ahead.unsigned_abs();
+        let near = self.pending.iter().copied().filter(|other| other.abs_diff(time) <= max_ahead);
+        (near.clone().count() >= 2).then(|| near.min()).flatten()
     }
 
     /// Time goes on from the least row that is ahead.
     fn confirm(&mut self) {
-        let Some(least) = self.pending.iter().min() else { return };
-        let near = least.saturating_add(self.options.max_ahead);
+        if let Some(least) = self.pending.iter().min() {
+            self.go_on(*least);
+        }
+    }
+
+    /// Rows near this one count, later ones are still ahead.
+    fn go_on(&mut self, from: i64) {
+        let near = from.saturating_add(self.options.max_ahead);
         let top = self.pending.iter().filter(|time| **time <= near).max().copied();
         self.top = self.top.max(top);
         self.begins = false;
@@ -231,8 +244,7 @@ mod tests {
             let mut policy = policy(0, None);
             see(&mut policy, [wrong]);
             see(&mut policy, 0..2);
-            let expected = if wrong > 0 { Some(SECOND) } else { None };
-            assert_eq!(policy.watermark(), expected);
+            assert_eq!(policy.watermark(), Some(SECOND), "{wrong}");
             see(&mut policy, 2..100);
             while policy.watermark().is_some() {}
             see(&mut policy, [100]);
@@ -270,6 +282,10 @@ mod tests {
         assert_eq!((policy.wake(), policy.wake()), (Some(9000 * SECOND), None));
         policy.observe(9001 * SECOND, 20 * SECOND);
         assert_eq!(policy.next_tick(), Some(30 * SECOND));
+        // One whose rows cannot go on is not.
+        policy.wait(29 * SECOND);
+        assert!(!policy.tick(30 * SECOND));
+        assert_eq!(policy.next_tick(), Some(39 * SECOND));
         // One that never had a row is idle too.
         let mut silent = super::tests::policy(0, Some(SECOND));
         assert!(silent.tick(SECOND));

@@ -59,8 +59,12 @@ impl Operator for Stamp {
         self.stamper.next_tick()
     }
 
-    fn tick(&mut self, _: Instant) -> Result<(), OperatorError> {
-        self.told.extend(self.stamper.tick());
+    fn tick(&mut self, _: Instant, quiet: bool) -> Result<(), OperatorError> {
+        if quiet {
+            self.told.extend(self.stamper.tick());
+        } else {
+            self.stamper.wait();
+        }
         Ok(())
     }
 

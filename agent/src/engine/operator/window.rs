@@ -93,7 +93,7 @@ impl Operator for Windowed {
         self.early.as_ref().map(|early| early.next)
     }
 
-    fn tick(&mut self, now: Instant) -> Result<(), OperatorError> {
+    fn tick(&mut self, now: Instant, _: bool) -> Result<(), OperatorError> {
         if let Some(early) = self.early.as_mut().filter(|early| early.next <= now) {
             // What a busy instance has missed is not made up for.
             early.next = now + early.every;
