@@ -14,6 +14,7 @@ mod plan;
 mod prepare;
 mod quote;
 mod script;
+mod session;
 mod start;
 
 pub use carrier::SshCarrier;
