@@ -1,5 +1,6 @@
 //! Following a job until it ends.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tuplane_wire::message::JobStatus;
@@ -10,6 +11,7 @@ use crate::output::Output;
 use crate::output::table::{count, rate};
 use crate::output::time::span;
 use crate::report::{JobView, phase_word};
+use crate::window;
 
 /// How often a job is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -65,20 +67,29 @@ fn lost(run: u64, message: &str) -> Failure {
     Failure::Unreachable(format!("{message}; it was not seen how run {run} went on"))
 }
 
-/// The last look at a job, kept so that two make a rate.
+/// Looks at a job, kept so that two make a rate.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    last: Option<(Instant, JobStatus)>,
+    looks: VecDeque<(Instant, JobStatus)>,
 }
 
 impl Samples {
-    /// The view of a new look, with rates since the one before.
+    /// The view of a new look, with rates over the looks of the window before it.
     pub(crate) fn view(&mut self, cluster: &str, status: JobStatus) -> Outcome<JobView> {
         let now = Instant::now();
-        let before =
-            self.last.as_ref().map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
+        let of = |status: &JobStatus| (status.summary.run, status.summary.attempt);
+        // Counters of another attempt begin anew.
+        if self.looks.back().is_some_and(|(_, last)| of(last) != of(&status)) {
+            self.looks.clear();
+        }
+        if let Some(begin) = now.checked_sub(window::ROWS) {
+            window::trim(&mut self.looks, begin, |(at, _)| *at);
+        }
+        // Of a job that has ended rates are means over all of it.
+        let before = self.looks.front().filter(|_| !status.summary.phase.is_final());
+        let before = before.map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
         let view = JobView::new(cluster, &status, before)?;
-        self.last = Some((now, status));
+        self.looks.push_back((now, status));
         Ok(view)
     }
 

@@ -121,7 +121,9 @@ fn line(one: &Cleaned) -> String {
             format!("{host}: {path} is a running cluster's of this machine; `tuplane down` ends it\n")
         }
         CleanOutcome::Held(launcher) => {
-            format!("{host}: {path} is left alone: pid {launcher} of this machine starts or holds that cluster\n")
+            format!(
+                "{host}: {path} is left alone: pid {launcher} of this machine starts or holds that cluster\n"
+            )
         }
         CleanOutcome::New => format!("{host}: {path} is left alone: it was made just now\n"),
         CleanOutcome::Ended(Ended::Gone) => format!("{host}: removed {path}; its agent was gone\n"),

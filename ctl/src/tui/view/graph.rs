@@ -281,8 +281,11 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
     if pen.area.height == 0 {
         return;
     }
-    let head =
-        if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
+    let head = if job.planned_only {
+        "EDGES"
+    } else {
+        "EDGES: kind, policy, rows/s, share sent to other agents, rows waiting (Tab, Enter: targets)"
+    };
     pen.line(0, 0, head, pen.style(Tone::Head));
     let room = usize::from(pen.area.height) - 1;
     let lines = area::edge_lines(job);

@@ -412,6 +412,9 @@ mod tests {
         assert_eq!(full.cause, Cause::DiskFull);
         assert_eq!(on_host("h", "starting", Some(126), "x: Permission denied").cause, Cause::NoExec);
         let gone = "kex_exchange_identification: Connection closed by remote host\r\n";
-        assert_eq!(on_host("h", "starting", Some(255), gone).to_string(), "h: starting: the connection to it broke off");
+        assert_eq!(
+            on_host("h", "starting", Some(255), gone).to_string(),
+            "h: starting: the connection to it broke off"
+        );
     }
 }

@@ -133,8 +133,10 @@ fn how_of(word: &str) -> Result<Ended, &'static str> {
         "kill" => Ok(Ended::Killed),
         "stays" => Ok(Ended::Stays),
         "elsewhere" => Err("was written by another machine: clean that one"),
-        "unreadable" => Err("has a pid file that names no process, as a full disk leaves it: see there whether an \
-                             agent still runs (`ls -l /proc/*/cwd` names its folder), end it, and remove the folder"),
+        "unreadable" => {
+            Err("has a pid file that names no process, as a full disk leaves it: see there whether an \
+                             agent still runs (`ls -l /proc/*/cwd` names its folder), end it, and remove the folder")
+        }
         _ => Err("cannot be removed"),
     }
 }
@@ -231,11 +233,15 @@ async fn clean_one(
     };
     let mut found = ask("look", &[]).await?;
     // After the look: whoever began before it is known by now.
-    let known = known_runs(root).map_err(|cause| HostFault::new(host.clone(), Cause::Other, cause.to_string()))?;
+    let known =
+        known_runs(root).map_err(|cause| HostFault::new(host.clone(), Cause::Other, cause.to_string()))?;
     let whose = |path: &str| whose(&known, path);
     if !options.look {
-        let mut runs: Vec<&str> =
-            found.iter().filter(|(_, _, path)| whose(path).is_none()).filter_map(|(.., path)| run_of(path)).collect();
+        let mut runs: Vec<&str> = found
+            .iter()
+            .filter(|(_, _, path)| whose(path).is_none())
+            .filter_map(|(.., path)| run_of(path))
+            .collect();
         runs.sort_unstable();
         runs.dedup();
         found = ask("end", &runs).await?;

@@ -111,13 +111,11 @@ async fn end_of(child: &mut Child) -> (Option<ExitStatus>, String) {
 }
 
 async fn failed(connection: &Connection, what: &str, status: Option<ExitStatus>, said: &str) -> HostFault {
-    match status {
-        Some(status) => connection.failed(what, status, said).await,
-        None => {
-            let message = format!("{what}: it closed its output and does not end");
-            HostFault::new(connection.target().host.clone(), Cause::Other, message)
-        }
+    if let Some(status) = status {
+        return connection.failed(what, status, said).await;
     }
+    let message = format!("{what}: it closed its output and does not end");
+    HostFault::new(connection.target().host.clone(), Cause::Other, message)
 }
 
 /// What can be seen of an agent that does not answer.
@@ -131,8 +129,11 @@ pub(super) struct Fate {
 
 /// Looks at the process and the log of the agent with this folder.
 pub(super) async fn fate(connection: &Connection, folder: &str) -> Fate {
-    let asked = connection.run("reading the log", &script::fate(), &[folder], FATE);
-    asked.await.map_or_else(|_| Fate::default(), |output| Fate::read(&String::from_utf8_lossy(&output.stdout)))
+    // What cannot be asked is not known.
+    match connection.run("reading the log", &script::fate(), &[folder], FATE).await {
+        Ok(output) => Fate::read(&String::from_utf8_lossy(&output.stdout)),
+        Err(_) => Fate::default(),
+    }
 }
 
 impl Fate {
@@ -152,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_fate_is_read_behind_what_start_up_files_print() {
-        let read = |state: &str| Fate::read(&format!("Welcome\nTUPLANE-HOST state {state}\nfirst\n\u{1b}last \n\n"));
+        let read =
+            |state: &str| Fate::read(&format!("Welcome\nTUPLANE-HOST state {state}\nfirst\n\u{1b}last \n\n"));
         assert_eq!(read("S"), Fate { is_stopped: false, words: "; it said: last ".into() });
         let stopped = read("T");
         assert!(stopped.is_stopped && stopped.words.contains("stopped (state T)"), "{stopped:?}");

@@ -102,14 +102,18 @@ impl Starting {
             // A shell that was just asked for an agent may still start it, only to find its input closed.
             tokio::time::sleep(SETTLE).await;
         }
-        let work = self.connections.iter().enumerate().map(async |(place, connection)| {
-            let own = self.folders.iter().filter(|(at, _)| *at == place);
-            let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
-            let fault = end_folders(connection, &folders, plan, sockets).await.err()?;
-            let message = format!("agents of this start, or their folders, may be left there ({})", fault.message);
-            let left = HostFault::new(fault.host, fault.cause, message);
-            Some(left.remedy("when the host answers again, `tuplane clean --hosts FILE` ends and removes them"))
-        });
+        let work =
+            self.connections.iter().enumerate().map(async |(place, connection)| {
+                let own = self.folders.iter().filter(|(at, _)| *at == place);
+                let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
+                let fault = end_folders(connection, &folders, plan, sockets).await.err()?;
+                let message =
+                    format!("agents of this start, or their folders, may be left there ({})", fault.message);
+                let left = HostFault::new(fault.host, fault.cause, message);
+                Some(left.remedy(
+                    "when the host answers again, `tuplane clean --hosts FILE` ends and removes them",
+                ))
+            });
         let left = join_all(work).await.into_iter().flatten().collect();
         self.connections.clear();
         left
@@ -305,8 +309,8 @@ async fn bring_up(
     if !faults.is_empty() {
         // Where it is the coordinator that does not answer, the others have nothing to say.
         let coordinator = &mut starting.running[0];
-        let asked = coordinator.ask(&LaunchRequest::Peers(Vec::new()), COORDINATOR_WITHIN, &starting.connections);
-        if let Err(fault) = asked.await {
+        let nobody = LaunchRequest::Peers(Vec::new());
+        if let Err(fault) = coordinator.ask(&nobody, COORDINATOR_WITHIN, &starting.connections).await {
             faults.retain(|fault| !fault.message.contains(JOIN_FAILED));
             faults.insert(0, fault);
         }
@@ -440,12 +444,15 @@ impl Job<'_> {
                 if message.contains("cannot listen on") {
                     return Err(said(message).remedy("stop what holds the port, or leave port= out"));
                 }
-                let fault = cause::on_host(&self.agent.target.host, &format!("agent {agent}"), None, &message);
+                let fault =
+                    cause::on_host(&self.agent.target.host, &format!("agent {agent}"), None, &message);
                 return Err(if fault.cause == Cause::Other { said(message) } else { fault });
             }
             Some(other) => return Err(said(format!("it answered something else: {other:?}"))),
             None => {
-                return Err(session.agent_ended(self.connection, agent, &folder, "before it was ready").await);
+                return Err(session
+                    .agent_ended(self.connection, agent, &folder, "before it was ready")
+                    .await);
             }
         };
         let host = HostEntry {
@@ -513,7 +520,9 @@ impl Running {
 
     async fn has_ended(&mut self, connections: &[Connection]) -> HostFault {
         let connection = &connections[self.place];
-        self.session.agent_ended(connection, &self.entry.name, &self.folder, "while the cluster was started").await
+        self.session
+            .agent_ended(connection, &self.entry.name, &self.folder, "while the cluster was started")
+            .await
     }
 
     async fn ask(
