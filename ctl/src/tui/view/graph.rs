@@ -282,11 +282,12 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
         return;
     }
     let head = if job.planned_only {
-        "EDGES"
+        "EDGES".to_owned()
     } else {
-        "EDGES: kind, policy, rows/s, share sent to other agents, rows waiting (Tab, Enter: targets)"
+        let rows = if job.summary.phase.is_final() { "rows" } else { "rows/s" };
+        format!("EDGES (Tab, Enter: targets): kind, policy, {rows}, share to other agents, queue")
     };
-    pen.line(0, 0, head, pen.style(Tone::Head));
+    pen.line(0, 0, &head, pen.style(Tone::Head));
     let room = usize::from(pen.area.height) - 1;
     let lines = area::edge_lines(job);
     let selected = (model.graph.edge as usize).min(job.edges.len().saturating_sub(1));

@@ -136,7 +136,10 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
         .collect();
     let height = lines.len().min(usize::from(pen.area.height.saturating_sub(2)));
     let title = if filter.is_empty() {
-        format!("help: {} (type to filter, Esc closes)", model.screen.name())
+        format!(
+            "help: {}, its keys and marks (type to filter, Down scrolls, Esc closes)",
+            model.screen.name()
+        )
     } else {
         format!("help: {}", text::name(filter))
     };

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::ends::{THREE, ssh_children, up};
@@ -14,15 +14,13 @@ use crate::real::world::{World, alive, signal, text, wait};
 /// has ended, that is: sshd runs what waits for that, and nobody else ends it.
 fn held(test: &str, names: &str) -> Option<Road> {
     Road::with(test, &THREE, |world| {
-        let (folder, go) = (world.path(""), world.path("go"));
         let script = format!(
             "#!/bin/sh\n\
              case $SSH_ORIGINAL_COMMAND in *'2>>log'*/{names}\\'*)\n\
-             while [ ! -e {} ]; do sleep 0.05; [ -e {} ] || exit 1; done;;\n\
+             touch {0}/held; while [ ! -e {0}/go ]; do sleep 0.05; [ -e {0} ] || exit 1; done;;\n\
              esac\n\
              exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
-            go.display(),
-            folder.display()
+            world.path("").display()
         );
         let path = executable(world, "forced", &script);
         format!("ForceCommand {}\n", path.display())
@@ -52,11 +50,9 @@ fn agent_pid(road: &Road, name: &str) -> u32 {
     found.unwrap()
 }
 
-/// The agent of this name has joined or coordinates: its log says where it listens.
-fn wait_until_it_listens(road: &Road) {
-    wait("the first agent listens", Duration::from_secs(30), || {
-        road.logs().iter().any(|log| log.contains("listening on"))
-    });
+/// An agent is held, which is asked for when the first one has answered.
+fn wait_until_held(road: &Road) {
+    wait("an agent is held", Duration::from_secs(30), || road.world.path("held").exists());
 }
 
 /// What the command said, which has failed.
@@ -70,7 +66,7 @@ fn failed(owner: Child) -> String {
 fn road_clean_leaves_alone_what_is_just_being_started_here() {
     let Some(road) = held("road_clean_while_starting", "c") else { return };
     let mut owner = start(&road);
-    wait_until_it_listens(&road);
+    wait_until_held(&road);
     let (a, b) = (agent_pid(&road, "a"), agent_pid(&road, "b"));
     let hosts = road.hosts_file(&["name=a", "name=b", "name=c"]);
     let clean = |more: &[&str]| {
@@ -99,12 +95,14 @@ fn road_clean_leaves_alone_what_is_just_being_started_here() {
 
 /// Ends every ssh of a start that has not come to its end; `before` is done first. What was said.
 fn kill_ssh(road: &mut Road, before: impl FnOnce(&mut Road)) -> String {
+    let _ = std::fs::remove_file(road.world.path("held"));
     let owner = start(road);
-    wait_until_it_listens(road);
+    wait_until_held(road);
     agent_pid(road, "b");
     before(road);
     for pid in ssh_children(owner.id()) {
-        signal(pid, "KILL");
+        // A session ends with its connection.
+        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
     }
     let said = failed(owner);
     for part in ["127.0.0.", "the connection to it broke off", "SIGKILL"] {
@@ -143,7 +141,7 @@ fn road_a_first_agent_that_dies_or_is_stopped_is_named_with_its_last_words() {
     ] {
         let Some(road) = held("road_first_agent", "[bc]") else { return };
         let owner = start(&road);
-        wait_until_it_listens(&road);
+        wait_until_held(&road);
         signal(agent_pid(&road, "a"), action);
         if action == "STOP" {
             // The others begin, and cannot join.
@@ -194,8 +192,9 @@ fn road_agents_on_this_machine_that_end_or_are_stopped_while_they_start_are_name
         ("exit 3", "it ended (exit status: 3) before it was ready"),
         ("kill -STOP $$", "its process is stopped (state T)"),
     ] {
-        let agent = instead_of_an_agent(&world, &format!("echo 'last words' >&2; {what}"));
-        let output = world.tuplane(&["up", "--local", "2", "--cluster", "t", "--agent", &agent]);
+        let agent = executable(&world, "instead", &format!("#!/bin/sh\necho 'last words' >&2\n{what}\n"));
+        let args = ["up", "--local", "2", "--cluster", "t", "--agent", agent.to_str().unwrap()];
+        let output = world.tuplane(&args);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         for part in ["agent a ", part, "; it said: last words"] {
