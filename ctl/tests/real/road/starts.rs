@@ -203,3 +203,29 @@ fn road_agents_on_this_machine_that_end_or_are_stopped_while_they_start_are_name
         assert!(!world.path("run/tuplane/t").exists());
     }
 }
+
+#[test]
+fn road_a_first_agent_of_this_machine_that_ends_or_is_stopped_is_named_for_the_others() {
+    let world = World::new();
+    let agent = kit::agent().display().to_string();
+    for (first, others, part) in [
+        // It ends by itself after a while, and the others never answer.
+        (format!("{{ echo \"$line\"; sleep 2; }} | {agent}; exit 3"), "exec sleep 60".to_owned(), "it ended ("),
+        // It is stopped, and the others cannot join.
+        (
+            format!("{{ echo \"$line\"; sleep 30; }} | {agent} & sleep 1.5; kill -STOP $!; wait"),
+            format!("sleep 3; {{ echo \"$line\"; cat; }} | {agent}"),
+            "its process is stopped (state T)",
+        ),
+    ] {
+        let script =
+            format!("#!/bin/sh\nread -r line\ncase $line in *'\"name\":\"a\"'*) {first};; *) {others};; esac\n");
+        let instead = executable(&world, "instead", &script);
+        let args = ["up", "--local", "3", "--cluster", "t", "--agent", instead.to_str().unwrap()];
+        let output = world.tuplane(&args);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("agent a ") && said.contains(part), "{said}");
+        assert!(!world.path("run/tuplane/t").exists());
+    }
+}

@@ -20,7 +20,7 @@ use crate::launch::start::{LEASE, generate_key};
 use crate::launch::{Ended, LaunchError, LocalCluster, ProcessId};
 
 /// How long an agent may take until it has joined.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How often one that has not answered is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(4);
