@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::world::{World, assert_exact_ledger, text};
 
 mod order;
+mod rebalance;
 mod state;
 
 /// A csv file with so many rows: `id`, `k` (one of `keys`) and `x`.

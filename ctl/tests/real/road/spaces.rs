@@ -180,15 +180,17 @@ impl Lab {
     }
 }
 
-/// Rows of which two thirds must cross.
+/// Rows of which two thirds cross: slow enough that no receiver is full, since a full one is skipped
+/// and those at home take its rows.
 const PAYLOAD: &str = r#"
 name = "payload"
 [[stage]]
 id = "rows"
 op = "source"
 connector = "ids"
-n = 200000
+n = 40000
 payload = 1000
+rate = 8000
 [[stage]]
 id = "spread"
 op = "rebalance"
@@ -244,7 +246,8 @@ fn road_p04_rows_take_the_data_network_and_no_other() {
         on_data += lab.spaces.switched(host) - data;
     }
     // Every cable is counted at one end; a row that crosses passes two ports of the switch.
-    assert!(on_data > 20_000_000, "the payload crossed the data network: {on_data}");
+    println!("{on_control} bytes of control, {on_data} of data");
+    assert!(on_data > 40_000_000, "the payload crossed the data network: {on_data}");
     assert!(on_control * 100 < on_data / 2, "{on_control} bytes of control for {on_data} of data");
     for log in agent_logs(&lab) {
         let own = log.lines().find(|line| line.contains("listening on")).unwrap();
