@@ -76,21 +76,18 @@ fn examples_plan_as_the_cases_of_their_name() {
     let world = World::new();
     let cases = std::fs::read(workspace().join("core/tests/vectors/planner_cases.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
-    let design: Vec<&Value> =
-        cases.iter().filter(|case| case["category"] == "design-doc examples").collect();
+    let design: Vec<&Value> = cases.iter().filter(|case| case["category"] == "design-doc examples").collect();
     let ids: Vec<&str> = design.iter().map(|case| case["id"].as_str().unwrap()).collect();
     assert_eq!(names(), ids, "an example for each case, and a case for each example");
     for case in design {
         let id = case["id"].as_str().unwrap();
         let plan = json(&world, &["plan", &path(id), "-o", "json"]);
-        let known: BTreeMap<String, String> = plan["vertices"].as_array().unwrap().iter().fold(
-            BTreeMap::new(),
-            |mut known, vertex| {
+        let known: BTreeMap<String, String> =
+            plan["vertices"].as_array().unwrap().iter().fold(BTreeMap::new(), |mut known, vertex| {
                 let [id, name] = ["id", "name"].map(|key| vertex[key].as_str().unwrap().to_owned());
                 known.insert(id, name);
                 known
-            },
-        );
+            });
         let found = shape(known.values().cloned().collect(), &plan["edges"], &|id| known[id].clone());
         let expect = &case["expect"];
         let vertices = expect["vertices"].as_array().unwrap();
@@ -122,7 +119,8 @@ fn what_a_rebalance_changes_is_seen_without_it() {
         let without = file.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"src\"\n\n", "");
         let without = without.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"m\"\n\n", "");
         assert_ne!(file, without, "{name}");
-        let without = without.replace("in = \"r\"", if name.starts_with("A04") { "in = \"m\"" } else { "in = \"src\"" });
+        let without = without
+            .replace("in = \"r\"", if name.starts_with("A04") { "in = \"m\"" } else { "in = \"src\"" });
         let file = world.file("job.toml", if keep { file } else { without });
         let plan = json(&world, &["plan", &file, "-o", "json"]);
         let names = plan["vertices"].as_array().unwrap().iter();
@@ -133,19 +131,19 @@ fn what_a_rebalance_changes_is_seen_without_it() {
     assert_eq!(vertices(fused, false), ["src", "fused(map, flat-map)", "sink"]);
     let stages = "A11-rebalance-group-aggregate";
     assert_eq!(vertices(stages, true), ["src", "group-and-aggregate", "sink"]);
-    assert_eq!(vertices(stages, false), [
-        "src",
-        "group-and-aggregate-prepare",
-        "group-and-aggregate",
-        "sink"
-    ]);
+    assert_eq!(
+        vertices(stages, false),
+        ["src", "group-and-aggregate-prepare", "group-and-aggregate", "sink"]
+    );
 }
 
 /// Rows that came to a vertex, by agent.
 fn rows_in(status: &Value, vertex: &str) -> [u64; 3] {
     ["a", "b", "c"].map(|agent| {
         let of = status["per_instance"].as_array().unwrap().iter();
-        of.filter(|i| i["vertex"] == vertex && i["agent"] == agent).map(|i| i["rows_in"].as_u64().unwrap()).sum()
+        of.filter(|i| i["vertex"] == vertex && i["agent"] == agent)
+            .map(|i| i["rows_in"].as_u64().unwrap())
+            .sum()
     })
 }
 
@@ -171,8 +169,7 @@ fn rows_of_the_examples_go_where_their_plans_say() {
         let thirds = |rows: [u64; 3]| rows.iter().all(|rows| THIRD.contains(rows));
         let (home, made) = ([ROWS, 0, 0], status["result_rows"].as_u64().unwrap());
         let (rows, bytes, expected) = match case {
-            "A01" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
-            "A02" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
+            "A01" | "A02" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
             "A04" => (rows_in(&status, "fm"), across(&status, "fm"), ROWS),
             "A05" | "A07" => (rows_in(&status, "mg"), across(&status, "mg"), 2 * ROWS),
             "A08" => (rows_in(&status, "a/prepare"), across(&status, "a/prepare"), 1),
@@ -197,7 +194,10 @@ fn rows_of_the_examples_go_where_their_plans_say() {
             // By key: every agent has some, and they are all there.
             "A07" | "A11" | "A13" | "A14" => {
                 let all = if case == "A07" { 2 * ROWS } else { ROWS };
-                assert!(rows.iter().all(|rows| *rows > 1_000) && bytes > 300_000, "{name}: {rows:?}, {bytes}");
+                assert!(
+                    rows.iter().all(|rows| *rows > 1_000) && bytes > 300_000,
+                    "{name}: {rows:?}, {bytes}"
+                );
                 assert_eq!(rows.iter().sum::<u64>(), all, "{name}");
             }
             // One instance in the cluster, wherever it stands.

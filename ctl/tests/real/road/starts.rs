@@ -210,7 +210,11 @@ fn road_a_first_agent_of_this_machine_that_ends_or_is_stopped_is_named_for_the_o
     let agent = kit::agent().display().to_string();
     for (first, others, part) in [
         // It ends by itself after a while, and the others never answer.
-        (format!("{{ echo \"$line\"; sleep 2; }} | {agent}; exit 3"), "exec sleep 60".to_owned(), "it ended ("),
+        (
+            format!("{{ echo \"$line\"; sleep 2; }} | {agent}; exit 3"),
+            "exec sleep 60".to_owned(),
+            "it ended (",
+        ),
         // It is stopped, and the others cannot join.
         (
             format!("{{ echo \"$line\"; sleep 30; }} | {agent} & sleep 1.5; kill -STOP $!; wait"),
@@ -218,8 +222,9 @@ fn road_a_first_agent_of_this_machine_that_ends_or_is_stopped_is_named_for_the_o
             "its process is stopped (state T)",
         ),
     ] {
-        let script =
-            format!("#!/bin/sh\nread -r line\ncase $line in *'\"name\":\"a\"'*) {first};; *) {others};; esac\n");
+        let script = format!(
+            "#!/bin/sh\nread -r line\ncase $line in *'\"name\":\"a\"'*) {first};; *) {others};; esac\n"
+        );
         let instead = executable(&world, "instead", &script);
         let args = ["up", "--local", "3", "--cluster", "t", "--agent", instead.to_str().unwrap()];
         let output = world.tuplane(&args);
