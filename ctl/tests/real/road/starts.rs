@@ -211,14 +211,14 @@ fn road_a_first_agent_of_this_machine_that_ends_or_is_stopped_is_named_for_the_o
     for (first, others, part) in [
         // It ends by itself after a while, and the others never answer.
         (
-            format!("{{ echo \"$line\"; sleep 2; }} | {agent}; exit 3"),
+            format!("{{ printf '%s\\n' \"$line\"; sleep 2; }} | {agent}; exit 3"),
             "exec sleep 60".to_owned(),
             "it ended (",
         ),
         // It is stopped, and the others cannot join.
         (
-            format!("{{ echo \"$line\"; sleep 30; }} | {agent} & sleep 1.5; kill -STOP $!; wait"),
-            format!("sleep 3; {{ echo \"$line\"; cat; }} | {agent}"),
+            format!("{{ printf '%s\\n' \"$line\"; sleep 30; }} | {agent} & sleep 1.5; kill -STOP $!; wait"),
+            format!("sleep 3; {{ printf '%s\\n' \"$line\"; cat; }} | {agent}"),
             "its process is stopped (state T)",
         ),
     ] {
