@@ -13,6 +13,7 @@ mod end;
 mod plan;
 mod prepare;
 mod quote;
+mod running;
 mod script;
 mod session;
 mod start;

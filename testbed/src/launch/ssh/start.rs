@@ -7,12 +7,13 @@ use futures::future::join_all;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::task::JoinHandle;
-use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Peer, Road};
+use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Road};
 use tuplane_wire::net::{self, Kind, Security};
 
 use super::cause::{self, Cause, HostFault};
 use super::connection::Connection;
 use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
+use super::running::{Running, all_well, check_peers, detach, hosts};
 use super::session::{Session, fate};
 use super::{RemoteAgent, RemotePlan, check, end, script};
 use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA, run_name};
@@ -24,9 +25,6 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How often one that has not answered is looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(4);
-
-/// How long it may take to dial its peers, or to let go of its lifeline.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// The same for the coordinator once others could not join it: it has nothing to dial.
 const COORDINATOR_WITHIN: Duration = Duration::from_secs(4);
@@ -70,17 +68,6 @@ async fn beat(mut lifelines: Vec<ChildStdin>) {
             let _ = tokio::time::timeout(Duration::from_millis(100), lifeline.write_all(b"\n")).await;
         }
     }
-}
-
-/// An agent that answers.
-#[derive(Debug)]
-struct Running {
-    entry: AgentEntry,
-    host: String,
-    /// Place of its connection, and its folder there.
-    place: usize,
-    folder: String,
-    session: Session,
 }
 
 /// What has been made on the way. Dropped, it ends sessions and connections; [`Starting::undo`] also
@@ -214,7 +201,11 @@ pub async fn start(
             Err(match cause {
                 LaunchError::Hosts { faults, .. } => LaunchError::Hosts { faults, left: remains },
                 LaunchError::Interrupted { .. } => LaunchError::Interrupted { left: remains },
-                other => other,
+                other if remains.is_empty() => other,
+                other => {
+                    let own = HostFault::new("this machine", Cause::Other, other.to_string());
+                    LaunchError::Hosts { faults: vec![own], left: remains }
+                }
             })
         }
     }
@@ -326,14 +317,6 @@ async fn bring_up(
     let direct = net::dial(&file.coordinator, Kind::Control, &security, DIRECT).await.is_ok();
     file.road = Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: !direct });
     Ok(())
-}
-
-fn hosts(faults: Vec<HostFault>) -> LaunchError {
-    LaunchError::Hosts { faults, left: Vec::new() }
-}
-
-fn all_well(faults: Vec<HostFault>) -> Result<(), LaunchError> {
-    if faults.is_empty() { Ok(()) } else { Err(hosts(faults)) }
 }
 
 /// What start-up files printed is kept beside the logs: it explains a host that behaves oddly.
@@ -508,88 +491,4 @@ impl Job<'_> {
             self.binary.file_name()
         )))
     }
-}
-
-impl Running {
-    /// Comes back when it has ended, with why.
-    async fn ended(&mut self, connections: &[Connection]) -> HostFault {
-        // Its output closes in its end alone.
-        let _ = self.session.child.wait().await;
-        self.has_ended(connections).await
-    }
-
-    async fn has_ended(&mut self, connections: &[Connection]) -> HostFault {
-        let connection = &connections[self.place];
-        self.session
-            .agent_ended(connection, &self.entry.name, &self.folder, "while the cluster was started")
-            .await
-    }
-
-    async fn ask(
-        &mut self,
-        request: &LaunchRequest,
-        within: Duration,
-        connections: &[Connection],
-    ) -> Result<AgentReady, HostFault> {
-        let name = self.entry.name.clone();
-        let host = self.host.clone();
-        let fault = |cause: String| HostFault::new(host, Cause::Agent, format!("agent {name}: {cause}"));
-        match tokio::time::timeout(within, self.session.ask(request)).await {
-            Ok(Ok(Some(AgentReady::Failed { message }))) => Err(fault(message)),
-            Ok(Ok(Some(answer))) => Ok(answer),
-            Ok(Ok(None)) => Err(self.has_ended(connections).await),
-            Ok(Err(cause)) => Err(fault(cause)),
-            Err(_) => {
-                let fate = fate(&connections[self.place], &self.folder).await;
-                Err(fault(format!("no answer within {} s{}", within.as_secs(), fate.words)))
-            }
-        }
-    }
-}
-
-/// Each agent dials all others, before any row flows.
-async fn check_peers(running: &mut [Running], connections: &[Connection]) -> Vec<HostFault> {
-    let all: Vec<(Peer, String)> = running
-        .iter()
-        .map(|agent| {
-            let peer = Peer { name: agent.entry.name.clone(), address: agent.entry.address.clone() };
-            (peer, agent.host.clone())
-        })
-        .collect();
-    let asked = running.iter_mut().map(async |agent| {
-        let others = all.iter().filter(|(peer, _)| peer.name != agent.entry.name);
-        let peers: Vec<Peer> = others.map(|(peer, _)| peer.clone()).collect();
-        let (name, host) = (agent.entry.name.clone(), agent.host.clone());
-        match agent.ask(&LaunchRequest::Peers(peers), ANSWER_WITHIN, connections).await {
-            Err(fault) => vec![fault],
-            Ok(AgentReady::Peers(failed)) => failed
-                .into_iter()
-                .map(|peer| {
-                    let there = all.iter().find(|(known, _)| known.name == peer.name);
-                    let there = there.map_or("?", |(_, host)| host.as_str());
-                    let message = format!(
-                        "agent {name} cannot reach agent {} on host {there} at {}: {}",
-                        peer.name, peer.address, peer.cause
-                    );
-                    HostFault::new(host.clone(), Cause::Peer, message).remedy(
-                        "data=.. must name a network that all hosts share, and no firewall may close it",
-                    )
-                })
-                .collect(),
-            Ok(other) => {
-                vec![HostFault::new(
-                    host,
-                    Cause::Agent,
-                    format!("agent {name} answered something else: {other:?}"),
-                )]
-            }
-        }
-    });
-    join_all(asked).await.into_iter().flatten().collect()
-}
-
-/// Cuts the lifelines. Until all have said so, a failure ends all of them by signals.
-async fn detach(running: &mut [Running], connections: &[Connection]) -> Result<(), LaunchError> {
-    let asked = running.iter_mut().map(|agent| agent.ask(&LaunchRequest::Detach, ANSWER_WITHIN, connections));
-    all_well(join_all(asked).await.into_iter().filter_map(Result::err).collect())
 }
