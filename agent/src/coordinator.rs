@@ -23,6 +23,8 @@ use tuplane_wire::net::Security;
 
 pub use log::LogError;
 
+use crate::registry::Registry;
+
 /// What a coordinator needs to know.
 #[derive(Debug, Clone)]
 pub struct CoordinatorConfig {
@@ -38,8 +40,8 @@ pub struct CoordinatorConfig {
     pub lease: Duration,
     /// Cost of a row between zones, `(from, to, cost)`.
     pub costs: Vec<(String, String, u32)>,
-    /// Fingerprint of this agent's registry of operators.
-    pub registry: u64,
+    /// Operators, sources and sinks of the user's own that this agent has.
+    pub registry: Arc<Registry>,
 }
 
 /// Answers requests to the coordinator's own agent, in this process.
@@ -77,7 +79,13 @@ impl Coordinator {
     /// Answers a request.
     pub async fn request(&self, request: ClusterRequest) -> Result<ClusterReply, WireFault> {
         let (reply, answer) = oneshot::channel();
-        let gone = || WireFault::new(FaultCode::Internal, "the coordinator has ended");
+        let gone = || {
+            let why = match &*self.ended.borrow() {
+                Some(Ended::Failed(why)) => format!(": {why}"),
+                _ => String::new(),
+            };
+            WireFault::new(FaultCode::Internal, format!("the coordinator has ended{why}"))
+        };
         self.notes.send(driver::Note::Asked { request: Box::new(request), reply }).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }

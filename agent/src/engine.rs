@@ -34,6 +34,7 @@ use crate::exchange::edge::Edge;
 use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound, distinct};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+use crate::registry::Registry;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -58,6 +59,8 @@ pub struct EngineConfig {
     pub state: PathBuf,
     /// How data connections are secured.
     pub security: Security,
+    /// Operators, sources and sinks of the user's own.
+    pub registry: Arc<Registry>,
 }
 
 /// So many runs that were stopped are remembered: a request to begin one that comes late is refused.
@@ -91,6 +94,7 @@ pub(crate) struct Shared {
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
     pub(crate) splits: Arc<dyn SplitClient>,
+    pub(crate) registry: Arc<Registry>,
     security: Security,
     data: Handle,
     events: mpsc::UnboundedSender<Event>,
@@ -119,6 +123,7 @@ impl Engine {
             state: config.state,
             timer: Timer::start()?,
             splits,
+            registry: config.registry,
             security: config.security,
             data,
             events,
@@ -600,7 +605,7 @@ async fn compact(run: Arc<Run>) {
 }
 
 /// What a panic said.
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

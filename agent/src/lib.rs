@@ -4,8 +4,19 @@ pub mod coordinator;
 pub mod engine;
 mod exchange;
 pub mod node;
+pub mod registry;
 pub mod road;
 pub mod sink;
 pub mod source;
+mod start;
 mod sync;
 pub mod telemetry;
+
+/// The allocator that an agent's program names as its global one: the stock agent does, and so should yours.
+pub use mimalloc::MiMalloc as Allocator;
+pub use registry::Registry;
+pub use start::run;
+/// Jobs by method calls.
+pub use tuplane_core::job::builder;
+/// The arrow that rows are in.
+pub use tuplane_expr::arrow;

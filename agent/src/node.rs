@@ -19,6 +19,7 @@ use tuplane_wire::net::{Kind, Listener, Security};
 use tuplane_wire::service::{Handler, Hello, serve_control};
 
 use crate::coordinator::{Coordinator, CoordinatorConfig, Ended, OwnAgent};
+use crate::registry::Registry;
 use crate::telemetry;
 use member::Member;
 use upstream::{Slot, Upstream};
@@ -75,8 +76,8 @@ pub enum Farewell {
 pub struct Build {
     /// Version, for people.
     pub version: String,
-    /// Fingerprint of the registry of operators.
-    pub registry: u64,
+    /// Operators, sources and sinks of the user's own.
+    pub registry: Arc<Registry>,
 }
 
 /// Things that end an agent, seen elsewhere in the process.
@@ -168,7 +169,14 @@ impl Node {
         let host = telemetry::host_name();
         let id = AgentId { name: config.name.clone(), incarnation: wall_ns() };
         let slot = Slot::default();
-        let member = Arc::new(Member::new(&config, id.clone(), &security, &data, slot.clone())?);
+        let member = Arc::new(Member::new(
+            &config,
+            id.clone(),
+            &security,
+            &data,
+            slot.clone(),
+            build.registry.clone(),
+        )?);
         let node = Arc::new(Self {
             lease_ms: AtomicU64::new(config.lease_ms.max(1)),
             config,
@@ -196,7 +204,7 @@ impl Node {
             folder: PathBuf::from(&self.config.folder),
             lease: self.lease(),
             costs: self.config.costs.clone(),
-            registry: self.build.registry,
+            registry: self.build.registry.clone(),
         };
         let weak = Arc::downgrade(self);
         let own: OwnAgent = Arc::new(move |request| {
@@ -212,7 +220,7 @@ impl Node {
     }
 
     fn hello(&self) -> Hello {
-        Hello::ours(&self.build.version, self.build.registry)
+        Hello::ours(&self.build.version, self.build.registry.fingerprint())
     }
 
     fn lease(&self) -> Duration {
@@ -233,7 +241,7 @@ impl Node {
             pid: std::process::id(),
             version: self.build.version.clone(),
             host: self.host.clone(),
-            registry: self.build.registry,
+            registry: self.build.registry.fingerprint(),
         }
     }
 
@@ -281,7 +289,9 @@ impl Node {
         let old = self.member();
         let id = AgentId { name: old.id.name.clone(), incarnation: wall_ns().max(old.id.incarnation + 1) };
         tracing::warn!(incarnation = id.incarnation, "this agent was given up; it joins anew");
-        let member = Member::new(&self.config, id.clone(), &self.security, &self.data, self.slot.clone())
+        let registry = self.build.registry.clone();
+        let (security, slot) = (&self.security, self.slot.clone());
+        let member = Member::new(&self.config, id.clone(), security, &self.data, slot, registry)
             .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
         *self.member.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(member);
         old.engine.close();

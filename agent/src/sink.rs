@@ -18,6 +18,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use part::{Part, Place};
 pub use part::{Parts, seal};
 
 /// A running sink instance.
@@ -89,12 +90,12 @@ pub fn make(sink: &job::Sink, context: SinkContext) -> Result<Box<dyn Sink>, Sin
         Some(SinkConnector::Count) => Ok(Box::new(Count)),
         Some(SinkConnector::Ledger { path, id }) => Ok(Box::new(ledger::Ledger::new(
             &id.value,
-            part::Place::in_folder(&path.value, "csv", &context),
+            part::Place::in_folder(&path.value, "csv", &context).make_ready()?,
             &context,
         )?)),
         _ => {
             let (place, format) = target(sink, &context)?;
-            Ok(Box::new(file::Rows::new(place, format, &context)))
+            Ok(Box::new(file::Rows::new(place.make_ready()?, format, &context)))
         }
     }
 }

@@ -16,7 +16,7 @@ mod file;
 mod generate;
 mod ids;
 mod nexmark;
-mod pace;
+pub(crate) mod pace;
 mod splits;
 mod words;
 
@@ -89,6 +89,12 @@ impl Rejected {
             Some(first) => format!("{last} (the first: {first})"),
             None => last.clone(),
         })
+    }
+
+    /// Counts a row that was left out, under one of a few reasons, and keeps where it stood and why.
+    pub fn reject(&mut self, reason: &'static str, place: &str, why: &str) {
+        self.count(reason);
+        self.show(place, why);
     }
 
     fn show(&mut self, place: &str, why: &str) {

@@ -1,5 +1,6 @@
 //! What the user writes: job files, and the checks that need no types.
 
+pub mod builder;
 pub mod files;
 pub mod model;
 pub mod tree;
@@ -12,6 +13,7 @@ mod overrides;
 mod parse;
 mod paths;
 mod read;
+mod ready;
 mod remarks;
 mod table;
 
@@ -21,3 +23,8 @@ pub use overrides::name_override;
 pub use parse::{Case, cases};
 pub use read::LEAST_MEMORY;
 pub use tree::FileFormat;
+
+/// The connectors that every agent has, of sources and of sinks.
+pub fn built_in_connectors() -> [&'static [&'static str]; 2] {
+    [&read::SOURCES, &read::SINKS]
+}

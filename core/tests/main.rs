@@ -3,6 +3,7 @@
 
 mod job {
     mod broken;
+    mod builder;
     mod cases;
     mod complete;
     mod options;

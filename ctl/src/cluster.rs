@@ -160,6 +160,16 @@ impl Cluster {
         }
     }
 
+    /// Whether the agents would take a job.
+    pub(crate) async fn check(&self, job: String) -> Outcome {
+        let patience = self.timeout.max(SUBMIT);
+        let reply = self.client.cluster(ClusterRequest::Check { job }, patience).await;
+        match reply.map_err(|error| self.explain(error))? {
+            ClusterReply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// One job in full, the newest where no name is given.
     pub(crate) async fn status(&self, job: Option<String>) -> Outcome<JobStatus> {
         match self.ask(ClusterRequest::Status { job }).await? {

@@ -35,7 +35,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Hosts(args) => hosts::run(args, output).await,
         Command::Down(args) => down::run(args, global, output).await,
         Command::Agents(args) => agents::run(args, global, output).await,
-        Command::Check(args) => check::run(&args, output),
+        Command::Check(args) => check::run(&args, global, output).await,
         Command::Plan(args) => plan::run(&args, output),
         // By far the largest of them.
         Command::Run(args) => Box::pin(run::run(args, global, output)).await,

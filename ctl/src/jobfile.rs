@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileFormat, Job, Op, SinkConnector, SourceConnector, Text, name_override};
-use tuplane_core::plan::plan;
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
@@ -90,27 +89,12 @@ impl JobFile {
     /// can be found together.
     pub(crate) fn check(&self) -> Result<Checked, Vec<Fault>> {
         let job = self.parsed(Job::parse_to_run)?;
-        let mut faults = job.runnable().err().unwrap_or_default();
-        let planned = plan(&job);
-        // What was said of a place once is not said again by the next check.
-        let later = planned.as_ref().err().map(|error| error.fault.clone()).into_iter().chain(types(&job));
-        for fault in later {
-            if !faults.iter().any(|known| known.at == fault.at) {
-                faults.push(fault);
+        let warnings = job.ready(types(&job)).map_err(|mut faults| {
+            for fault in &mut faults {
+                name_override(fault, &self.sets);
             }
-        }
-        faults.sort_by_key(|fault| fault.at);
-        for fault in &mut faults {
-            name_override(fault, &self.sets);
-        }
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let notes = planned.map(|dag| dag.notes).unwrap_or_default();
-        let idle = notes.into_iter().filter(|note| note.no_effect);
-        let mut warnings = job.remarks();
-        warnings.extend(idle.map(|note| Fault::new(note.text.at, note.text.value)));
-        warnings.sort_by_key(|warning| warning.at);
+            faults
+        })?;
         Ok(Checked { job, warnings })
     }
 

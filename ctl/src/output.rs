@@ -72,6 +72,16 @@ impl Output {
         Ok(())
     }
 
+    /// How wide the terminal is that results go to, if they go to one.
+    #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
+    pub(crate) fn room(&self) -> Option<usize> {
+        let terminal = io::stdout().is_terminal();
+        terminal
+            .then(|| ratatui::crossterm::terminal::size().ok())
+            .flatten()
+            .map(|(columns, _)| columns.into())
+    }
+
     /// Writes bytes to standard output as they are.
     #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Outcome {

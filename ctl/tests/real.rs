@@ -5,6 +5,7 @@ mod documents;
 mod failures;
 mod jobs;
 mod language;
+mod own;
 mod owners;
 mod remarks;
 mod results;

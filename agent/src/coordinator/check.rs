@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
@@ -12,6 +13,7 @@ use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
 use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
+use crate::registry::{Registry, named_in};
 use crate::source;
 
 /// What a job is checked against.
@@ -21,8 +23,8 @@ pub(super) struct Surroundings {
     pub(super) agents: Vec<AgentInfo>,
     /// Relative paths start here.
     pub(super) folder: PathBuf,
-    /// The coordinator's own registry of operators.
-    pub(super) registry: u64,
+    /// The coordinator's own operators, sources and sinks.
+    pub(super) registry: Arc<Registry>,
 }
 
 /// Whether results of other runs in a sink's folder matter.
@@ -37,7 +39,7 @@ pub(super) enum Mixing {
 /// Checks, plans and places a job.
 pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result<NewJob, WireFault> {
     let job: Job = serde_json::from_str(json).map_err(|e| refused(format!("this is no job: {e}")))?;
-    same_registry(around)?;
+    have_all(&job, around)?;
     let mut faults = Vec::new();
     if let Err(found) = job.runnable() {
         faults.extend(found);
@@ -54,7 +56,10 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
     faults.extend(plan::unsupported_policies(&dag, policy_names()));
     let headers = read_headers(&job, around, &mut faults);
     if faults.is_empty()
-        && let Err(found) = tuplane_expr::resolve_with(&job, &|stage| headers.get(stage).cloned())
+        && let Err(found) =
+            tuplane_expr::resolve_registered(&job, &|stage| headers.get(stage).cloned(), &|asked| {
+                around.registry.columns_of(asked)
+            })
     {
         faults.extend(found);
     }
@@ -91,6 +96,7 @@ pub(super) fn place_again(job: &str, dag: &str, around: &Surroundings) -> Result
         |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the log's job is broken: {e}"));
     let job: Job = serde_json::from_str(job).map_err(broken)?;
     let dag: Dag = serde_json::from_str(dag).map_err(broken)?;
+    have_all(&job, around)?;
     places(&job, &dag, around).map_err(|faults| all(&faults))
 }
 
@@ -260,20 +266,31 @@ fn is_result(name: &str, stage: &str) -> bool {
     parts.len() == 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn same_registry(around: &Surroundings) -> Result<(), WireFault> {
-    let other: Vec<_> = around
-        .agents
-        .iter()
-        .filter(|agent| agent.registry != around.registry)
-        .map(|agent| agent.id.name.as_str())
-        .collect();
-    if other.is_empty() {
+/// Refuses a job that names operators, sources or sinks which some agent has not, with those agents. Of
+/// another agent's registry only the fingerprint is known here, so it must be the coordinator's own.
+fn have_all(job: &Job, around: &Surroundings) -> Result<(), WireFault> {
+    let named: Vec<String> = named_in(job).map(|(what, name)| format!("{what} `{}`", name.value)).collect();
+    if named.is_empty() {
         return Ok(());
     }
-    let message = format!(
-        "agents {} have other operators than the coordinator: start all agents from one build",
-        other.join(", ")
-    );
+    let own = around.registry.fingerprint();
+    let agents = |same: bool| {
+        let found = around.agents.iter().filter(|agent| (agent.registry == own) == same);
+        found.map(|agent| agent.id.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let lacking = around.registry.lacks(job);
+    let message = if !lacking.is_empty() {
+        format!("agents {} lack {}: start agents that were built with it", agents(true), lacking.join(", "))
+    } else if agents(false).is_empty() {
+        return Ok(());
+    } else {
+        format!(
+            "agents {} have another registry than the coordinator, and the job needs {}: start all agents \
+             from one build",
+            agents(false),
+            named.join(", ")
+        )
+    };
     Err(WireFault::new(FaultCode::Version, message))
 }
 
@@ -328,9 +345,8 @@ mod tests {
         assert_eq!(taken_folders(&other, live(), folder), Ok(()));
     }
 
-    #[test]
-    fn agents_without_an_instance_take_no_part() {
-        let info = |name: &str| AgentInfo {
+    fn info(name: &str) -> AgentInfo {
+        AgentInfo {
             id: tuplane_wire::message::AgentId { name: name.to_owned(), incarnation: 1 },
             address: String::new(),
             slots: 1,
@@ -340,7 +356,39 @@ mod tests {
             version: String::new(),
             host: String::new(),
             registry: 0,
+        }
+    }
+
+    #[test]
+    fn a_job_that_starts_again_needs_its_operators_everywhere() {
+        let text = "name = 'j'\nstage = [{ id = 's', op = 'source', connector = 'ids', n = 9 },\n\
+                    { id = 'c', op = 'custom_transform', in = 's', call = 'same' },\n\
+                    { id = 'o', op = 'sink', in = 'c', connector = 'count' }]";
+        let job = Job::parse(text, tuplane_core::job::FileFormat::Toml).unwrap();
+        let dag = serde_json::to_string(&plan::plan(&job).unwrap()).unwrap();
+        let job = serde_json::to_string(&job).unwrap();
+        let same = |batch: &tuplane_expr::arrow::array::RecordBatch| Ok(batch.clone());
+        let registry = Arc::new(Registry::new().closure("same", 1, &[("id", "bigint")], same));
+        let own = registry.fingerprint();
+        let agents = [("a", own), ("b", own + 1), ("c", 0)];
+        let agents = agents.map(|(name, registry)| AgentInfo { registry, ..info(name) });
+        let around = |agents: &[AgentInfo], registry| Surroundings {
+            agents: agents.to_vec(),
+            folder: PathBuf::new(),
+            registry,
         };
+        let placed = place_again(&job, &dag, &around(&agents[..1], registry.clone())).unwrap();
+        assert_eq!(placed.agents.len(), 1);
+        let refused = place_again(&job, &dag, &around(&agents, registry)).unwrap_err();
+        assert_eq!(refused.code, FaultCode::Version);
+        assert!(refused.message.starts_with("agents b, c have another registry"), "{refused}");
+        // A coordinator of the stock build knows who is like it.
+        let refused = place_again(&job, &dag, &around(&agents, Arc::default())).unwrap_err();
+        assert!(refused.message.starts_with("agents c lack operator `same`"), "{refused}");
+    }
+
+    #[test]
+    fn agents_without_an_instance_take_no_part() {
         let at = |id, agent| Instance { id, vertex: plan::VertexId(0), number: id, agent };
         let mut instances = vec![at(0, 3), at(1, 1), at(2, 3)];
         let used = only_used(&["a", "b", "c", "d"].map(info), &mut instances);

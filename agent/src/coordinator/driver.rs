@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
-use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, JobPhase, WireFault};
+use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
 
 use super::check::Mixing;
@@ -95,7 +95,7 @@ impl Driver {
         log: Log,
         state: State,
     ) -> Self {
-        let hello = Hello::ours(env!("CARGO_PKG_VERSION"), config.registry);
+        let hello = Hello::ours(env!("CARGO_PKG_VERSION"), config.registry.fingerprint());
         let links = Links::new(config.me.clone(), own, config.security.clone(), hello, notes.clone());
         Self {
             costs: Costs::new(config.costs.clone()),
@@ -165,7 +165,14 @@ impl Driver {
     /// Logs, then answers and acts.
     async fn finish(&mut self, turn: Turn) -> Result<(), String> {
         if !turn.entries.is_empty() {
-            self.log.append(&turn.entries, &self.state).await.map_err(|e| e.to_string())?;
+            if let Err(error) = self.log.append(&turn.entries, &self.state).await {
+                let said = format!("nothing was changed: {error}; the coordinator ends");
+                for (reply, _) in turn.replies {
+                    // Whoever asked may have given up.
+                    let _ = reply.send(Err(WireFault::new(FaultCode::Internal, said.clone())));
+                }
+                return Err(error.to_string());
+            }
         }
         for (reply, result) in turn.replies {
             // Whoever asked may have given up.

@@ -1,6 +1,7 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
 mod channels;
+mod registered;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -15,8 +16,9 @@ use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
 use tuplane_core::route::{DEAL, Targets, make_policy};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
+use tuplane_expr::types::Asked;
 use tuplane_expr::{
-    KeyExprs, Program, SortProgram, Types, VertexProgram, edge_key, resolve_with, vertex_program,
+    KeyExprs, Program, SortProgram, Types, VertexProgram, edge_key, resolve_registered, vertex_program,
 };
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
@@ -58,9 +60,18 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let me = plan.agents.iter().position(|a| a.id == shared.me);
     let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
     let headers = plan.headers.clone();
-    let types = resolve_with(&job, &|stage| headers.get(stage).cloned()).map_err(|f| refused(&f))?;
+    let registered = |asked: Asked<'_>| shared.registry.columns_of(asked);
+    let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
+    let types = types.map_err(|f| refused(&f))?;
     let parts = Parts::default();
-    Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts }.build()
+    let made = parts.clone();
+    let builder =
+        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts };
+    let built = builder.build();
+    if built.is_err() {
+        made.remove();
+    }
+    built
 }
 
 /// The splits of this agent's own files.
@@ -331,6 +342,9 @@ impl Builder<'_> {
     fn body(&self, placed: &Placed, program: &VertexProgram) -> Result<Body, WireFault> {
         let stage = self.stage(placed.vertex)?;
         let peers = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex).count() as u32;
+        if let Some(body) = self.registered(stage, placed, program, peers)? {
+            return Ok(body);
+        }
         let operator: Box<dyn Operator> = match (&stage.op, &program.program) {
             (Op::Source(source), _) => {
                 let files = match &source.connector {

@@ -86,6 +86,7 @@ fn engine(folder: &std::path::Path) -> (Arc<Engine>, mpsc::UnboundedReceiver<Eve
         folder: folder.to_owned(),
         state: folder.to_owned(),
         security: Security::Insecure,
+        registry: Arc::default(),
     };
     (Engine::new(config, Handle::current(), send, Arc::new(NoSplits)).unwrap(), events)
 }

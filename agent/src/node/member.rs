@@ -13,6 +13,7 @@ use tuplane_wire::net::Security;
 use super::upstream::{ANSWER, AskSplits, Slot};
 use crate::engine::splits::AGAIN;
 use crate::engine::{Engine, EngineConfig};
+use crate::registry::Registry;
 
 /// Events that travel together.
 const BATCH: usize = 16;
@@ -32,6 +33,7 @@ impl Member {
         security: &Security,
         data: &Handle,
         slot: Slot,
+        registry: Arc<Registry>,
     ) -> std::io::Result<Self> {
         let (send, events) = mpsc::unbounded_channel();
         let engine = EngineConfig {
@@ -41,6 +43,7 @@ impl Member {
             folder: PathBuf::from(&config.folder),
             state: PathBuf::from(&config.state),
             security: security.clone(),
+            registry,
         };
         let splits = Arc::new(AskSplits { agent: id.clone(), slot: slot.clone() });
         let engine = Engine::new(engine, data.clone(), send, splits)?;

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use tuplane_expr::arrow::array::{Array, AsArray, RecordBatch};
 use tuplane_expr::arrow::datatypes::{DataType, Int64Type, Schema};
+use tuplane_expr::arrow::error::ArrowError;
 use tuplane_expr::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
 
 use super::SinkError;
@@ -24,13 +25,41 @@ pub(super) fn header(schema: &Schema) -> Vec<u8> {
     line
 }
 
-/// Appends the rows of a batch.
-pub(super) fn push_rows(batch: &RecordBatch, text: &mut Vec<u8>) -> Result<(), SinkError> {
-    let options = FormatOptions::new()
+/// How values are written.
+fn options() -> FormatOptions<'static> {
+    FormatOptions::new()
         .with_display_error(false)
         .with_timestamp_format(Some(TIME))
         .with_timestamp_tz_format(Some("%Y-%m-%dT%H:%M:%S%.f%:z"))
-        .with_duration_format(DurationFormat::ISO8601);
+        .with_duration_format(DurationFormat::ISO8601)
+}
+
+/// Refuses times that no calendar has (an integer may hold the year 292,277,026), with the row and the column.
+pub(super) fn times_can_be_shown(batch: &RecordBatch) -> Result<(), SinkError> {
+    let options = options();
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        if !has_times(column.data_type()) {
+            continue;
+        }
+        let shown = ArrayFormatter::try_new(column, &options)?;
+        for row in (0..column.len()).filter(|row| column.is_valid(*row)) {
+            shown.value(row).try_to_string().map_err(|cause| unshown(row, field.name(), &cause))?;
+        }
+    }
+    Ok(())
+}
+
+fn unshown(row: usize, column: &str, cause: &ArrowError) -> SinkError {
+    SinkError::Refused(format!("row {row} of a batch: column `{column}` cannot be written: {cause}"))
+}
+
+fn has_times(kind: &DataType) -> bool {
+    kind.is_temporal() || kind.is_nested()
+}
+
+/// Appends the rows of a batch.
+pub(super) fn push_rows(batch: &RecordBatch, text: &mut Vec<u8>) -> Result<(), SinkError> {
+    let options = options();
     let columns = batch.columns().iter().map(|column| Column::new(column.as_ref(), &options));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     for row in 0..batch.num_rows() {
@@ -38,7 +67,8 @@ pub(super) fn push_rows(batch: &RecordBatch, text: &mut Vec<u8>) -> Result<(), S
             if place > 0 {
                 text.push(b',');
             }
-            column.push(row, text)?;
+            let named = |cause: ArrowError| unshown(row, batch.schema_ref().field(place).name(), &cause);
+            column.push(row, text).map_err(named)?;
         }
         // A lone missing value would be a blank line, which readers pass over: the row would be lost.
         if columns.len() == 1 && text.last().is_none_or(|byte| *byte == b'\n') {
@@ -65,7 +95,7 @@ impl<'a> Column<'a> {
         })
     }
 
-    fn push(&self, row: usize, text: &mut Vec<u8>) -> Result<(), SinkError> {
+    fn push(&self, row: usize, text: &mut Vec<u8>) -> Result<(), ArrowError> {
         match self {
             Self::Text(column) if column.is_valid(row) => push_text(column.value(row), text),
             Self::Int(column) if column.is_valid(row) => push_shown(&column.value(row), text),

@@ -14,23 +14,31 @@ const BUFFER: usize = 256 << 10;
 const SUFFIX: &str = ".part";
 const SYNC: &str = "write to disk";
 
-/// The part files that sinks of one run have made, so that they can be named when it stops.
+/// The part files that sinks of one run have made, so that they can be named when it stops, and the folders
+/// that were made for them.
 #[derive(Debug, Clone, Default)]
-pub struct Parts(Arc<Mutex<BTreeMap<String, SinkFile>>>);
+pub struct Parts {
+    files: Arc<Mutex<BTreeMap<String, SinkFile>>>,
+    folders: Arc<Mutex<Vec<PathBuf>>>,
+}
 
 impl Parts {
     fn note(&self, file: SinkFile) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), file);
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), file);
+    }
+
+    fn note_folders(&self, made: impl IntoIterator<Item = PathBuf>) {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner).extend(made);
     }
 
     /// Those that are still there, with their length on disk. Looks at the files.
     pub fn left(&self) -> Vec<SinkFile> {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let noted = self.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let left = |file: SinkFile| Some(SinkFile { bytes: fs::metadata(&file.path).ok()?.len(), ..file });
         noted.into_values().filter_map(left).collect()
     }
 
-    /// Removes them; gives those that could not be removed.
+    /// Removes them, and the folders that are empty without them; gives those that could not be removed.
     pub fn remove(&self) -> Vec<SinkFile> {
         let mut left = self.left();
         left.retain(|file| match fs::remove_file(&file.path) {
@@ -40,13 +48,17 @@ impl Parts {
                 true
             }
         });
+        for folder in std::mem::take(&mut *self.folders.lock().unwrap_or_else(PoisonError::into_inner)) {
+            // One that is not empty has somebody's files, and another instance may have removed it already.
+            let _ = fs::remove_dir(folder);
+        }
         left
     }
 }
 
 /// Folder and name of an instance's files.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(crate) struct Place {
     folder: PathBuf,
     /// `NAME-<instance>-<attempt>`.
     name: String,
@@ -58,7 +70,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Files of a stage in a folder, relative to the agent's own if it is relative.
-    pub(super) fn in_folder(path: &str, extension: &'static str, context: &SinkContext) -> Self {
+    pub(crate) fn in_folder(path: &str, extension: &'static str, context: &SinkContext) -> Self {
         Self::new(context.folder.join(path), &context.stage, extension, context)
     }
 
@@ -78,6 +90,24 @@ impl Place {
             stage: context.stage.clone(),
             parts: context.parts.clone(),
         }
+    }
+
+    /// Makes the folder, and sees that files can be made in it: before the job's rows flow, since an aggregate's
+    /// first result may come hours later.
+    pub(crate) fn make_ready(self) -> Result<Self, SinkError> {
+        if fs::metadata(&self.folder).is_ok_and(|found| !found.is_dir()) {
+            let message = format!("{} is a file; a sink writes into a folder", self.folder.display());
+            return Err(SinkError::Refused(message));
+        }
+        let missing = self.folder.ancestors().take_while(|folder| !folder.exists());
+        let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        let made = fs::create_dir_all(&self.folder);
+        self.parts.note_folders(missing);
+        made.map_err(|cause| SinkError::file("make the folder", &self.folder, cause))?;
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(&self.folder, access)
+            .map_err(|cause| SinkError::file("write into", &self.folder, cause.into()))?;
+        Ok(self)
     }
 
     fn visible(&self, number: u32) -> PathBuf {
@@ -104,7 +134,7 @@ fn unhidden(part: &Path) -> Option<PathBuf> {
 
 /// An open part file.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     place: Place,
     path: PathBuf,
     writer: BufWriter<File>,
@@ -115,7 +145,7 @@ pub(super) struct Part {
 impl Part {
     /// Opens the first part whose names are free: neither another run's results nor another's part
     /// is ever written to.
-    pub(super) fn create(place: &Place) -> Result<Self, SinkError> {
+    pub(crate) fn create(place: &Place) -> Result<Self, SinkError> {
         fs::create_dir_all(&place.folder)
             .map_err(|cause| SinkError::file("make the folder", &place.folder, cause))?;
         let mut number = 0;
@@ -147,7 +177,7 @@ impl Part {
     }
 
     /// Appends bytes that hold so many rows.
-    pub(super) fn append(&mut self, bytes: &[u8], rows: usize) -> Result<(), SinkError> {
+    pub(crate) fn append(&mut self, bytes: &[u8], rows: usize) -> Result<(), SinkError> {
         self.writer.write_all(bytes).map_err(|cause| SinkError::file("write to", &self.path, cause))?;
         self.rows += rows as u64;
         self.bytes += bytes.len() as u64;
@@ -156,7 +186,7 @@ impl Part {
     }
 
     /// Everything is on disk when this returns.
-    pub(super) fn finish(mut self) -> Result<SinkFile, SinkError> {
+    pub(crate) fn finish(mut self) -> Result<SinkFile, SinkError> {
         self.writer
             .flush()
             .and_then(|()| self.writer.get_ref().sync_all())

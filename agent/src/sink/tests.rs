@@ -220,19 +220,56 @@ fn errors_name_path_and_cause() {
     let folder = tempfile::tempdir().unwrap();
     let rows = texts(&[("a", &[Some("x")])]);
     fs::write(folder.path().join("out"), "a file").unwrap();
-    let mut out = make(&file(SinkFormat::Csv), context(folder.path(), &rows)).unwrap();
-    let fault = out.write(&rows).unwrap_err().to_string();
+    let refused = || {
+        let Err(fault) = make(&file(SinkFormat::Csv), context(folder.path(), &rows)) else {
+            panic!("must fail")
+        };
+        fault.to_string()
+    };
+    let fault = refused();
     assert!(fault.starts_with("cannot make the folder ") && fault.contains("out/deep: "), "{fault}");
     fs::remove_file(folder.path().join("out")).unwrap();
+    fs::create_dir_all(folder.path().join("out")).unwrap();
+    fs::write(folder.path().join("out/deep"), "a file").unwrap();
+    let fault = refused();
+    assert!(fault.ends_with("out/deep is a file; a sink writes into a folder"), "{fault}");
+    fs::remove_file(folder.path().join("out/deep")).unwrap();
     fs::create_dir_all(folder.path().join("out/deep")).unwrap();
     fs::set_permissions(folder.path().join("out/deep"), fs::Permissions::from_mode(0o500)).unwrap();
     if fs::write(folder.path().join("out/deep/probe"), "").is_ok() {
         println!("skipped: this user may write anywhere");
         return;
     }
-    let mut out = make(&file(SinkFormat::Csv), context(folder.path(), &rows)).unwrap();
-    let fault = out.write(&rows).unwrap_err().to_string();
-    assert!(fault.starts_with("cannot create ") && fault.contains("Permission denied"), "{fault}");
+    let fault = refused();
+    assert!(fault.starts_with("cannot write into ") && fault.contains("Permission denied"), "{fault}");
+}
+
+#[test]
+fn folders_are_there_before_the_first_row_and_go_again_if_the_job_never_began() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = texts(&[("a", &[Some("x")])]);
+    fs::create_dir(folder.path().join("out")).unwrap();
+    let context = context(folder.path(), &rows);
+    let mut out = make(&file(SinkFormat::Csv), context.clone()).unwrap();
+    assert!(folder.path().join("out/deep").is_dir());
+    write(out.as_mut(), &rows);
+    assert!(context.parts.remove().is_empty());
+    assert!(names(&folder.path().join("out")).is_empty(), "what was there before stays, no more");
+}
+
+#[test]
+fn a_time_that_no_calendar_has_is_refused_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![Some(5), Some(i64::MAX)]));
+    let rows = RecordBatch::try_from_iter_with_nullable([("at", times, true)]).unwrap();
+    for format in [SinkFormat::Csv, SinkFormat::Jsonl] {
+        let mut out = make(&file(format), context(folder.path(), &rows)).unwrap();
+        let fault = out.write(&rows).unwrap_err().to_string();
+        assert!(
+            fault.starts_with("row 1 of a batch: column `at` cannot be written: "),
+            "{format:?}: {fault}"
+        );
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ const RUN: Duration = Duration::from_micros(500);
 
 /// How many rows an instance may give by when.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Rows a second of this instance; `None`: as fast as possible.
     share: Option<f64>,
     instances: u32,
@@ -21,14 +21,14 @@ pub(super) struct Pace {
 
 impl Pace {
     /// A schedule for one of `instances` that share `rate`.
-    pub(super) fn new(rate: Option<f64>, instances: u32) -> Result<Self, String> {
+    pub(crate) fn new(rate: Option<f64>, instances: u32) -> Result<Self, String> {
         let mut pace = Self { share: None, instances: instances.max(1), start: None, given: 0, last: None };
         pace.set_rate(rate)?;
         Ok(pace)
     }
 
     /// Rows that may be given now, at most `max`; `Err`: the instant at which there will be one.
-    pub(super) fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
+    pub(crate) fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
         let Some(share) = self.share else { return Ok(max) };
         let start = *self.start.get_or_insert(now);
         let elapsed = now.saturating_duration_since(start).as_secs_f64();
@@ -54,7 +54,7 @@ impl Pace {
     }
 
     /// Notes that rows were given.
-    pub(super) fn gave(&mut self, rows: usize, now: Instant) {
+    pub(crate) fn gave(&mut self, rows: usize, now: Instant) {
         if self.share.is_some() {
             self.given += rows as u64;
             self.last = Some(now);
@@ -62,7 +62,7 @@ impl Pace {
     }
 
     /// Sets a live option: `rate` is the only one.
-    pub(super) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+    pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         if option != "rate" {
             return Err(format!("a source has no live option `{option}`; it has `rate`"));
         }

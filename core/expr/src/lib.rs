@@ -24,9 +24,10 @@ pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tuplane_core::fault::Fault;
-use tuplane_core::job::Job;
+use tuplane_core::job::{Job, Stage};
 use tuplane_core::plan::{Dag, EdgeId, VertexId};
 
 use deep::on_a_deep_stack;
@@ -38,9 +39,18 @@ pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
 
 /// As [`resolve`]; `headers` gives the names in the header of a csv source's files, by stage id.
 pub fn resolve_with(job: &Job, headers: types::Headers<'_>) -> Result<Types, Vec<Fault>> {
+    resolve_registered(job, headers, &|_| Ok(None))
+}
+
+/// As [`resolve_with`]; `registered` knows the columns of what a registry holds.
+pub fn resolve_registered(
+    job: &Job,
+    headers: types::Headers<'_>,
+    registered: types::Registered<'_>,
+) -> Result<Types, Vec<Fault>> {
     let known: HashMap<&str, Vec<String>> =
         job.stages.iter().filter_map(|stage| Some((stage.id.as_str(), headers(&stage.id)?))).collect();
-    on_a_deep_stack(|| types::resolve_with(job, &|id| known.get(id).cloned()))
+    on_a_deep_stack(|| types::resolve(job, &|id| known.get(id).cloned(), registered))
 }
 
 /// What the instances of a vertex run.
@@ -51,4 +61,11 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
 /// The key of a partitioned edge; `None` for any other.
 pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option<KeyExprs>, Fault> {
     on_a_deep_stack(|| program::edge_key(job, types, dag, e))
+}
+
+/// The key that a `group_by` before a stage gives it; without columns if there is none.
+pub fn grouping(job: &Job, types: &Types, stage: &Stage) -> Result<KeyExprs, Vec<Fault>> {
+    let input = stage.inputs.first().and_then(|input| types.output(&input.value));
+    let input = input.unwrap_or_else(|| Arc::new(arrow::datatypes::Schema::empty()));
+    on_a_deep_stack(|| types::grouping(job, stage, &input))
 }

@@ -8,10 +8,10 @@ pub(crate) mod functions;
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
+use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion_common::{DFSchema, DFSchemaRef, DataFusionError, TableReference, plan_err};
+use datafusion_common::{DFSchema, DFSchemaRef, DataFusionError, ScalarValue, TableReference, plan_err};
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_expr::planner::{ContextProvider, ExprPlanner};
@@ -20,7 +20,7 @@ use datafusion_expr::{
     AggregateUDF, Expr, ExprSchemable, HigherOrderUDF, Operator, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
-use datafusion_physical_expr::expressions::BinaryExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion_sql::parser::DFParser;
 use datafusion_sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
@@ -33,7 +33,8 @@ use tuplane_core::job::{Job, Text};
 
 pub(crate) use check::Allowed;
 pub(crate) use fallible::can_fail;
-pub(crate) use fault::{of as fault_of, plain_message, sql_name};
+pub use fault::sql_name;
+pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
 
 use crate::system;
@@ -167,7 +168,7 @@ impl Language {
                 "more than {MOST_DEPTH} operators stand inside one another; split the expression over several stages"
             );
         }
-        Ok((checked(expr)?, data_type))
+        Ok((checked(expr, schema.as_arrow())?, data_type))
     }
 
     fn simplifier(self, schema: &DFSchemaRef) -> ExprSimplifier {
@@ -269,8 +270,17 @@ fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
 }
 
 /// Integer arithmetic that overflows is an error of the row, not a wrong number.
-fn checked(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     expr.transform_up(|node| {
+        if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
+            let kind = negative.arg().data_type(schema)?;
+            // The least integer has no positive counterpart; a negation would give it back as it is.
+            if kind.is_signed_integer() {
+                let zero = Arc::new(Literal::new(ScalarValue::new_zero(&kind)?));
+                let minus = BinaryExpr::new(zero, Operator::Minus, Arc::clone(negative.arg()));
+                return Ok(Transformed::yes(Arc::new(minus.with_fail_on_overflow(true)) as _));
+            }
+        }
         Ok(match node.downcast_ref::<BinaryExpr>() {
             Some(binary) if matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) => {
                 let (left, right) = (Arc::clone(binary.left()), Arc::clone(binary.right()));

@@ -16,10 +16,25 @@ use crate::aggregate::AggregateProgram;
 use crate::key::KeyExprs;
 use crate::program::Step;
 use crate::sql::{Language, sql_name};
-use crate::system::{SystemColumn, SystemColumns, with_system};
+use crate::system::{SystemColumn, SystemColumns, refusal, with_system};
 
 /// The names in a file's header line, by the id of the source stage; `None` where it is not known.
 pub type Headers<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
+
+/// A stage that names a source, an operator or a sink of a registry, and what it is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// The columns of its input; none are a source's.
+    pub input: Option<&'a SchemaRef>,
+    /// The columns of the key that a `group_by` before it gives it.
+    pub key: &'a [FieldRef],
+}
+
+/// What a registry says of such a stage: the columns of its output. `Ok(None)`: nothing is known of it here.
+/// `Err`: there is none of that name, or it refuses its options or its input.
+pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fault> + Sync);
 
 /// The types of a job.
 #[derive(Debug, Clone, Default)]
@@ -66,13 +81,13 @@ impl Types {
     }
 }
 
-/// Types of a job whose files need not be looked into.
-pub fn resolve(job: &Job) -> Result<Types, Vec<Fault>> {
-    resolve_with(job, &|_| None)
-}
-
-/// Types of a job; `headers` knows the first lines of csv files with `header = true` and no `columns`.
-pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>> {
+/// Types of a job; `headers` knows the first lines of csv files with `header = true` and no `columns`,
+/// `registered` what a registry holds.
+pub(crate) fn resolve(
+    job: &Job,
+    headers: Headers<'_>,
+    registered: Registered<'_>,
+) -> Result<Types, Vec<Fault>> {
     let mut types = Types::default();
     let mut faults = Vec::new();
     let language = Language::of(job);
@@ -81,7 +96,7 @@ pub fn resolve_with(job: &Job, headers: Headers<'_>) -> Result<Types, Vec<Fault>
         let inputs: Option<Vec<SchemaRef>> =
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
-        match output(job, language, stage, &inputs, headers) {
+        match output(job, language, stage, &inputs, (headers, registered)) {
             Ok(Some((output, can_fail))) => types.add(stage, output, can_fail),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
@@ -179,9 +194,17 @@ fn output(
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
-    headers: Headers<'_>,
+    (headers, registered): (Headers<'_>, Registered<'_>),
 ) -> Result<Option<(SchemaRef, bool)>, Vec<Fault>> {
+    let from_registry = |input, key: &[FieldRef]| {
+        let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
+        let output = output.map(|output| named(stage, output)).transpose()?;
+        Ok::<_, Vec<Fault>>(output.map(|output| (output, false)))
+    };
     if let Op::Source(source) = &stage.op {
+        if matches!(source.connector, Some(SourceConnector::Registered { .. })) {
+            return from_registry(None, &[]);
+        }
         return Ok(source::output(stage, source, headers)?.map(|output| (output, false)));
     }
     let Some(input) = inputs.first() else {
@@ -206,6 +229,9 @@ fn output(
             if let Some(SinkConnector::Ledger { id, .. }) = &sink.connector {
                 KeyExprs::compile(language, std::slice::from_ref(id), input)?;
             }
+            if let Some(SinkConnector::Registered { .. }) = &sink.connector {
+                from_registry(Some(input), &[])?;
+            }
         }
         Op::Merge => same_columns(stage, inputs)?,
         Op::Aggregate { compute, .. } => {
@@ -214,11 +240,31 @@ fn output(
             return Ok(Some((program.final_schema(), program.can_fail(input))));
         }
         op if keyed::is_keyed(op) => return keyed::output(job, stage, input).map(Some),
-        Op::CustomTransform { .. } | Op::UsingService(_) => return Ok(None),
+        Op::CustomTransform { .. } => {
+            return match grouping(job, stage, input) {
+                Ok(key) => from_registry(Some(input), key.fields()),
+                // What is wrong with a key was said of its `group_by`.
+                Err(_) => Ok(None),
+            };
+        }
+        Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }
     Ok(Some((SchemaRef::clone(input), can_fail)))
+}
+
+/// Columns that a registry gave, which may be called anything but what is kept, once each.
+fn named(stage: &Stage, columns: SchemaRef) -> Result<SchemaRef, Vec<Fault>> {
+    let names: Vec<&String> = columns.fields().iter().map(|field| field.name()).collect();
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    let faults: Vec<Fault> = names
+        .iter()
+        .filter_map(|name| refusal(name))
+        .chain(twice.map(|(_, name)| format!("`{}` gives two columns called `{name}`", stage.id)))
+        .map(|message| Fault::new(stage.at, message))
+        .collect();
+    if faults.is_empty() { Ok(columns) } else { Err(faults) }
 }
 
 /// An op that plans but does not run in this version.
@@ -240,6 +286,11 @@ pub(crate) fn group_key<'a>(job: &'a Job, stage: &'a Stage) -> &'a [Text] {
         }
     }
     &[]
+}
+
+/// That key, compiled; without columns if there is none.
+pub(crate) fn grouping(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<KeyExprs, Vec<Fault>> {
+    KeyExprs::compile(Language::of(job), group_key(job, stage), input)
 }
 
 pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {

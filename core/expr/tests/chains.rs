@@ -138,6 +138,11 @@ fn integers_that_overflow_are_an_error_of_the_row() {
     let rows = batch(vec![("x", integers(&[1, i64::MAX]))]);
     let add = Projection::compile(language(), &texts(&["x + 1 as y"]), &rows.schema()).unwrap();
     assert_eq!(add.eval(&rows).unwrap_err().row, Some(1));
+    let rows = batch(vec![("x", integers(&[1, i64::MIN]))]);
+    for negation in ["-x as y", "-cast(x / 4294967296 as int) as y", "abs(x) as y"] {
+        let negative = Projection::compile(language(), &texts(&[negation]), &rows.schema()).unwrap();
+        assert_eq!(negative.eval(&rows).unwrap_err().row, Some(1), "{negation}");
+    }
 }
 
 #[test]

@@ -96,6 +96,12 @@ fn a_sum_that_does_not_fit_is_its_rows_error() {
     let last = i64::MAX - 4;
     let max = i64::MAX;
     assert_eq!(super::prelude::rows(&kept), [format!("{max} {max} 1"), format!("-5 {last} 3")]);
+    // A sum that not even 128 bits hold is refused for good.
+    let compute = ["sum(cast(x as decimal(38, 0)) * 10000000000000000000) as s", "count(*) as n"];
+    let mut drop = rolling(&[], &compute, &batch(vec![("x", integers(&[max; 4]))]), OnError::Drop);
+    let kept = drop.advance(&batch(vec![("x", integers(&[max; 4]))]), None).unwrap();
+    assert_eq!(kept.num_rows(), 1);
+    assert_eq!(drop.take_dropped().iter().map(|d| d.row).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 #[test]

@@ -28,6 +28,30 @@ impl Job {
         Err(faults)
     }
 
+    /// Stages that name something of a registry. Without one at hand nothing is known of these: whether they
+    /// exist, and what columns they give.
+    pub fn registered(&self) -> Vec<Fault> {
+        let note = |stage: &Stage| {
+            let (name, what) = match &stage.op {
+                Op::Source(Source { connector: Some(SourceConnector::Registered { name, .. }), .. }) => {
+                    (name, format!("is no built-in connector{}", aside(name, &SOURCES)))
+                }
+                Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
+                    (name, format!("is no built-in connector{}", aside(name, &SINKS)))
+                }
+                Op::CustomTransform { call: Some(name), .. } => (name, "is an operator of a registry".into()),
+                _ => return None,
+            };
+            let consequence = match stage.op {
+                Op::Sink(_) => "only agents know whether they have it",
+                _ => "types are unknown from here on",
+            };
+            let fault = Fault::new(name.at, format!("`{}` {what}: {consequence}", name.value));
+            Some(fault.help("an agent built with it knows: `AGENT check FILE`").stage(&stage.id))
+        };
+        self.stages.iter().filter_map(note).collect()
+    }
+
     /// Policies that exist nowhere, which not even a plan may name.
     pub fn unknown_policies(&self) -> Vec<Fault> {
         let of_stages = self.stages.iter().filter_map(|stage| match &stage.op {
@@ -59,6 +83,7 @@ pub(super) fn runs(op: &Op) -> bool {
             | Op::RollingAggregate { .. }
             | Op::Stateful { .. }
             | Op::Sort { .. }
+            | Op::CustomTransform { .. }
             | Op::Work(_)
             | Op::Sink(_)
     )
@@ -131,20 +156,32 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::Sink(Sink { connector: None, .. }) => {
             missing("connector", "say where rows go: file, stdout, count or ledger");
         }
-        Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
-            faults.push(unknown_connector(name, &SINKS));
+        Op::CustomTransform { call: None, .. } => {
+            missing("call", "name an operator that the agents' registry holds");
         }
         Op::Rebalance(rebalance) => faults.extend(policy(&rebalance.route)),
         _ => {}
     }
 }
 
-/// No agent of this version holds a registry, so a name that is not built in stands for nothing.
-pub(super) fn unknown_connector(name: &Text, built_in: &[&str]) -> Fault {
-    let hint = suggestion(&name.value, built_in.iter().copied())
-        .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
-    let fault = Fault::new(name.at, format!("there is no connector `{}`{hint}", name.value));
-    fault.help(format!("one of: {}; connectors of your own come later", built_in.join(", ")))
+/// The fault of a connector that is not built in and has keys that no registered one has.
+pub(super) fn unknown_connector(name: &Text, built_in: &[&str], key: &str) -> Fault {
+    let hint = meant(name, built_in).map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+    let message = format!("there is no connector `{}`{hint}", name.value);
+    let fault = Fault::new(name.at, message);
+    fault.help(format!(
+        "one of: {}; one of your own takes its options in `with`, not as `{key}`",
+        built_in.join(", ")
+    ))
+}
+
+/// A built-in name that may be meant.
+fn meant<'n>(name: &Text, built_in: &[&'n str]) -> Option<&'n str> {
+    suggestion(&name.value, built_in.iter().copied())
+}
+
+fn aside(name: &Text, built_in: &[&str]) -> String {
+    meant(name, built_in).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"))
 }
 
 pub(super) fn later(at: At, what: &str) -> Fault {
@@ -177,7 +214,6 @@ fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
                 missing("columns", help);
             }
         }
-        Some(SourceConnector::Registered { name, .. }) => faults.push(unknown_connector(name, &SOURCES)),
         Some(_) => {}
     }
 }

@@ -10,6 +10,9 @@ use crate::fault::{At, Fault, Spanned};
 /// At most so many syntax errors of one text are reported; the rest follow from the first ones.
 const MAX_SYNTAX_FAULTS: usize = 20;
 
+/// An error within so many lines behind another one follows from it.
+const FOLLOW_UP_LINES: u32 = 3;
+
 /// What is said of a key that stands twice in one table of TOML.
 pub(super) const DOUBLED: &str = "not TOML: duplicate key";
 
@@ -184,10 +187,17 @@ fn from_toml(text: &str, places: &Places<'_>, faults: &mut Vec<Fault>) -> Option
     let (table, errors) = DeTable::parse_recoverable(text);
     // A doubled key leaves a whole tree; anything else leaves holes that would raise false faults.
     let usable = errors.iter().all(|error| error.message().starts_with("duplicate key"));
-    faults.extend(errors.iter().take(MAX_SYNTAX_FAULTS).map(|error| {
+    // What cannot be read makes the lines behind it unreadable too: those say nothing new.
+    let mut last = None;
+    let told = errors.iter().filter_map(|error| {
         let span = error.span().unwrap_or(0..0);
-        Fault::new(places.at(span.start, span.end), format!("not TOML: {}", error.message()))
-    }));
+        let at = places.at(span.start, span.end);
+        let before = last.replace(at.line);
+        let follows = before.is_some_and(|last: u32| at.line <= last + FOLLOW_UP_LINES);
+        let doubled = error.message().starts_with("duplicate key");
+        (doubled || !follows).then(|| Fault::new(at, format!("not TOML: {}", error.message())))
+    });
+    faults.extend(told.take(MAX_SYNTAX_FAULTS));
     usable.then(|| {
         let value = table_from_toml(table.into_inner(), places, faults);
         Node { at: places.at(0, 0), value }

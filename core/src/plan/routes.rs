@@ -63,9 +63,7 @@ impl Dag {
     pub fn find_edge(&self, name: &str) -> Result<EdgeId, Fault> {
         let fault = |message: String| Fault::new(At::default(), message);
         let Some((from, to)) = name.split_once("..") else {
-            return Err(
-                fault(format!("`{name}` is not an edge")).help("an edge is written `from..to`, by stage ids")
-            );
+            return Err(self.not_an_edge(name));
         };
         let exact = self.matching(|v| self.answers_exactly(v, from, to));
         let hits =
@@ -79,6 +77,18 @@ impl Dag {
                     .help(format!("one of {}", names.join(", "))))
             }
         }
+    }
+
+    /// A name without `..`: the edge that a rebalance of this name made, and otherwise those there are.
+    fn not_an_edge(&self, name: &str) -> Fault {
+        let fault = Fault::new(At::default(), format!("`{name}` is not an edge"));
+        let made =
+            self.matching(|id| self.edge(id).rebalance.as_ref().is_some_and(|made| made.stage == name));
+        if let [id] = made[..] {
+            return fault.help(format!("the rebalance `{name}` made the edge {}", self.edge_name(id)));
+        }
+        let names: Vec<String> = (0..self.edges.len() as u32).map(|id| self.edge_name(EdgeId(id))).collect();
+        fault.help(format!("an edge is written `from..to`, by stage ids: {}", names.join(", ")))
     }
 
     fn matching(&self, test: impl Fn(EdgeId) -> bool) -> Vec<EdgeId> {

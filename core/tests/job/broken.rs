@@ -382,7 +382,7 @@ fn keys_of_another_connector_or_op_say_where_they_belong() {
             "2: unknown key `header` in stage `a` (`header` belongs to format = \"csv\")",
             "3: unknown key `path` in stage `b` (`path` belongs to connector = \"file\")",
             "4: there is no connector `fiel`; did you mean `file`? \
-             (one of: file, generator, nexmark, ids; connectors of your own come later)",
+             (one of: file, generator, nexmark, ids; one of your own takes its options in `with`, not as `path`)",
             "5: unknown key `policy` in stage `d` \
              (a policy stands on an edge: put it on a `rebalance`, or in [[route]])",
             "6: unknown key `v` in stage `r` (the policy `shuffle` has no options)",
@@ -579,6 +579,14 @@ fn options_that_would_do_nothing_are_refused() {
 #[test]
 fn syntax_has_its_place() {
     toml("name = \"x\"\n[[stage]\nid = 'a'", &["2: not TOML: unclosed array table, expected `]`"]);
+    // What is behind a fault is told only where it is one of its own.
+    let log = "1.2.3.4 - - [17/May/2015] \"GET / HTTP\" 200 5\n".repeat(50);
+    let found = faults(&log, FileFormat::Toml);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let gap = "\n".repeat(9);
+    let two = format!("name = \"x\n{gap}[[stage]]\nid = \"a\n");
+    let found = faults(&two, FileFormat::Toml);
+    assert_eq!(found.len(), 2, "{found:?}");
     json("{\"name\": \"x\",\n}", &["1: not JSON: trailing commas are not allowed"]);
     json("{\"name\": \"x\" // why\n}", &["1: not JSON: comments are not allowed"]);
     json("", &["1: not JSON: the text is empty"]);

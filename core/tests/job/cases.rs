@@ -85,7 +85,7 @@ preferred_parallelism = 1
 }
 
 /// A job as JSON with every place taken out.
-fn without_places(job: &Job) -> serde_json::Value {
+pub(super) fn without_places(job: &Job) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {
         match value {
             serde_json::Value::Object(map) => {

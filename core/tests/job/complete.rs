@@ -118,18 +118,27 @@ fn state_and_order() {
 }
 
 #[test]
-fn connectors_that_are_not_there() {
-    missing(
-        r#"stage = [
+fn what_only_a_registry_knows_is_no_fault_and_is_said() {
+    let text = r#"stage = [
 { id = "s", op = "source", connector = "kafka" },
-{ id = "o", op = "sink", in = "s", connector = "stdot" },
-]"#,
-        &[
-            "2: there is no connector `kafka` \
-             (one of: file, generator, nexmark, ids; connectors of your own come later)",
-            "3: there is no connector `stdot`; did you mean `stdout`? \
-             (one of: file, stdout, count, ledger; connectors of your own come later)",
-        ],
+{ id = "c", op = "custom_transform", in = "s", call = "dedup" },
+{ id = "o", op = "sink", in = "c", connector = "stdot" },
+]"#;
+    missing(text, &[]);
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let said: Vec<String> =
+        job.registered().iter().map(|fault| format!("{}: {}", fault.at.line, fault.message)).collect();
+    assert_eq!(
+        said,
+        [
+            "2: `kafka` is no built-in connector: types are unknown from here on",
+            "3: `dedup` is an operator of a registry: types are unknown from here on",
+            "4: `stdot` is no built-in connector (did you mean `stdout`?): only agents know whether they have it",
+        ]
+    );
+    missing(
+        &text.replace(", call = \"dedup\"", ""),
+        &["3: stage `c` (custom_transform) has no `call` (name an operator that the agents' registry holds)"],
     );
 }
 

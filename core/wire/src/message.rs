@@ -103,6 +103,11 @@ pub enum ClusterRequest {
     },
     /// Ends all jobs and then all agents.
     Shutdown,
+    /// Whether a job could be submitted: JSON of `Job`, paths already absolute.
+    Check {
+        /// The job.
+        job: String,
+    },
 }
 
 /// Replies of the coordinator.
@@ -122,7 +127,7 @@ pub enum ClusterReply {
         /// Runs the coordinator still knows on this agent; others are to be dropped.
         runs: Vec<u64>,
     },
-    /// To `Events`, `Cancel`, `Set`, `Route`, `Shutdown`.
+    /// To `Events`, `Cancel`, `Set`, `Route`, `Shutdown`, `Check`.
     Done,
     /// To `NextSplit`: `None` when no split is left.
     Split(Option<Split>),

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use serde_json::json;
+use tuplane_core::job::Job;
 
-use crate::args::Overrides;
+use super::submit::encode;
+use crate::args::{Global, Overrides};
+use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::faults::{self, FaultView};
-use crate::jobfile::JobFile;
+use crate::jobfile::{JobFile, place_own_paths, reads_stdin};
 use crate::output::table::counted;
 use crate::output::{Output, safe};
 
@@ -18,12 +21,24 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Asks a running cluster as well: its agents' own operators, sources and sinks, its files, its instances
+    #[arg(long)]
+    agents: bool,
 }
 
-pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
+pub(super) async fn run(args: &Args, global: &Global, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
     let (stages, warnings, faults) = match file.check() {
-        Ok(checked) => (Some(checked.job.stages.len()), checked.warnings, Vec::new()),
+        Ok(checked) => {
+            let mut warnings = checked.warnings;
+            if args.agents {
+                ask(&file, checked.job.clone(), global, output).await?;
+            } else {
+                warnings.extend(checked.job.registered());
+            }
+            warnings.sort_by_key(|warning| warning.at);
+            (Some(checked.job.stages.len()), warnings, Vec::new())
+        }
         Err(faults) => (None, Vec::new(), faults),
     };
     if output.is_text() {
@@ -55,4 +70,18 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         output.document("check", &body)?;
     }
     if stages.is_some() { Ok(()) } else { Err(Failure::Shown) }
+}
+
+/// Whether the agents of a cluster would take the job.
+async fn ask(file: &JobFile, mut job: Job, global: &Global, output: &Output) -> Outcome {
+    if !reads_stdin(&job).is_empty() {
+        return Err(Failure::Usage(
+            "agents cannot look at standard input (`-`); check without --agents".into(),
+        ));
+    }
+    let cluster = Cluster::find(global, output)?;
+    if cluster.is_on_this_machine() {
+        place_own_paths(&mut job)?;
+    }
+    cluster.check(encode(&job)?).await.map_err(|failure| file.locate(failure))
 }

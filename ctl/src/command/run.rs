@@ -207,7 +207,8 @@ pub(super) async fn result(cluster: &Cluster, status: &JobStatus, output: &mut O
         if !output.is_quiet() {
             summary.push_str(if finished { "\n" } else { "" });
             // The parts that a job has left are all there is to be found of it.
-            summary.push_str(&report::text(&if finished { view.without_files() } else { view }));
+            summary
+                .push_str(&report::text(&if finished { view.without_files() } else { view }, output.room()));
         }
         // Whoever reads the rows of a stdout sink gets rows or nothing.
         if printed.is_empty() {

@@ -25,7 +25,7 @@ const APART: Duration = Duration::from_secs(2);
 Of a job that runs two looks are taken, 2 s apart: rates and shares are means over that time, under --watch over the \
 last 5 s, as in the UI. Of a job that has ended they are means over all of it.")]
 pub(crate) struct Args {
-    /// Name or run id [default: the newest job]
+    /// Name or run id [default: the newest that runs, else the newest]
     job: Option<String>,
     /// Looks again each second until the job ends; off a terminal one JSON document a line
     #[arg(short, long)]
@@ -89,6 +89,6 @@ fn show(mut view: JobView, output: &mut Output) -> Outcome {
 
 /// Under `-v` with every instance.
 fn whole(view: &JobView, output: &Output) -> String {
-    let text = report::text(view);
+    let text = report::text(view, output.room());
     if output.is_verbose() { format!("{text}\n{}", report::instances_text(view)) } else { text }
 }

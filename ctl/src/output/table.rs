@@ -21,11 +21,22 @@ pub(crate) enum Align {
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
+    /// Columns that are left out where there is no room, the first one first.
+    spare: &'static [&'static str],
 }
+
+/// Between two columns.
+const GAP: usize = 2;
 
 impl Table {
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        Self { columns: columns.to_vec(), rows: Vec::new(), spare: &[] }
+    }
+
+    /// Names columns that may be left out, the first one first.
+    pub(crate) fn spare(mut self, columns: &'static [&'static str]) -> Self {
+        self.spare = columns;
+        self
     }
 
     /// Adds a row; cells are made safe and cut to the widest allowed.
@@ -35,21 +46,56 @@ impl Table {
 
     /// The text, one line a row, each with its line end.
     pub(crate) fn render(&self) -> String {
+        let widths = self.widths();
+        let headers: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        std::iter::once(&headers).chain(&self.rows).map(|row| self.line(row, &widths)).collect()
+    }
+
+    /// The text where lines have so much room, if that is known: without spare columns that do not fit, and with
+    /// a line that names them.
+    pub(crate) fn render_in(mut self, room: Option<usize>) -> String {
+        let mut left_out = Vec::new();
+        let fits = |table: &Self| {
+            let widths = table.widths();
+            room.is_none_or(|room| {
+                widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) <= room
+            })
+        };
+        for name in self.spare {
+            if fits(&self) {
+                break;
+            }
+            let Some(index) = self.columns.iter().position(|(column, _)| column == name) else { continue };
+            self.columns.remove(index);
+            for row in &mut self.rows {
+                if index < row.len() {
+                    row.remove(index);
+                }
+            }
+            left_out.push(*name);
+        }
+        let mut text = self.render();
+        if !left_out.is_empty() {
+            text.push_str(&format!("(no room for {})\n", left_out.join(", ")));
+        }
+        text
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.width()).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.width());
             }
         }
-        let headers: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-        std::iter::once(&headers).chain(&self.rows).map(|row| self.line(row, &widths)).collect()
+        widths
     }
 
     fn line(&self, row: &[String], widths: &[usize]) -> String {
         let mut line = String::new();
         for (index, (cell, width)) in row.iter().zip(widths).enumerate() {
             if index > 0 {
-                line.push_str("  ");
+                line.push_str(&" ".repeat(GAP));
             }
             let fill = " ".repeat(width.saturating_sub(cell.width()));
             match self.columns[index].1 {
@@ -137,6 +183,20 @@ pub(crate) fn percent(share: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spare_columns_go_where_there_is_no_room_and_are_named() {
+        let table = || {
+            let columns = [("EDGE", Align::Left), ("WIRE", Align::Right), ("TAKEN", Align::Right)];
+            let mut table = Table::new(&columns).spare(&["WIRE", "TAKEN"]);
+            table.row(["a..b".into(), "12 KiB".into(), "1,000".into()]);
+            table
+        };
+        assert_eq!(table().render_in(None), table().render());
+        assert_eq!(table().render_in(Some(19)), table().render());
+        assert_eq!(table().render_in(Some(18)), "EDGE  TAKEN\na..b  1,000\n(no room for WIRE)\n");
+        assert_eq!(table().render_in(Some(1)), "EDGE\na..b\n(no room for WIRE, TAKEN)\n");
+    }
 
     #[test]
     fn columns_stay_aligned_with_wide_and_hostile_cells() {

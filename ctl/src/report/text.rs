@@ -7,13 +7,13 @@ use crate::output::safe;
 use crate::output::table::{Align, Table, bytes, count, percent, rate};
 use crate::output::time::span;
 
-/// The whole of it.
-pub(crate) fn text(view: &JobView) -> String {
+/// The whole of it; `room` is how wide the terminal is, if it goes to one.
+pub(crate) fn text(view: &JobView, room: Option<usize>) -> String {
     let mut out = head(view);
     out.push('\n');
-    out.push_str(&vertices(view));
+    out.push_str(&vertices(view, room));
     out.push('\n');
-    out.push_str(&ledger_text(&view.edges));
+    out.push_str(&ledger_text(&view.edges, room));
     if !view.files.is_empty() {
         out.push('\n');
         out.push_str(&files_text(&view.files));
@@ -67,8 +67,8 @@ fn head(view: &JobView) -> String {
     out
 }
 
-fn vertices(view: &JobView) -> String {
-    let mut table = Table::new(&[
+fn vertices(view: &JobView, room: Option<usize>) -> String {
+    let table = Table::new(&[
         ("STAGE", Align::Left),
         ("INSTANCES", Align::Right),
         ("ROWS IN", Align::Right),
@@ -81,6 +81,7 @@ fn vertices(view: &JobView) -> String {
         ("QUEUE", Align::Right),
         ("LEFT OUT", Align::Left),
     ]);
+    let mut table = table.spare(&["OUT/S", "ROWS OUT", "IDLE", "INSTANCES", "ROWS IN", "LEFT OUT"]);
     for vertex in &view.vertices {
         let rates = &vertex.rates;
         table.row([
@@ -97,7 +98,7 @@ fn vertices(view: &JobView) -> String {
             reasons(&vertex.dropped),
         ]);
     }
-    let mut out = table.render();
+    let mut out = table.render_in(room);
     for vertex in &view.vertices {
         for note in &vertex.notes {
             out.push_str(&format!("  {}: {}\n", safe::line(&vertex.vertex), safe::line(note)));
@@ -107,8 +108,8 @@ fn vertices(view: &JobView) -> String {
 }
 
 /// The ledger of every edge.
-fn ledger_text(edges: &[EdgeView]) -> String {
-    let mut table = Table::new(&[
+fn ledger_text(edges: &[EdgeView], room: Option<usize>) -> String {
+    let table = Table::new(&[
         ("EDGE", Align::Left),
         ("ROUTING", Align::Left),
         ("EMITTED", Align::Right),
@@ -119,6 +120,7 @@ fn ledger_text(edges: &[EdgeView]) -> String {
         ("ON THE WIRE", Align::Right),
         ("DROPPED", Align::Left),
     ]);
+    let mut table = table.spare(&["ON THE WIRE", "IN FLIGHT", "QUEUED OUT", "QUEUED IN", "ROUTING"]);
     for edge in edges {
         let reach = if edge.distributed { "distributed" } else { "local" };
         let policy = edge.policy.as_ref().map_or_else(String::new, |policy| format!(" {policy}"));
@@ -134,7 +136,7 @@ fn ledger_text(edges: &[EdgeView]) -> String {
             reasons(&edge.dropped),
         ]);
     }
-    table.render()
+    table.render_in(room)
 }
 
 /// Every instance, for `-v`.

@@ -108,6 +108,18 @@ impl World {
 
     /// Starts an agent without a launcher, in the clear, with a state folder that outlives it.
     pub(crate) fn agent_by_hand(&self, name: &str, listen: &str, coordinator: Option<&str>) -> ByHand {
+        let stock = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
+        self.agent_of(&stock, name, listen, coordinator)
+    }
+
+    /// The same of a program of one's own.
+    pub(crate) fn agent_of(
+        &self,
+        binary: &Path,
+        name: &str,
+        listen: &str,
+        coordinator: Option<&str>,
+    ) -> ByHand {
         let state = self.path(&format!("state-{name}"));
         std::fs::create_dir_all(&state).unwrap();
         let config = AgentConfig {
@@ -129,12 +141,11 @@ impl World {
             detached: false,
             road: None,
         };
-        let binary = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
         let mut child = Command::new(binary)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("tuplane-agent is built");
+            .expect("the agent is built");
         let mut line = serde_json::to_vec(&config).unwrap();
         line.push(b'\n');
         let mut lifeline = child.stdin.take().unwrap();

@@ -30,6 +30,7 @@ impl Driver {
                 let mixing = if force { Mixing::Forced } else { Mixing::Refused };
                 return self.check(turn, job, mixing, reply);
             }
+            ClusterRequest::Check { job } => return self.only_check(job, reply),
             ClusterRequest::Jobs => Ok(ClusterReply::Jobs(self.state.jobs().map(status::summary).collect())),
             ClusterRequest::Status { job } => return self.status(turn, job.as_deref(), reply),
             ClusterRequest::Cancel { job } => self.cancel(turn, &job),
@@ -225,7 +226,7 @@ impl Driver {
         Surroundings {
             agents: self.state.alive().cloned().collect(),
             folder: self.config.folder.clone(),
-            registry: self.config.registry,
+            registry: self.config.registry.clone(),
         }
     }
 
@@ -240,6 +241,17 @@ impl Driver {
             let result = Box::new(check::check(&job, mixing, &around));
             // Without its receiver the coordinator has ended.
             let _ = notes.send(Note::Checked { result, mixing, reply });
+        });
+    }
+
+    /// The same without a run: results of earlier ones do not matter.
+    fn only_check(&self, job: String, reply: Reply) {
+        let (around, notes) = (self.surroundings(), self.notes.clone());
+        tokio::task::spawn_blocking(move || {
+            let checked = check::check(&job, Mixing::Forced, &around);
+            let result = Box::new(checked.map(|_| ClusterReply::Done));
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Answered { reply, result });
         });
     }
 
@@ -272,7 +284,7 @@ impl Driver {
             let names: Vec<_> = self.state.jobs().map(|job| job.name.as_str()).collect();
             let hint = match tuplane_core::fault::suggestion(name, names) {
                 Some(close) => format!("; did you mean `{close}`?"),
-                None => String::new(),
+                None => "; `tuplane jobs` lists them".to_owned(),
             };
             WireFault::new(FaultCode::NotFound, format!("there is no job `{name}`{hint}"))
         })
@@ -294,7 +306,10 @@ impl Driver {
         let none = || WireFault::new(FaultCode::NotFound, "no job was submitted yet");
         let found = match name {
             Some(name) => self.find(name),
-            None => self.state.jobs().next_back().ok_or_else(none),
+            None => {
+                let lives = self.state.jobs().rev().find(|job| job.is_live());
+                lives.or_else(|| self.state.jobs().next_back()).ok_or_else(none)
+            }
         };
         let job = match found {
             Ok(job) => job,

@@ -79,7 +79,8 @@ impl Operator for Aggregate {
         if let Some(piece) = &piece {
             // As many as would have fitted, but no more than twice as many: results differ in size.
             let fitting = most_bytes as u64 * piece.num_rows() as u64 / own_bytes(piece).max(1);
-            self.next = (fitting as usize).clamp(1, piece.num_rows() * 2);
+            // A piece whose results were all left out says nothing of the next one's size.
+            self.next = (fitting as usize).clamp(1, (piece.num_rows() * 2).max(1));
         }
         Ok(piece)
     }

@@ -61,19 +61,19 @@ impl ExactSum {
         Self { sums: Vec::new(), exact }
     }
 
-    fn add(&mut self, group: usize, value: i128) -> Result<()> {
-        let sum = self.sums[group].unwrap_or(0).checked_add(value).ok_or_else(|| overflow(self.exact))?;
-        self.sums[group] = Some(sum);
-        Ok(())
+    /// A sum that left 128 bits stays at their end, which no type of a result holds.
+    fn add(&mut self, group: usize, value: i128) {
+        let sum = self.sums[group].unwrap_or(0);
+        let lost = sum == i128::MAX || sum == i128::MIN;
+        self.sums[group] = Some(if lost { sum } else { sum.saturating_add(value) });
     }
 
-    fn add_all(&mut self, column: &dyn Array, rows: Rows<'_>, value: impl Fn(usize) -> i128) -> Result<()> {
+    fn add_all(&mut self, column: &dyn Array, rows: Rows<'_>, value: impl Fn(usize) -> i128) {
         for (row, group) in rows.pairs() {
             if column.is_valid(row) {
-                self.add(group, value(row))?;
+                self.add(group, value(row));
             }
         }
-        Ok(())
     }
 }
 
@@ -92,17 +92,18 @@ impl Accumulator for ExactSum {
         match self.exact {
             Exact::Int64 => {
                 let values = column.as_primitive::<Int64Type>();
-                self.add_all(values, rows, |row| i128::from(values.value(row)))
+                self.add_all(values, rows, |row| i128::from(values.value(row)));
             }
             Exact::UInt64 => {
                 let values = column.as_primitive::<UInt64Type>();
-                self.add_all(values, rows, |row| i128::from(values.value(row)))
+                self.add_all(values, rows, |row| i128::from(values.value(row)));
             }
             Exact::Decimal { .. } => {
                 let values = column.as_primitive::<Decimal128Type>();
-                self.add_all(values, rows, |row| values.value(row))
+                self.add_all(values, rows, |row| values.value(row));
             }
         }
+        Ok(())
     }
 
     fn running(
@@ -124,7 +125,7 @@ impl Accumulator for ExactSum {
                         Exact::UInt64 => i128::from(column.as_primitive::<UInt64Type>().value(row)),
                         Exact::Decimal { .. } => column.as_primitive::<Decimal128Type>().value(row),
                     },
-                )?;
+                );
             }
             let fits = |sum: &i128| match self.exact {
                 Exact::Int64 => i64::try_from(*sum).is_ok(),
@@ -144,7 +145,8 @@ impl Accumulator for ExactSum {
 
     fn merge(&mut self, state: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
         let values = state[0].as_primitive::<Decimal128Type>();
-        self.add_all(values, rows, |row| values.value(row))
+        self.add_all(values, rows, |row| values.value(row));
+        Ok(())
     }
 
     fn value(&self, groups: Range<usize>) -> Result<ArrayRef> {

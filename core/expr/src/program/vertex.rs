@@ -28,7 +28,7 @@ pub enum Program {
     Stateful(StatefulProgram),
     /// A sort; the vertex's role says whether it sorts or merges what is sorted.
     Sort(SortProgram),
-    /// Rows go on as they are: sources, merge, work, sinks.
+    /// No expression: sources, merge, work, sinks, and operators of a registry.
     Pass,
 }
 
@@ -65,7 +65,7 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
             let chain = Chain::compile(Language::of(job), &stages, &own, system, job.options.on_error);
             Program::Chain(chain.map_err(|faults| one(faults, last))?)
         }
-        Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) => Program::Pass,
+        Op::Source(_) | Op::Merge | Op::Work(_) | Op::Sink(_) | Op::CustomTransform { .. } => Program::Pass,
         other => return Err(not_yet(last, other).stage(&last.id)),
     };
     let output = match &program {

@@ -105,7 +105,7 @@ fn arrow_message(error: &ArrowError) -> String {
 }
 
 /// A type as a job file writes it.
-pub(crate) fn sql_name(data_type: &DataType) -> String {
+pub fn sql_name(data_type: &DataType) -> String {
     match data_type {
         DataType::List(item) => format!("{}[]", sql_name(item.data_type())),
         DataType::Timestamp(_, None) => "timestamp".to_owned(),

@@ -107,10 +107,7 @@ pub(super) fn unknown_connector(op: &Op, table: &Table<'_>) -> Option<Fault> {
         }
         _ => return None,
     };
-    if table.unknown().is_empty() {
-        return None;
-    }
-    Some(complete::unknown_connector(name, built_in))
+    table.unknown().first().map(|key| complete::unknown_connector(name, built_in, key))
 }
 
 /// A word on a key that belongs to something else than this op.

@@ -31,9 +31,14 @@ pub(super) fn read(table: &mut Table<'_>) -> Source {
     }
 }
 
-/// Rows that are made up have no length that anybody could bound; of registered sources nothing is known.
+/// Rows that are made up have no length that anybody could bound, and registered sources bound their own.
 fn max_row(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> Option<u64> {
-    if matches!(connector, Some(SourceConnector::Generator(_) | SourceConnector::Nexmark(_))) {
+    if matches!(
+        connector,
+        Some(
+            SourceConnector::Generator(_) | SourceConnector::Nexmark(_) | SourceConnector::Registered { .. }
+        )
+    ) {
         return None;
     }
     table.size_within("max_row", (1, "1 byte"), (MAX_ROW, "16MiB"))

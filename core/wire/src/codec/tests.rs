@@ -63,6 +63,7 @@ fn cluster_requests() {
     let submit = ClusterRequest::Submit { job: "{}".to_owned(), force: true };
     golden(&submit, "04027b7d01");
     golden(&ClusterRequest::Shutdown, "0b");
+    golden(&ClusterRequest::Check { job: "j".to_owned() }, "0c016a");
 }
 
 #[test]

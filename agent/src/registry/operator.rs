@@ -1,0 +1,224 @@
+//! Operators of the user's own, and closures over batches.
+
+use std::collections::VecDeque;
+
+use tuplane_expr::KeyExprs;
+use tuplane_expr::arrow::array::{ArrayRef, RecordBatch, UInt16Array};
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_expr::sql::sql_name;
+use tuplane_expr::system::own_part;
+
+use super::given::conforming;
+use super::{Context, Failure, Given};
+use crate::engine::operator::{DroppedRows, Operator as EngineOperator, OperatorError};
+use crate::engine::rows::own_bytes;
+
+/// A sort of operator: one for the agent, which makes instances of it.
+pub trait OperatorKind: Send + Sync {
+    /// The columns of its output, from those of its input, its key and its options. Asked of the coordinator
+    /// when a job is submitted, and of every agent.
+    ///
+    /// # Errors
+    /// The job is refused with these words.
+    fn output(&self, given: &Given<'_>) -> Result<SchemaRef, Failure>;
+
+    /// An instance. Behind a `group_by` all rows of a key come to one instance.
+    ///
+    /// # Errors
+    /// The job does not start.
+    fn make(&self, context: Context) -> Result<Box<dyn Operator>, Failure>;
+
+    /// It waits for something, or computes for long: each instance gets a thread of its own. Where this is false
+    /// the job can say so too (`cooperative = false`).
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    /// What it takes and gives, in words, where that is fixed: part of the registry's fingerprint.
+    fn types(&self) -> String {
+        String::new()
+    }
+}
+
+/// Rows that an operator takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken<'a> {
+    /// The rows. A batch that is kept keeps all of its buffers, and more than its own rows may be in them:
+    /// copy values into state.
+    pub batch: &'a RecordBatch,
+    /// The key's columns, a value a row; empty without a key.
+    pub keys: &'a [ArrayRef],
+}
+
+/// An instance of an operator.
+pub trait Operator: Send {
+    /// Takes rows. What it has to give goes to `out`.
+    ///
+    /// # Errors
+    /// The job fails with these words.
+    fn rows(&mut self, taken: Taken<'_>, out: &mut Out) -> Result<(), Failure>;
+
+    /// Asked after [`Operator::rows`] and [`Operator::end`], and again as long as it says true, when what it
+    /// gave before has left: the way of an operator whose results are larger than memory. The answer is whether
+    /// there is more.
+    ///
+    /// # Errors
+    /// The job fails with these words.
+    fn more(&mut self, _out: &mut Out) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    /// No row with an event time before `ns` (nanoseconds since 1970, UTC) comes any more, but for late ones.
+    /// Not called in this version, whose rows have no event time.
+    ///
+    /// # Errors
+    /// The job fails with these words.
+    fn watermark(&mut self, _ns: i64, _out: &mut Out) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// All rows have come.
+    ///
+    /// # Errors
+    /// The job fails with these words.
+    fn end(&mut self, _out: &mut Out) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// What an operator gives.
+#[derive(Debug, Default)]
+pub struct Out {
+    pub(super) batches: VecDeque<RecordBatch>,
+    dropped: DroppedRows,
+}
+
+impl Out {
+    /// Gives rows with the declared columns.
+    pub fn give(&mut self, batch: RecordBatch) {
+        if batch.num_rows() > 0 {
+            self.batches.push_back(batch);
+        }
+    }
+
+    /// Counts rows that it leaves out, under a reason that `tuplane status` shows.
+    pub fn leave_out(&mut self, reason: &str, rows: u64) {
+        *self.dropped.entry(reason.to_owned()).or_default() += rows;
+    }
+}
+
+/// A closure over batches.
+pub(super) struct Closure {
+    output: SchemaRef,
+    work: std::sync::Arc<Work>,
+}
+
+type Work = dyn Fn(&RecordBatch) -> Result<RecordBatch, Failure> + Send + Sync;
+
+impl Closure {
+    pub(super) fn new(
+        output: SchemaRef,
+        work: impl Fn(&RecordBatch) -> Result<RecordBatch, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self { output, work: std::sync::Arc::new(work) }
+    }
+}
+
+impl OperatorKind for Closure {
+    fn output(&self, _: &Given<'_>) -> Result<SchemaRef, Failure> {
+        Ok(SchemaRef::clone(&self.output))
+    }
+
+    fn make(&self, _: Context) -> Result<Box<dyn Operator>, Failure> {
+        Ok(Box::new(Called(std::sync::Arc::clone(&self.work))))
+    }
+
+    fn types(&self) -> String {
+        let fields = self.output.fields().iter();
+        fields
+            .map(|field| format!("{} {}", field.name(), sql_name(field.data_type())))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+struct Called(std::sync::Arc<Work>);
+
+impl Operator for Called {
+    fn rows(&mut self, taken: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+        out.give((self.0)(taken.batch)?);
+        Ok(())
+    }
+}
+
+/// An operator of a registry, as the engine runs it.
+pub(crate) struct Custom {
+    name: String,
+    operator: Box<dyn Operator>,
+    output: SchemaRef,
+    cooperative: bool,
+    key: Option<KeyExprs>,
+    out: Out,
+    /// It may have more to give.
+    more: bool,
+}
+
+impl Custom {
+    pub(super) fn new(name: &str, operator: Box<dyn Operator>, output: SchemaRef, cooperative: bool) -> Self {
+        let name = name.to_owned();
+        Self { name, operator, output, cooperative, key: None, out: Out::default(), more: false }
+    }
+
+    /// It works by this key.
+    pub(crate) fn by(mut self, key: KeyExprs) -> Self {
+        self.key = (!key.fields().is_empty()).then_some(key);
+        self
+    }
+
+    fn failed(&self, why: &Failure) -> OperatorError {
+        OperatorError::Other(format!("operator `{}`: {why}", self.name))
+    }
+}
+
+impl EngineOperator for Custom {
+    fn push(&mut self, _: usize, batch: RecordBatch, _: Option<&UInt16Array>) -> Result<(), OperatorError> {
+        let own = own_part(&batch).map_err(|why| self.failed(&why.into()))?;
+        let keys = match &self.key {
+            // A row without a key did not get here: its sender has dropped it, made the key null, or failed.
+            Some(key) => key.eval_rows(&own, tuplane_core::job::OnError::Null)?.0,
+            None => Vec::new(),
+        };
+        let taken = Taken { batch: &own, keys: &keys };
+        self.operator.rows(taken, &mut self.out).map_err(|why| self.failed(&why))?;
+        self.more = true;
+        Ok(())
+    }
+
+    fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {
+        while self.out.batches.is_empty() && self.more {
+            self.more = self.operator.more(&mut self.out).map_err(|why| self.failed(&why))?;
+        }
+        let Some(batch) = self.out.batches.pop_front() else { return Ok(None) };
+        let batch = conforming(&batch, &self.output).map_err(|why| self.failed(&why))?;
+        let per_row = (own_bytes(&batch) as usize).div_ceil(batch.num_rows()).max(1);
+        let count = (most_bytes / per_row).clamp(1, most_rows.max(1)).min(batch.num_rows());
+        if count < batch.num_rows() {
+            self.out.batches.push_front(batch.slice(count, batch.num_rows() - count));
+        }
+        Ok(Some(batch.slice(0, count)))
+    }
+
+    fn end(&mut self) -> Result<(), OperatorError> {
+        self.operator.end(&mut self.out).map_err(|why| self.failed(&why))?;
+        self.more = true;
+        Ok(())
+    }
+
+    fn is_cooperative(&self) -> bool {
+        self.cooperative
+    }
+
+    fn take_dropped(&mut self) -> DroppedRows {
+        std::mem::take(&mut self.out.dropped)
+    }
+}
