@@ -56,7 +56,7 @@ pub fn run(registry: Registry) -> ExitCode {
         Err(error) => {
             let message = format!("{error:#}");
             tracing::error!(message, "the agent could not start");
-            eprintln!("tuplane-agent: {message}");
+            say(&message);
             announce(&AgentReady::Failed { message });
             ExitCode::FAILURE
         }
@@ -111,7 +111,7 @@ fn start(registry: Arc<Registry>) -> anyhow::Result<ExitCode> {
     Ok(match farewell {
         Farewell::Shutdown | Farewell::OwnerGone | Farewell::Signal(_) => ExitCode::SUCCESS,
         Farewell::CoordinatorGone(message) | Farewell::Failed(message) => {
-            eprintln!("tuplane-agent: {message}");
+            say(&message);
             ExitCode::FAILURE
         }
     })
@@ -254,7 +254,9 @@ fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<(
 
 fn log_to(path: Option<&str>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // A log on a full disk takes no complaint about itself either.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match path {
         Some(path) => {
             let file = OpenOptions::new()
@@ -267,6 +269,11 @@ fn log_to(path: Option<&str>) -> anyhow::Result<()> {
         None => builder.with_writer(std::io::stderr).init(),
     }
     Ok(())
+}
+
+/// Says it on standard error, which is the log on hosts: its disk may be full.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "tuplane-agent: {message}");
 }
 
 /// Tells the launcher, on one line of standard output.
