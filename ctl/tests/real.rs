@@ -6,6 +6,7 @@ mod failures;
 mod jobs;
 mod language;
 mod owners;
+mod pages;
 mod remarks;
 mod results;
 mod road;

@@ -76,21 +76,15 @@ fn examples_plan_as_the_cases_of_their_name() {
     let world = World::new();
     let cases = std::fs::read(workspace().join("core/tests/vectors/planner_cases.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_slice(&cases).unwrap();
-    let design: Vec<&Value> =
-        cases.iter().filter(|case| case["category"] == "design-doc examples").collect();
+    let design: Vec<&Value> = cases.iter().filter(|case| case["category"] == "design-doc examples").collect();
     let ids: Vec<&str> = design.iter().map(|case| case["id"].as_str().unwrap()).collect();
     assert_eq!(names(), ids, "an example for each case, and a case for each example");
     for case in design {
         let id = case["id"].as_str().unwrap();
         let plan = json(&world, &["plan", &path(id), "-o", "json"]);
-        let known: BTreeMap<String, String> = plan["vertices"].as_array().unwrap().iter().fold(
-            BTreeMap::new(),
-            |mut known, vertex| {
-                let [id, name] = ["id", "name"].map(|key| vertex[key].as_str().unwrap().to_owned());
-                known.insert(id, name);
-                known
-            },
-        );
+        let name = |vertex: &Value| ["id", "name"].map(|key| vertex[key].as_str().unwrap().to_owned());
+        let vertices = plan["vertices"].as_array().unwrap().iter();
+        let known: BTreeMap<String, String> = vertices.map(name).map(|[id, name]| (id, name)).collect();
         let found = shape(known.values().cloned().collect(), &plan["edges"], &|id| known[id].clone());
         let expect = &case["expect"];
         let vertices = expect["vertices"].as_array().unwrap();
@@ -118,11 +112,11 @@ fn what_a_rebalance_changes_is_seen_without_it() {
     let world = World::new();
     let vertices = |name: &str, keep: bool| {
         let file = std::fs::read_to_string(path(name)).unwrap();
-        // A map of one row stands in for the rebalance in the text, a merge of nothing in the plan.
         let without = file.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"src\"\n\n", "");
         let without = without.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"m\"\n\n", "");
         assert_ne!(file, without, "{name}");
-        let without = without.replace("in = \"r\"", if name.starts_with("A04") { "in = \"m\"" } else { "in = \"src\"" });
+        let without = without
+            .replace("in = \"r\"", if name.starts_with("A04") { "in = \"m\"" } else { "in = \"src\"" });
         let file = world.file("job.toml", if keep { file } else { without });
         let plan = json(&world, &["plan", &file, "-o", "json"]);
         let names = plan["vertices"].as_array().unwrap().iter();
@@ -133,19 +127,19 @@ fn what_a_rebalance_changes_is_seen_without_it() {
     assert_eq!(vertices(fused, false), ["src", "fused(map, flat-map)", "sink"]);
     let stages = "A11-rebalance-group-aggregate";
     assert_eq!(vertices(stages, true), ["src", "group-and-aggregate", "sink"]);
-    assert_eq!(vertices(stages, false), [
-        "src",
-        "group-and-aggregate-prepare",
-        "group-and-aggregate",
-        "sink"
-    ]);
+    assert_eq!(
+        vertices(stages, false),
+        ["src", "group-and-aggregate-prepare", "group-and-aggregate", "sink"]
+    );
 }
 
 /// Rows that came to a vertex, by agent.
 fn rows_in(status: &Value, vertex: &str) -> [u64; 3] {
     ["a", "b", "c"].map(|agent| {
         let of = status["per_instance"].as_array().unwrap().iter();
-        of.filter(|i| i["vertex"] == vertex && i["agent"] == agent).map(|i| i["rows_in"].as_u64().unwrap()).sum()
+        of.filter(|i| i["vertex"] == vertex && i["agent"] == agent)
+            .map(|i| i["rows_in"].as_u64().unwrap())
+            .sum()
     })
 }
 
@@ -197,7 +191,10 @@ fn rows_of_the_examples_go_where_their_plans_say() {
             // By key: every agent has some, and they are all there.
             "A07" | "A11" | "A13" | "A14" => {
                 let all = if case == "A07" { 2 * ROWS } else { ROWS };
-                assert!(rows.iter().all(|rows| *rows > 1_000) && bytes > 300_000, "{name}: {rows:?}, {bytes}");
+                assert!(
+                    rows.iter().all(|rows| *rows > 1_000) && bytes > 300_000,
+                    "{name}: {rows:?}, {bytes}"
+                );
                 assert_eq!(rows.iter().sum::<u64>(), all, "{name}");
             }
             // One instance in the cluster, wherever it stands.
