@@ -7,6 +7,7 @@ mod jobs;
 mod language;
 mod own;
 mod owners;
+mod pages;
 mod peek;
 mod remarks;
 mod results;
