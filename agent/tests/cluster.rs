@@ -1,10 +1,12 @@
 //! A cluster whose agents are tasks, and what a test asks of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
+use tuplane_agent::Registry;
 use tuplane_agent::node::{self, Build, Farewell};
 use tuplane_core::job::{FileFormat, Job};
 use tuplane_wire::client::Client;
@@ -64,7 +66,7 @@ impl Cluster {
             };
             let (farewell, inbox) = mpsc::unbounded_channel();
             let (answer, answered) = oneshot::channel();
-            let build = Build { version: "test".to_owned(), registry: 0 };
+            let build = Build { version: "test".to_owned(), registry: Arc::new(Registry::new()) };
             let data = runtime.handle().clone();
             let ready = move |ready: &AgentReady| answer.send(ready.clone()).unwrap();
             runtime.spawn(async move { node::run(config, build, data, inbox, ready).await.unwrap() });
