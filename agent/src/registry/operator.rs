@@ -208,6 +208,12 @@ impl EngineOperator for Custom {
         Ok(Some(batch.slice(0, count)))
     }
 
+    fn watermark(&mut self, time: i64) -> Result<(), OperatorError> {
+        self.operator.watermark(time, &mut self.out).map_err(|why| self.failed(&why))?;
+        self.more = true;
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<(), OperatorError> {
         self.operator.end(&mut self.out).map_err(|why| self.failed(&why))?;
         self.more = true;
