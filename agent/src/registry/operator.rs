@@ -69,7 +69,8 @@ pub trait Operator: Send {
     }
 
     /// No row with an event time before `ns` (nanoseconds since 1970, UTC) comes any more, but for late ones.
-    /// Not called in this version, whose rows have no event time.
+    /// Called where the rows before it have event time, which they have if a window or a `ttl` reads from the same
+    /// source; its own input does not show it.
     ///
     /// # Errors
     /// The job fails with these words.
