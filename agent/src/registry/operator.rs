@@ -69,8 +69,7 @@ pub trait Operator: Send {
     }
 
     /// No row with an event time before `ns` (nanoseconds since 1970, UTC) comes any more, but for late ones.
-    /// Called where the rows before it have event time, which they have if a window or a `ttl` reads from the same
-    /// source; its own input does not show it.
+    /// Called where the rows that come have event time; those that go have none before an `add_timestamps` stage.
     ///
     /// # Errors
     /// The job fails with these words.
