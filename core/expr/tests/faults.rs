@@ -251,22 +251,6 @@ fn a_sum_of_texts_says_what_to_do() {
 }
 
 #[test]
-fn what_this_version_cannot_run_says_so() {
-    let text = r#"
-name = "own"
-stage = [
-{ id = "lines", op = "source", connector = "generator", kind = "words" },
-{ id = "own", op = "map_using_service", in = "lines", service = "own" },
-{ id = "out", op = "sink", in = "own", connector = "count" },
-]"#;
-    let job = Job::parse(text, FileFormat::Toml).unwrap();
-    let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
-    let found = dag.vertices.iter().position(|v| v.stages == ["own"]).unwrap();
-    let fault = vertex_program(&job, &types, &dag, VertexId(found as u32)).unwrap_err();
-    assert_eq!(fault.message, "`map_using_service` can be planned, but this version cannot run it");
-}
-
-#[test]
 fn stateful_stages_and_sorts_say_all_that_is_wrong_with_them() {
     let of = |op: Op| {
         let stages = vec![stage("lines", words_source(), &[]), stage("s", op, &["lines"])];
