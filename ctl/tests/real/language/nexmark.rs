@@ -1,4 +1,4 @@
-//! The NEXMark queries under `testbed/jobs/nexmark`, on one to three agents, against a plain computation over the
+//! The queries under `testbed/jobs/nexmark`, on one to three agents, against a plain computation over the
 //! same events.
 
 use std::collections::{BTreeMap, BTreeSet};
