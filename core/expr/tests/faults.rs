@@ -2,14 +2,11 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileFormat, FileSource, Files, Format, Job, OnError, Op, SourceConnector,
-    StatefulShape, Text,
+    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
 };
-use tuplane_core::plan::{VertexId, plan};
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
     AggregateProgram, Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with,
-    vertex_program,
 };
 
 use crate::prelude::*;
