@@ -7,11 +7,17 @@ use serde_json::Value;
 
 use super::world::{World, assert_exact_ledger, text, vertex, workspace};
 
-/// The example, which cargo builds with the tests.
-fn own() -> PathBuf {
-    let built = PathBuf::from(env!("CARGO_BIN_EXE_tuplane")).with_file_name("examples").join("own");
+mod nexmark;
+
+/// An example of the agent's package, which cargo builds with the tests.
+fn example(name: &str) -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_tuplane")).with_file_name("examples").join(name);
     assert!(built.exists(), "{} is built by `cargo test --workspace`", built.display());
     built
+}
+
+fn own() -> PathBuf {
+    example("own")
 }
 
 fn own_says(args: &[&str]) -> std::process::Output {

@@ -11,29 +11,38 @@ const EVENTS: u64 = 240_000;
 const SECOND: i64 = 1_000;
 
 /// The columns of a job's result, in the order of its header.
-type Rows = Vec<Vec<String>>;
+pub(crate) type Rows = Vec<Vec<String>>;
 
-/// A cluster of so many agents; gives the rows of a job run on it.
-struct Runner<'a> {
+/// A cluster of so many agents; gives the rows of a job run on it, over so many events.
+pub(crate) struct Runner<'a> {
     world: &'a World,
     agents: usize,
+    events: u64,
 }
 
 impl Runner<'_> {
-    fn up(world: &World, agents: usize) -> Runner<'_> {
-        let cluster = format!("n{agents}");
-        let output =
-            world.tuplane(&["up", "--local", &agents.to_string(), "--detach", "--cluster", &cluster]);
+    /// `more` are options of `up`.
+    pub(crate) fn up<'w>(world: &'w World, agents: usize, events: u64, more: &[&str]) -> Runner<'w> {
+        let (cluster, local) = (format!("n{agents}"), agents.to_string());
+        let args = [&["up", "--local", &local, "--detach", "--cluster", &cluster][..], more].concat();
+        let output = world.tuplane(&args);
         assert!(output.status.success(), "{}", text(&output));
-        Runner { world, agents }
+        Runner { world, agents, events }
     }
 
-    fn run(&self, file: &str, sources: &[&str]) -> Rows {
+    /// `sources` are the ids of those that the number of events is set for; `SOURCE.OPTION=VALUE` sets that.
+    pub(crate) fn run(&self, file: &str, sources: &[&str]) -> Rows {
         let stem = std::path::Path::new(file).file_stem().unwrap().to_str().unwrap();
         let out = self.world.path(&format!("{stem}-{}", self.agents));
         let sets: Vec<String> = sources
             .iter()
-            .map(|source| format!("{source}.n={EVENTS}"))
+            .map(|source| {
+                if source.contains('=') {
+                    (*source).to_owned()
+                } else {
+                    format!("{source}.n={}", self.events)
+                }
+            })
             .chain([format!("out.path={}", out.display())])
             .collect();
         let cluster = format!("n{}", self.agents);
@@ -58,8 +67,13 @@ impl Drop for Runner<'_> {
     }
 }
 
+/// The SQL of a time in milliseconds.
+pub(crate) fn milliseconds(time: &str) -> String {
+    format!("cast(round(date_part('epoch', {time}) * 1000) as bigint)")
+}
+
 /// Events of one kind as the source gives them: these columns, `at` last, in milliseconds.
-fn dump(runner: &Runner<'_>, events: &str, columns: &str) -> Rows {
+pub(crate) fn dump(runner: &Runner<'_>, events: &str, columns: &str) -> Rows {
     let job = format!(
         r#"
 name = "dump-{events}"
@@ -72,7 +86,7 @@ events = "{events}"
 id = "parts"
 op = "map"
 in = "events"
-select = [{columns}, "cast(date_part('epoch', date_time) * 1000 as bigint) as at"]
+select = [{columns}, "{} as at"]
 [[stage]]
 id = "out"
 op = "sink"
@@ -80,7 +94,8 @@ in = "parts"
 connector = "file"
 format = "csv"
 path = "out"
-"#
+"#,
+        milliseconds("date_time")
     );
     runner.run(&runner.world.file(&format!("dump-{events}.toml"), job), &["events"])
 }
@@ -112,7 +127,7 @@ fn shown(ms: i64) -> String {
     format!("1970-01-01T00:00:{seconds:02}Z")
 }
 
-fn sorted(rows: impl IntoIterator<Item = Vec<String>>) -> Rows {
+pub(crate) fn sorted(rows: impl IntoIterator<Item = Vec<String>>) -> Rows {
     let mut rows: Rows = rows.into_iter().collect();
     rows.sort();
     rows
@@ -160,7 +175,7 @@ fn nexmark_gives_what_a_plain_computation_gives() {
     let world = World::new();
     let mut first: BTreeMap<&str, Rows> = BTreeMap::new();
     for agents in 1..=3 {
-        let runner = Runner::up(&world, agents);
+        let runner = Runner::up(&world, agents, EVENTS, &[]);
         if agents == 1 {
             let bids = bids(&runner);
             assert_eq!(bids.len() as u64, EVENTS / 50 * 46);
