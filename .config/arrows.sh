@@ -37,7 +37,7 @@ arrows() { # package, then a pattern of which of our own packages it may name
 }
 allow tuplane-core 'glob|jsonc-parser|serde|serde_json|strsim|thiserror|toml|xxhash-rust'
 allow tuplane-expr 'chrono|datafusion-.*|hashbrown|regex|thiserror|tuplane-core'
-allow tuplane-wire 'bincode|bytes|futures|rcgen|serde|serde_json|tarpc|thiserror|tokio|tokio-rustls|tokio-serde|tokio-util|tracing|tuplane-core'
+allow tuplane-wire 'bincode|bytes|futures|rcgen|serde|tarpc|thiserror|tokio|tokio-rustls|tokio-serde|tracing|tuplane-core'
 arrows tuplane-agent 'tuplane-(expr|wire|core)'
 arrows tuplane-testbed 'tuplane-(wire|core)'
 arrows tuplane 'tuplane-(testbed|expr|wire|core)'

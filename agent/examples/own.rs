@@ -1,4 +1,4 @@
-//! An agent with a source, an operator, a closure and a sink of its own, and a job that uses them.
+//! An agent with a source, an operator, a closure, a sink and a service of its own, and a job that uses them.
 //!
 //! `own job` prints the job; without arguments the program is an agent, which `tuplane up --agent` starts.
 
@@ -11,8 +11,8 @@ use tuplane_agent::arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, R
 use tuplane_agent::arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
 use tuplane_agent::builder::{Pipeline, sinks, sources};
 use tuplane_agent::registry::{
-    Context, Failure, Given, Next, Operator, OperatorKind, Out, PartFile, Sink, SinkFile, SinkFiles,
-    SinkFolder, SinkKind, Source, SourceKind, Taken, columns,
+    Answering, CallError, Context, Failure, Given, Next, Operator, OperatorKind, Out, PartFile, Service,
+    ServiceKind, Sink, SinkFile, SinkFiles, SinkFolder, SinkKind, Source, SourceKind, Taken, columns,
 };
 use tuplane_agent::{Allocator, Registry};
 
@@ -33,6 +33,7 @@ fn registry() -> Registry {
         .closure("celsius", 1, &[("sensor", "text"), ("celsius", "double")], celsius)
         .operator("top", 1, Top)
         .sink("report", 1, Report)
+        .service("rooms", 1, Rooms)
 }
 
 /// The three highest temperatures of each sensor.
@@ -55,7 +56,9 @@ fn print_job() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(faults) => {
-            faults.iter().for_each(|fault| eprintln!("{fault}"));
+            for fault in faults {
+                eprintln!("{fault}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -176,6 +179,43 @@ impl Operator for TopInstance {
         let made: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(Float64Array::from(values))];
         out.give(RecordBatch::try_new(self.output.clone(), made)?);
         Ok(())
+    }
+}
+
+/// A service: in which room a sensor is.
+struct Rooms;
+
+impl ServiceKind for Rooms {
+    fn output(&self, given: &Given<'_>) -> Result<SchemaRef, Failure> {
+        match given.input.fields().iter().map(|field| field.data_type()).collect::<Vec<_>>()[..] {
+            [DataType::Utf8] => columns(&[("room", "text")]),
+            _ => Err("it is asked with a sensor, which is a text".into()),
+        }
+    }
+
+    fn make(&self, context: Context) -> Result<Arc<dyn Service>, Failure> {
+        Ok(Arc::new(RoomsInstance { output: context.output }))
+    }
+}
+
+struct RoomsInstance {
+    output: SchemaRef,
+}
+
+impl Service for RoomsInstance {
+    fn name(&self, _: &RecordBatch) -> String {
+        "rooms".to_owned()
+    }
+
+    fn call(&self, question: RecordBatch) -> Answering {
+        let output = self.output.clone();
+        Box::pin(async move {
+            // A real one would wait for somebody here.
+            let room = |sensor: &str| format!("room {}", sensor.trim_start_matches('s'));
+            let rooms = question.column(0).as_string::<i32>().iter().map(|sensor| sensor.map(room));
+            let made: Vec<ArrayRef> = vec![Arc::new(rooms.collect::<StringArray>())];
+            RecordBatch::try_new(output, made).map_err(|why| CallError::lasting(why.to_string()))
+        })
     }
 }
 

@@ -10,10 +10,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, RunReport, SinkFile, WireFault};
+use tuplane_wire::message::{
+    AgentId, AgentInfo, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault,
+};
 use tuplane_wire::net::{Incoming, Security};
 
 pub(crate) mod build;
+pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod instance;
 pub(crate) mod ledger;
@@ -22,8 +25,10 @@ pub(crate) mod output;
 pub mod rows;
 pub(crate) mod run;
 mod seal;
+pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod stamp;
+pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod work;
@@ -36,6 +41,7 @@ use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound, distinct};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
 use crate::registry::Registry;
+use crate::service::HttpClient;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -95,9 +101,11 @@ pub(crate) struct Shared {
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
     pub(crate) splits: Arc<dyn SplitClient>,
+    /// Connections to the servers that stages call.
+    pub(crate) http: Arc<HttpClient>,
     pub(crate) registry: Arc<Registry>,
     security: Security,
-    data: Handle,
+    pub(crate) data: Handle,
     events: mpsc::UnboundedSender<Event>,
     outbound: Mutex<HashMap<AgentId, Arc<Outbound>>>,
     inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,
@@ -124,6 +132,7 @@ impl Engine {
             state: config.state,
             timer: Timer::start()?,
             splits,
+            http: Arc::default(),
             registry: config.registry,
             security: config.security,
             data,
@@ -385,6 +394,20 @@ impl Engine {
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
     }
 
+    /// What a follower of a vertex has not seen yet.
+    pub fn peek(
+        &self,
+        run: u64,
+        vertex: u32,
+        follower: u64,
+        rate: f64,
+        from: u64,
+    ) -> Result<Peeked, WireFault> {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        let peeked = held.run.peek(vertex, follower, rate, from)?;
+        Ok(Peeked { attempt: held.plan.attempt, ..peeked })
+    }
+
     /// An agent is dead: nothing is sent to it any more.
     pub fn peer_lost(&self, id: &AgentId) {
         if let Some(session) = lock(&self.shared.outbound).remove(id) {
@@ -584,8 +607,15 @@ async fn watch_instance(
 /// Moves an edge's rows; a panic ends the run and not only the movement.
 async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSender<Event>) {
     let name = run.edge_name(edge.index());
-    if let Err(panic) = std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
-        let fault = internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref())));
+    let fault = match std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
+        Ok(Ok(())) => None,
+        Ok(Err(cause)) => Some(WireFault::new(FaultCode::Instance, cause)),
+        Err(panic) => {
+            Some(internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref()))))
+        }
+    };
+    if let Some(fault) = fault {
+        // The receiver is this agent's own control side; without it the agent is ending.
         let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod mark;
 pub(crate) mod outbound;
 pub(crate) mod outlet;
 pub(crate) mod outqueue;
+pub(crate) mod overflow;
 pub(crate) mod session;
 
 #[cfg(all(test, feature = "shuttle"))]

@@ -3,9 +3,11 @@
 pub mod coordinator;
 pub mod engine;
 mod exchange;
+mod json;
 pub mod node;
 pub mod registry;
 pub mod road;
+pub mod service;
 pub mod sink;
 pub mod source;
 mod start;

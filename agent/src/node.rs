@@ -362,6 +362,10 @@ impl Node {
                 Ok(AgentReply::Bytes(bytes))
             }
             AgentRequest::Locate { run, place } => engine.locate(run, place).await.map(AgentReply::Located),
+            AgentRequest::Peek { run, vertex, follower, rate, from } => {
+                let peeked = engine.peek(run, vertex, follower, rate, from)?;
+                Ok(AgentReply::Peeked(Box::new(peeked)))
+            }
             AgentRequest::Ping => Ok(AgentReply::Clock(wall_ns())),
             AgentRequest::Shutdown => {
                 // Without its receiver the agent is ending already.

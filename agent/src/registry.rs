@@ -6,6 +6,7 @@
 
 mod given;
 mod operator;
+mod service;
 mod sink;
 mod source;
 
@@ -18,21 +19,25 @@ use std::sync::Arc;
 
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{
-    Job, Op, Sink as SinkStage, SinkConnector, Source as SourceStage, SourceConnector, Text,
+    HTTP, Job, Op, Sink as SinkStage, SinkConnector, Source as SourceStage, SourceConnector, Text,
+    UsingService,
 };
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::types::Asked;
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use crate::service::{Again, Answering, CallError, Service};
 pub use crate::source::Rejected;
 pub use given::{Context, Given, columns};
 pub use operator::{Operator, OperatorKind, Out, Taken};
+pub use service::ServiceKind;
 pub use sink::{PartFile, Sink, SinkFiles, SinkFolder, SinkKind};
 pub use source::{Next, Source, SourceKind};
 pub use tuplane_wire::message::SinkFile;
 
 pub(crate) use operator::Custom;
+pub(crate) use service::OwnService;
 pub(crate) use sink::OwnSink;
 pub(crate) use source::OwnSource;
 
@@ -47,6 +52,7 @@ pub struct Registry {
     operators: Named<dyn OperatorKind>,
     sources: Named<dyn SourceKind>,
     sinks: Named<dyn SinkKind>,
+    services: Named<dyn ServiceKind>,
 }
 
 /// Things of one sort.
@@ -162,6 +168,17 @@ impl Registry {
         self
     }
 
+    /// Adds a service, for the ops `map_using_service` and their kin.
+    ///
+    /// # Panics
+    /// If a service has that name, the built-in one included.
+    #[must_use]
+    pub fn service(mut self, name: &str, version: u32, kind: impl ServiceKind + 'static) -> Self {
+        assert!(name != HTTP, "every agent has a service called `{name}`");
+        self.services.add("service", name, version, Arc::new(kind));
+        self
+    }
+
     /// What it holds, a line each: sort, name, version, and types where they are fixed.
     pub fn lines(&self) -> Vec<String> {
         fn of<T: ?Sized>(named: &Named<T>, what: &str, types: impl Fn(&T) -> String) -> Vec<String> {
@@ -173,6 +190,7 @@ impl Registry {
         let mut lines = of(&self.operators, "operator", OperatorKind::types);
         lines.extend(of(&self.sources, "source", SourceKind::types));
         lines.extend(of(&self.sinks, "sink", SinkKind::types));
+        lines.extend(of(&self.services, "service", ServiceKind::types));
         lines
     }
 
@@ -202,6 +220,10 @@ impl Registry {
             Op::Sink(SinkStage { connector: Some(SinkConnector::Registered { name, with }), .. }) => {
                 let kind = self.sinks.find("sink", name)?;
                 (name, guarded(|| kind.check(&given(with))).map(|()| None))
+            }
+            Op::UsingService(UsingService { service: Some(name), http: None, with, .. }) => {
+                let kind = self.services.find("service", name)?;
+                (name, guarded(|| kind.output(&given(with)).and_then(given::checked)).map(Some))
             }
             _ => return Ok(None),
         };
@@ -246,11 +268,19 @@ impl Registry {
         Ok(OwnSink::new(sink, kind.blocks()))
     }
 
+    /// The service of an instance.
+    pub(crate) fn make_service(&self, name: &Text, context: Context) -> Result<OwnService, Failure> {
+        let kind = self.services.find("service", name).map_err(|fault| fault.to_string())?;
+        let answer = SchemaRef::clone(&context.output);
+        Ok(OwnService::new(guarded(|| kind.make(context))?, answer))
+    }
+
     /// What a job names of a registry and this one does not have, as `operator dedup`.
     pub(crate) fn lacks(&self, job: &Job) -> Vec<String> {
         let lacking = named_in(job).filter(|(what, name)| match *what {
             "operator" => !self.operators.0.contains_key(&name.value),
             "source" => !self.sources.0.contains_key(&name.value),
+            "service" => !self.services.0.contains_key(&name.value),
             _ => !self.sinks.0.contains_key(&name.value),
         });
         lacking.map(|(what, name)| format!("{what} `{}`", name.value)).collect()
@@ -267,6 +297,7 @@ pub(crate) fn named_in(job: &Job) -> impl Iterator<Item = (&'static str, &Text)>
         Op::Sink(SinkStage { connector: Some(SinkConnector::Registered { name, .. }), .. }) => {
             Some(("sink", name))
         }
+        Op::UsingService(UsingService { service: Some(name), http: None, .. }) => Some(("service", name)),
         _ => None,
     })
 }

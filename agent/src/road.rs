@@ -236,15 +236,16 @@ pub fn write_pid(road: &Road) -> anyhow::Result<()> {
     let started = telemetry::process_start().unwrap_or(0);
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let line = pid_line(std::process::id(), started, &telemetry::host_name(), boot.trim());
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(Path::new(&road.pid_file))
-        .with_context(|| format!("cannot write the pid file {}", road.pid_file))?;
-    std::io::Write::write_all(&mut file, line.as_bytes())
-        .with_context(|| format!("cannot write the pid file {}", road.pid_file))
+    let path = Path::new(&road.pid_file);
+    let aside = path.with_extension("new");
+    // Aside, then renamed: on a full disk nothing is left that could be taken for a pid file.
+    let write = || {
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        std::io::Write::write_all(&mut file, line.as_bytes())?;
+        std::fs::rename(&aside, path)
+    };
+    write().with_context(|| format!("cannot write the pid file {}", road.pid_file))
 }
 
 /// The address by which ssh came in, as sshd says it.

@@ -18,6 +18,7 @@ mod part;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use csv::TIME;
 pub(crate) use part::{Part, Place};
 pub use part::{Parts, seal};
 

@@ -20,7 +20,7 @@ use crate::road;
 const USAGE: &str = "\
 An agent takes no arguments: it reads one line of JSON from standard input. Agents are started by `tuplane up`.
   check FILE   checks a job file with the operators, sources and sinks that this agent has
-  registry     lists them: sort, name, version
+  registry     lists them: sort, name, version, and the fingerprint of all
   --version    shows the version";
 
 /// Runs a program as an agent that has what `registry` holds: the whole of the user's `main`.
@@ -43,6 +43,7 @@ pub fn run(registry: Registry) -> ExitCode {
             for line in registry.lines() {
                 println!("{line}");
             }
+            println!("fingerprint {:016x}", registry.fingerprint());
             return ExitCode::SUCCESS;
         }
         _ => {
@@ -55,7 +56,7 @@ pub fn run(registry: Registry) -> ExitCode {
         Err(error) => {
             let message = format!("{error:#}");
             tracing::error!(message, "the agent could not start");
-            eprintln!("tuplane-agent: {message}");
+            say(&message);
             announce(&AgentReady::Failed { message });
             ExitCode::FAILURE
         }
@@ -110,7 +111,7 @@ fn start(registry: Arc<Registry>) -> anyhow::Result<ExitCode> {
     Ok(match farewell {
         Farewell::Shutdown | Farewell::OwnerGone | Farewell::Signal(_) => ExitCode::SUCCESS,
         Farewell::CoordinatorGone(message) | Farewell::Failed(message) => {
-            eprintln!("tuplane-agent: {message}");
+            say(&message);
             ExitCode::FAILURE
         }
     })
@@ -253,7 +254,9 @@ fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<(
 
 fn log_to(path: Option<&str>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // A log on a full disk takes no complaint about itself either.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match path {
         Some(path) => {
             let file = OpenOptions::new()
@@ -266,6 +269,11 @@ fn log_to(path: Option<&str>) -> anyhow::Result<()> {
         None => builder.with_writer(std::io::stderr).init(),
     }
     Ok(())
+}
+
+/// Says it on standard error, which is the log on hosts: its disk may be full.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "tuplane-agent: {message}");
 }
 
 /// Tells the launcher, on one line of standard output.

@@ -10,7 +10,8 @@ use tuplane_core::job::LEAST_MEMORY;
 use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
 
 use crate::command::{
-    agents, cancel, check, clean, down, fetch, hosts, jobs, plan, route, run, set, status, submit, tui, up,
+    agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, run, set, status, submit, tui,
+    up,
 };
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
@@ -94,6 +95,8 @@ pub(crate) enum Command {
     Route(route::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
+    /// Follows a sample of the rows that leave a stage
+    Peek(peek::Args),
     /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
     Tui(tui::Args),
     /// Shows the version

@@ -9,7 +9,7 @@ use tuplane_testbed::launch::{
 };
 use tuplane_wire::client::{CallError, Carrier, Client};
 use tuplane_wire::message::{
-    AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary,
+    AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary, Peeked,
 };
 use tuplane_wire::net::Security;
 use tuplane_wire::service::Hello;
@@ -254,6 +254,24 @@ impl AgentClient {
         let request = AgentRequest::ReadFile { run, path: path.to_owned(), offset };
         match self.client.agent(request, self.timeout).await? {
             AgentReply::Bytes(bytes) => Ok(bytes),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl AgentClient {
+    /// What a follower of a vertex has not seen yet.
+    pub(crate) async fn peek(
+        &self,
+        run: u64,
+        vertex: u32,
+        follower: u64,
+        rate: f64,
+        from: u64,
+    ) -> Outcome<Peeked> {
+        let request = AgentRequest::Peek { run, vertex, follower, rate, from };
+        match self.client.agent(request, self.timeout).await? {
+            AgentReply::Peeked(peeked) => Ok(*peeked),
             other => Err(unexpected(&other)),
         }
     }

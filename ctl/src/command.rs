@@ -8,6 +8,7 @@ pub(crate) mod down;
 pub(crate) mod fetch;
 pub(crate) mod hosts;
 pub(crate) mod jobs;
+pub(crate) mod peek;
 pub(crate) mod plan;
 pub(crate) mod route;
 pub(crate) mod run;
@@ -46,6 +47,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
+        Command::Peek(args) => peek::run(args, global, output).await,
         Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,
         Command::Version => version::run(output),
     }

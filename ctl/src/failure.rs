@@ -50,6 +50,9 @@ pub(crate) enum Failure {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// Ctrl-C, and what it left behind, a line each.
+    #[error("{0}")]
+    InterruptedLeaving(String),
     /// Ended by what has been said already, or by a signal; only the code is left to give.
     #[error("ended")]
     Ended(u8),
@@ -72,7 +75,7 @@ impl Failure {
             Self::NeedsYes(_) => 7,
             Self::Version(_) => 8,
             Self::Internal(_) => 70,
-            Self::Interrupted => 130,
+            Self::Interrupted | Self::InterruptedLeaving(_) => 130,
             Self::Ended(code) => *code,
         }
     }
@@ -89,7 +92,7 @@ impl Failure {
             Self::NeedsYes(_) => "needs_yes",
             Self::Version(_) => "version",
             Self::Internal(_) => "internal",
-            Self::Interrupted | Self::Ended(_) => "interrupted",
+            Self::Interrupted | Self::InterruptedLeaving(_) | Self::Ended(_) => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
     }
@@ -160,8 +163,9 @@ impl From<LaunchError> for Failure {
     fn from(error: LaunchError) -> Self {
         let message = error.to_string();
         match error {
-            LaunchError::Interrupted => Self::Interrupted,
-            LaunchError::Hosts { faults } if faults.iter().all(|fault| fault.cause.is_connection()) => {
+            LaunchError::Interrupted { left } if left.is_empty() => Self::Interrupted,
+            LaunchError::Interrupted { .. } => Self::InterruptedLeaving(message),
+            LaunchError::Hosts { faults, .. } if faults.iter().all(|fault| fault.cause.is_connection()) => {
                 Self::Unreachable(message)
             }
             LaunchError::Hosts { .. } | LaunchError::Agent { .. } => Self::Failed { kind: "agent", message },

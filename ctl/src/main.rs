@@ -14,6 +14,7 @@ mod presence;
 mod report;
 mod tui;
 mod wait;
+mod window;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -76,7 +76,10 @@ impl Output {
     #[expect(clippy::unused_self, reason = "whoever writes holds the output")]
     pub(crate) fn room(&self) -> Option<usize> {
         let terminal = io::stdout().is_terminal();
-        terminal.then(|| ratatui::crossterm::terminal::size().ok()).flatten().map(|(columns, _)| columns.into())
+        terminal
+            .then(|| ratatui::crossterm::terminal::size().ok())
+            .flatten()
+            .map(|(columns, _)| columns.into())
     }
 
     /// Writes bytes to standard output as they are.

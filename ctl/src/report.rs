@@ -371,6 +371,12 @@ impl JobView {
         self.vertices.iter().filter(|vertex| vertex.is_source)
     }
 
+    /// The time that rates and shares are means of, ms.
+    #[cfg(test)]
+    pub(crate) fn rates_over_ms(&self) -> Option<u64> {
+        self.rates_over_ms
+    }
+
     /// Rows per second that come from all sources together.
     pub(crate) fn source_rate(&self) -> Option<f64> {
         self.sources().map(|vertex| vertex.rates.out_per_s).sum()

@@ -1,5 +1,6 @@
 //! Following a job until it ends.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tuplane_wire::message::JobStatus;
@@ -10,6 +11,7 @@ use crate::output::Output;
 use crate::output::table::{count, rate};
 use crate::output::time::span;
 use crate::report::{JobView, phase_word};
+use crate::window;
 
 /// How often a job is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -65,20 +67,32 @@ fn lost(run: u64, message: &str) -> Failure {
     Failure::Unreachable(format!("{message}; it was not seen how run {run} went on"))
 }
 
-/// The last look at a job, kept so that two make a rate.
+/// Looks at a job, kept so that two make a rate.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    last: Option<(Instant, JobStatus)>,
+    looks: VecDeque<(Instant, JobStatus)>,
 }
 
 impl Samples {
-    /// The view of a new look, with rates since the one before.
+    /// The view of a new look, with rates over the looks of the window before it.
     pub(crate) fn view(&mut self, cluster: &str, status: JobStatus) -> Outcome<JobView> {
-        let now = Instant::now();
-        let before =
-            self.last.as_ref().map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
+        self.view_at(Instant::now(), cluster, status)
+    }
+
+    fn view_at(&mut self, now: Instant, cluster: &str, status: JobStatus) -> Outcome<JobView> {
+        let of = |status: &JobStatus| (status.summary.run, status.summary.attempt);
+        // Counters of another attempt begin anew.
+        if self.looks.back().is_some_and(|(_, last)| of(last) != of(&status)) {
+            self.looks.clear();
+        }
+        if let Some(begin) = now.checked_sub(window::ROWS) {
+            window::trim(&mut self.looks, begin, |(at, _)| *at);
+        }
+        // Of a job that has ended rates are means over all of it.
+        let before = self.looks.front().filter(|_| !status.summary.phase.is_final());
+        let before = before.map(|(at, status)| (status, now.duration_since(*at).as_millis() as u64));
         let view = JobView::new(cluster, &status, before)?;
-        self.last = Some((now, status));
+        self.looks.push_back((now, status));
         Ok(view)
     }
 
@@ -99,5 +113,76 @@ impl Samples {
             }
             Err(_) => phase.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_core::job::{FileFormat, Job};
+    use tuplane_core::plan::{Instance, VertexId, plan};
+    use tuplane_wire::message::{InstanceReport, JobPhase, JobSummary};
+
+    use super::*;
+
+    /// A job whose source has given out so many rows.
+    fn look(phase: JobPhase, attempt: u32, rows_out: u64) -> JobStatus {
+        let text = "[[stage]]\nid='a'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='b'\nop='sink'\nconnector='count'\nin='a'\n";
+        let dag = plan(&Job::parse(text, FileFormat::Toml).unwrap()).unwrap();
+        let summary = JobSummary {
+            run: 1,
+            name: "j".into(),
+            phase,
+            attempt,
+            submitted_ms: 0,
+            ended_ms: None,
+            fault: None,
+            instances: 1,
+            agents: Vec::new(),
+            pending: Vec::new(),
+        };
+        JobStatus {
+            summary,
+            dag: serde_json::to_string(&dag).unwrap(),
+            job: String::new(),
+            instances: vec![Instance { id: 0, vertex: VertexId(0), number: 0, agent: 0 }],
+            counters: vec![InstanceReport { rows_out, ..InstanceReport::default() }],
+            edges: Vec::new(),
+            files: Vec::new(),
+            agents: Vec::new(),
+            age_ms: 0,
+            guarantee: String::new(),
+            cost_per_second: 0.0,
+            running_ms: Some(20_000),
+            earlier_parts: Vec::new(),
+            unasked: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rates_are_means_over_the_window_that_the_ui_has() {
+        let begin = Instant::now();
+        let mut samples = Samples::default();
+        let mut rate = |seconds: u64, phase, attempt, rows| {
+            let now = begin + Duration::from_secs(seconds);
+            let view = samples.view_at(now, "t", look(phase, attempt, rows)).unwrap();
+            (view.rates_over_ms().unwrap(), view.source_rate().unwrap())
+        };
+        // 1,000 rows a second, and in the report of the eighth second none.
+        for second in 0..=8 {
+            let found = rate(second, JobPhase::Running, 1, second.min(7) * 1000);
+            let expected = match second {
+                // Nothing to compare with: over all of its time.
+                0 => (20_000, 0.0),
+                1..=5 => (second * 1000, 1000.0),
+                8 => (5000, 800.0),
+                _ => (5000, 1000.0),
+            };
+            assert_eq!(found, expected, "{second}");
+        }
+        // Another attempt counts from nothing, and no rate is made of both.
+        assert_eq!(rate(9, JobPhase::Running, 2, 10), (20_000, 0.5));
+        assert_eq!(rate(10, JobPhase::Running, 2, 40), (1000, 30.0));
+        // What has ended is looked at as a whole.
+        assert_eq!(rate(11, JobPhase::Finished, 2, 1000), (20_000, 50.0));
     }
 }

@@ -329,6 +329,33 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
+fn closed_streams_change_no_exit_code() {
+    let runtime = runtime();
+    let job = runtime.path().join("job.toml");
+    let stages = "[[stage]]\nid='a'\nop='source'\nconnector='ids'\nn=1\n[[stage]]\nid='b'\nop='sink'\nconnector='count'\nin='a'\n";
+    std::fs::write(&job, stages).unwrap();
+    let job = job.to_str().unwrap();
+    for (args, code) in [
+        (&["version"][..], 0),
+        (&["--help"], 0),
+        (&["plan", job, "-o", "json"], 0),
+        (&["check", job], 0),
+        (&["up", "--local", "2", "--dry-run"], 0),
+        (&["jobs"], 3),
+        (&["no-such-command"], 2),
+        (&["tui"], 2),
+    ] {
+        for closed in [">&-", "2>&-", "<&-", "<&- >&- 2>&-"] {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("\"$@\" {closed}"), "sh"]).arg(cargo_bin("tuplane")).args(args);
+            let ran = ran(shell.env("XDG_RUNTIME_DIR", runtime.path()).env_remove("TUPLANE_CLUSTER"));
+            assert_eq!(ran.code, Some(code), "{args:?} {closed}: {}", ran.err);
+            assert!(!ran.err.contains("defect"), "{args:?} {closed}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
 fn a_dry_run_starts_nothing_and_says_what_it_would() {
     let runtime = runtime();
     let costs = runtime.path().join("costs");

@@ -7,6 +7,8 @@ mod jobs;
 mod language;
 mod own;
 mod owners;
+mod pages;
+mod peek;
 mod remarks;
 mod results;
 mod road;

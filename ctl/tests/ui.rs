@@ -133,6 +133,8 @@ fn keys_and_signals_leave_the_terminal_as_it_was() {
         ("term", "kill:TERM", "143"),
         ("hangup", "kill:HUP", "129"),
         ("interrupt", "kill:INT", "130"),
+        ("quit", "kill:QUIT", "131"),
+        ("user signal", "kill:USR1", "138"),
     ] {
         let Some(pty) = Pty::new("keys_and_signals_leave_the_terminal_as_it_was") else { return };
         let ran = pty.step("wait:PLAN").step("sleep:0.3").step(step).run(PLAN, &[]);
@@ -159,10 +161,16 @@ fn a_panic_anywhere_gives_the_terminal_back_and_can_be_read() {
 
 #[test]
 fn what_is_refused_never_takes_the_terminal() {
-    for args in
-        ["tui --plan no-such.toml", "tui --replay job.toml", "tui --record /no/such/folder/x --plan job.toml"]
-    {
+    for args in [
+        "tui --plan no-such.toml",
+        "tui --replay job.toml",
+        "tui --replay /dev/zero",
+        "tui --replay .",
+        "tui --replay pipe",
+        "tui --record /no/such/folder/x --plan job.toml",
+    ] {
         let Some(pty) = Pty::new("what_is_refused_never_takes_the_terminal") else { return };
+        assert!(Command::new("mkfifo").arg(pty.path("pipe")).status().unwrap().success());
         let ran = pty.run(args, &[]);
         assert_eq!(ran.before, ran.after, "{args}");
         assert_eq!(ran.code, "2", "{args}: {}", ran.errors);

@@ -11,7 +11,7 @@ mod stop;
 pub use costs::{CostEntry, parse_costs};
 pub use folder::{
     AgentEntry, ClusterFile, ClusterFolder, Found, HostEntry, RoadEntry, SCHEMA, check_name, find_clusters,
-    runtime_root,
+    launcher_of, runtime_root,
 };
 pub(crate) use local::agent_name;
 pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};
@@ -48,18 +48,23 @@ pub enum LaunchError {
         cause: String,
     },
     /// Hosts on which something failed; what had been started is ended again.
-    #[error("{}", lines(faults))]
+    #[error("{}", lines(faults.iter().chain(left)))]
     Hosts {
         /// One each, in the file's order.
         faults: Vec<ssh::HostFault>,
+        /// Hosts on which something may be left of what had been started.
+        left: Vec<ssh::HostFault>,
     },
     /// The command was interrupted; what had been started is ended again.
-    #[error("interrupted")]
-    Interrupted,
+    #[error("interrupted{}{}", if left.is_empty() { "" } else { "\n" }, lines(left))]
+    Interrupted {
+        /// Hosts on which something may be left of what had been started.
+        left: Vec<ssh::HostFault>,
+    },
 }
 
-fn lines(faults: &[ssh::HostFault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+fn lines<'f>(faults: impl IntoIterator<Item = &'f ssh::HostFault>) -> String {
+    faults.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 impl LaunchError {

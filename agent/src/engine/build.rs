@@ -1,6 +1,7 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
 mod channels;
+mod joins;
 mod registered;
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage};
+use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
 use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
@@ -23,6 +24,7 @@ use tuplane_expr::{
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
+use super::calls::Calls;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{
@@ -32,6 +34,7 @@ use super::output::{Exit, ExitKey, Output};
 use super::run::{Local, Run};
 use super::splits::Splits;
 use super::stamp::{Arrivals, Stamper};
+use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
@@ -39,6 +42,7 @@ use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
 
@@ -68,8 +72,9 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let types = types.map_err(|f| refused(&f))?;
     let parts = Parts::default();
     let made = parts.clone();
+    let tables = joins::tables(&job);
     let builder =
-        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts };
+        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts, tables };
     let built = builder.build();
     if built.is_err() {
         made.remove();
@@ -93,6 +98,8 @@ struct Builder<'a> {
     plan: RunPlan,
     reserved: u64,
     parts: Parts,
+    /// What the collectors of each join hand to its joiners here.
+    tables: joins::Tables,
 }
 
 impl Builder<'_> {
@@ -166,6 +173,7 @@ impl Builder<'_> {
             };
             edges.insert(index, made);
         }
+        let taps = self.taps(&local, &programs);
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
         let (mut locals, mut instances) = (Vec::new(), Vec::new());
@@ -177,6 +185,9 @@ impl Builder<'_> {
                 let sending = &edges[&edge.0];
                 let queue = self.out_queue(edge, &placed)?;
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                if self.dag.edge(edge).spills {
+                    sending.let_spill(sender, self.overflow(edge, program));
+                }
                 let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
@@ -205,7 +216,8 @@ impl Builder<'_> {
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
                     self.job.options.on_error,
-                ),
+                )
+                .with_tap(Arc::clone(&taps[&placed.vertex.0]), placed.number),
                 counters,
                 options: changes,
                 start: started.clone(),
@@ -229,6 +241,7 @@ impl Builder<'_> {
             parts: self.parts,
             own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
+            taps,
         };
         Ok(Built { run, instances })
     }
@@ -318,12 +331,12 @@ impl Builder<'_> {
             Some(Op::Rebalance(rebalance)) => !rebalance.key.is_empty(),
             _ => false,
         };
-        let view = edge.via.iter().find(keyed).cloned();
+        let view = edge.via.iter().find(keyed);
         ExitKey {
             key,
             partitions: self.job.options.partitions(),
             on_error: self.job.options.on_error,
-            stage: view.unwrap_or_else(|| self.dag.vertex(edge.to).label()),
+            stage: view.or_else(|| self.dag.vertex(edge.to).stages.first()).cloned().unwrap_or_default(),
         }
     }
 
@@ -377,12 +390,18 @@ impl Builder<'_> {
                 let timer = self.shared.timer.clone();
                 return Ok(Body::Work(Work::new(work, placed.number, timer, self.shared.cores.clone())));
             }
+            (Op::UsingService(using), Program::Service(calls)) => {
+                let service = self.service(stage, using)?;
+                return Ok(Body::Calls(Box::new(Calls::new(&stage.id, calls.clone(), using, service))));
+            }
+            (_, Program::Service(_)) => return Err(internal("a stage that calls nothing has calls to make")),
             (_, Program::Chain(chain)) => Box::new(ChainOperator::new(chain.clone())),
             (_, Program::Aggregate(aggregate)) => {
                 let partitions = self.job.options.partitions();
                 let made = Aggregate::new(&stage.id, aggregate.clone(), program.role, partitions, peers == 1);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
+            (_, Program::Join(join)) => self.join(stage, program.role, join)?,
             (_, Program::Window(window)) => {
                 let partitions = self.job.options.partitions();
                 let made = Windowed::new(&stage.id, window.clone(), program.role, partitions);
@@ -392,7 +411,7 @@ impl Builder<'_> {
                 Some(stamper) => Box::new(Stamp::new(stamper)),
                 None => return Err(internal("rows are to be stamped without a time")),
             },
-            (_, Program::Rolling(_) | Program::Stateful(_)) => {
+            (_, Program::Rolling(_) | Program::Stateful(_) | Program::Distinct(_)) => {
                 let made = Keyed::new(&stage.id, &program.program, self.job.options.partitions());
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
@@ -425,6 +444,37 @@ impl Builder<'_> {
         }
         let arrivals = SystemColumns::of(entering(program)).has(SystemColumn::Due).then(Arrivals::new);
         Ok((self.stamper(stage, program), arrivals))
+    }
+
+    /// A tap for each vertex with instances here; those with a `peek` stage are on.
+    fn taps(&self, local: &[Placed], programs: &HashMap<VertexId, VertexProgram>) -> HashMap<u32, Arc<Tap>> {
+        let mut taps = HashMap::new();
+        for placed in local {
+            let id = placed.vertex;
+            if taps.contains_key(&id.0) {
+                continue;
+            }
+            let program = &programs[&id];
+            let sink = self.sink_schema(placed, program);
+            let columns = sink.unwrap_or_else(|| own_columns(&program.output));
+            let all = self.plan.instances.iter().filter(|i| i.vertex == id).count() as u32;
+            let tap = Tap::new(all, columns.fields().iter().map(|field| field.name().clone()).collect());
+            for peek in &self.dag.vertex(id).peeks {
+                let stage = self.job.stages.iter().find(|stage| stage.id == *peek);
+                if let Some(Op::Peek { sample_per_second }) = stage.map(|stage| &stage.op) {
+                    tap.add_stage(&self.job.name, peek, sample_per_second.unwrap_or(DEFAULT_RATE));
+                }
+            }
+            taps.insert(id.0, Arc::new(tap));
+        }
+        taps
+    }
+
+    /// What the instances of a stage call.
+    fn service(&self, stage: &Stage, using: &UsingService) -> Result<Arc<dyn Service>, WireFault> {
+        let made = Http::new(using, Arc::clone(&self.shared.http));
+        let agent = &self.shared.me.name;
+        Ok(Arc::new(made.map_err(|e| stage_refused(stage, &format!("on agent {agent}: {e}")))?))
     }
 
     fn sort(

@@ -11,6 +11,7 @@ use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::system::own_part;
 use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
+use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::ledger::Counters;
 use super::operator::{Operator, OperatorError};
@@ -26,11 +27,11 @@ use crate::sink::Sink;
 use crate::source::{Polled, Source, SourceError};
 
 /// A step lasts about so long; then others have their turn.
-const STEP: Duration = Duration::from_millis(2);
+pub(super) const STEP: Duration = Duration::from_millis(2);
 /// Windows are divided anew this often.
-const ADAPT: Duration = Duration::from_millis(100);
+pub(super) const ADAPT: Duration = Duration::from_millis(100);
 /// An instance that is over its bound looks at least this often whether an option has changed.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// What an instance runs.
 pub(crate) enum Body {
@@ -38,6 +39,7 @@ pub(crate) enum Body {
     Operator(Box<dyn Operator>),
     Work(Work),
     Sink(Box<dyn Sink>),
+    Calls(Box<Calls>),
 }
 
 /// A change of a live option, checked before it is sent.
@@ -106,6 +108,7 @@ impl Instance {
             Body::Operator(operator) => !operator.is_cooperative(),
             Body::Work(work) => work.spins(),
             Body::Sink(sink) => sink.blocks(),
+            Body::Calls(calls) => calls.blocks(),
         }
     }
 
@@ -131,6 +134,7 @@ impl Instance {
         }
         let result = match self.body {
             Body::Source(_) => self.produce().await.map(|()| Vec::new()),
+            Body::Calls(_) => calls::run(&mut self).await.map(|()| Vec::new()),
             _ => self.consume().await,
         };
         if result.is_err() {
@@ -275,9 +279,10 @@ impl Instance {
             }
             Body::Sink(sink) => {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                self.output.show(&own);
                 sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
             }
-            Body::Source(_) => return Err(self.fault("rows came to a source")),
+            Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),
         }
         self.counters.working.store(0, Ordering::Relaxed);
         Ok(())
@@ -285,6 +290,7 @@ impl Instance {
 
     /// Takes out what the operator has to give, waiting for room between two pieces.
     async fn pull(&mut self) -> Result<(), WireFault> {
+        let mut began = Instant::now();
         loop {
             let Body::Operator(operator) = &mut self.body else { return Ok(()) };
             tell(operator.take_moved(), &mut self.output, &self.counters, &self.name)?;
@@ -305,6 +311,11 @@ impl Instance {
                 self.output.wait().await;
                 self.counters.clock.set(Doing::Busy);
             }
+            // A row may become millions: others have their turn, and the run can be stopped.
+            if began.elapsed() >= STEP {
+                tokio::task::yield_now().await;
+                began = Instant::now();
+            }
         }
     }
 
@@ -324,7 +335,7 @@ impl Instance {
                 Ok(Vec::new())
             }
             Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),
-            Body::Work(_) | Body::Source(_) => Ok(Vec::new()),
+            Body::Work(_) | Body::Source(_) | Body::Calls(_) => Ok(Vec::new()),
         }
     }
 
@@ -457,7 +468,9 @@ impl Instance {
                 Body::Source(source) => source.set(&option, &value),
                 Body::Operator(operator) => operator.set(&option, &value),
                 Body::Work(work) => work.set(&option, &value),
-                Body::Sink(_) => Err(format!("`{option}` of a sink cannot be changed while it runs")),
+                Body::Sink(_) | Body::Calls(_) => {
+                    Err(format!("`{option}` of this stage cannot be changed while it runs"))
+                }
             };
             match result {
                 Ok(()) => changed = true,
@@ -502,11 +515,11 @@ async fn until_tick(stamper: Option<&Stamper>) {
     until(stamper.and_then(Stamper::next_tick)).await;
 }
 
-fn instance_fault(name: &str, message: &str) -> WireFault {
+pub(super) fn instance_fault(name: &str, message: &str) -> WireFault {
     WireFault::new(FaultCode::Instance, format!("{name}: {message}"))
 }
 
-fn fault(name: &str, error: &OperatorError) -> WireFault {
+pub(super) fn fault(name: &str, error: &OperatorError) -> WireFault {
     match error {
         // The coordinator adds the place in words; it says more than an instance and a number would.
         OperatorError::Row { remark, .. } if remark.place.is_some() => {

@@ -9,6 +9,7 @@ use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
 mod chain;
+mod join;
 mod keyed;
 mod sort;
 mod stamp;
@@ -16,6 +17,7 @@ mod window;
 
 pub(crate) use aggregate::Aggregate;
 pub(crate) use chain::{ChainOperator, Pass};
+pub(crate) use join::{Collector, Joiner, TableSlot};
 pub(crate) use keyed::Keyed;
 pub(crate) use sort::{Collect, Sort};
 pub(crate) use stamp::Stamp;

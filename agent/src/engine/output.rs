@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tuplane_core::job::OnError;
-use tuplane_expr::arrow::array::{RecordBatch, UInt32Array};
+use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::compute::concat_batches;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{Places, conform};
-use tuplane_expr::{Dropped, KeyExprs};
+use tuplane_expr::{KeyExprs, kept_rows};
 
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, OperatorError, Remark};
 use super::rows::{Budget, Charged, Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
+use super::tap::Tap;
 use crate::exchange::edge::Edge;
 use crate::exchange::mark::Mark;
 
@@ -61,6 +62,8 @@ pub(crate) struct Output {
     input: Option<Kept>,
     /// What was appended last.
     last: Option<Charged>,
+    /// Who wants to see rows, and the instance's number among those of its vertex.
+    tap: Option<(Arc<Tap>, u32)>,
 }
 
 impl Output {
@@ -83,6 +86,20 @@ impl Output {
             small_rows: 0,
             input: None,
             last: None,
+            tap: None,
+        }
+    }
+
+    /// Shows rows to a tap as those of the vertex's instance with this number.
+    pub(crate) fn with_tap(mut self, tap: Arc<Tap>, instance: u32) -> Self {
+        self.tap = Some((tap, instance));
+        self
+    }
+
+    /// Rows pass: of a sink, which sends nothing on, those that it takes.
+    pub(crate) fn show(&self, batch: &RecordBatch) {
+        if let Some((tap, instance)) = &self.tap {
+            tap.see(*instance, batch);
         }
     }
 
@@ -129,6 +146,7 @@ impl Output {
     }
 
     fn append(&mut self, batch: RecordBatch) -> Result<(), OperatorError> {
+        self.show(&batch);
         let known = self.input.iter().map(Kept::charged).chain(&self.last);
         let Some(mut rest) = Rows::derived(batch, known, &self.budget) else { return Ok(()) };
         // The next batch may be another slice of the same buffers.
@@ -197,7 +215,7 @@ impl Output {
         if ids.is_empty() {
             return Ok(None);
         }
-        let rows = rows.pick(&without(rows.len(), &dropped)).map_err(other)?;
+        let rows = rows.pick(&kept_rows(rows.len(), &dropped)).map_err(other)?;
         Ok(Some(rows.with_partitions(ids)))
     }
 
@@ -231,12 +249,6 @@ impl Output {
             exit.edge.flush();
         }
     }
-}
-
-/// Numbers of the rows that were not dropped.
-fn without(rows: usize, dropped: &[Dropped]) -> UInt32Array {
-    let mut dropped = dropped.iter().map(|one| one.row).peekable();
-    (0..rows).filter(|row| dropped.next_if_eq(row).is_none()).map(|row| row as u32).collect::<Vec<_>>().into()
 }
 
 fn other(error: impl ToString) -> OperatorError {

@@ -12,10 +12,11 @@ use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, RunReport, Split, WireFault};
+use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunReport, Split, WireFault};
 
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
@@ -49,6 +50,8 @@ pub(crate) struct Run {
     /// Splits of sources that read this agent's own files, by stage.
     pub(crate) own_splits: HashMap<String, Vec<Split>>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
+    /// Taps of the vertices that have instances here, by vertex index.
+    pub(crate) taps: HashMap<u32, Arc<Tap>>,
 }
 
 /// One of this agent's instances.
@@ -75,7 +78,7 @@ impl Run {
         let counters = &local.counters;
         let times = counters.clock.read();
         let (dropped, note) = counters.rare_facts();
-        let waiting: u64 = local.inbox.counts().iter().map(|(_, waiting, _, _)| waiting).sum();
+        let waiting = local.inbox.waiting();
         let queue_out = local
             .exits
             .iter()
@@ -221,6 +224,19 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// What a follower of a vertex has not seen yet.
+    pub(crate) fn peek(&self, vertex: u32, follower: u64, rate: f64, from: u64) -> Result<Peeked, WireFault> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let Some(tap) = self.taps.get(&vertex) else {
+            let message = format!("run {} has no instance of vertex {vertex} on this agent", self.run);
+            return Err(WireFault::new(FaultCode::NotFound, message));
+        };
+        let here = self.local.iter().filter(|local| local.placed.vertex.0 == vertex);
+        // Looked at before the rows: what comes in between is fetched by the next question.
+        let ended = here.into_iter().all(|local| local.counters.ended.load(Relaxed)) || self.is_stopped();
+        tap.ask(follower, rate, from, ended).map_err(|e| WireFault::new(FaultCode::Refused, e))
     }
 
     /// Changes the policy of an edge's senders here.

@@ -56,6 +56,11 @@ impl Credit {
         sent < self.limit.load(Ordering::SeqCst)
     }
 
+    /// The receiver has said that it reads this channel, or has read some of it.
+    pub(crate) fn is_read(&self) -> bool {
+        self.limit.load(Ordering::SeqCst) > LEAST_WINDOW
+    }
+
     /// Most bytes of the next frame: half the window, at most 256 KiB.
     pub(crate) fn frame(&self) -> u64 {
         (self.window.load(Ordering::Relaxed) / 2).clamp(1, MOST_FRAME)

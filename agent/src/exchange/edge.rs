@@ -1,6 +1,8 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,13 +12,14 @@ use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::{DEAL, Policy, make_policy};
 use tuplane_core::time::{Least, Standing};
-use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
+use super::overflow::Overflow;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
 const PACE_WINDOW: Duration = Duration::from_millis(250);
@@ -53,6 +56,8 @@ struct State {
     emitted: u64,
     dropped: BTreeMap<&'static str, u64>,
     closed: bool,
+    /// Rows that wait on disk cannot be had: why.
+    failed: Option<String>,
     pace: Pace,
 }
 
@@ -71,6 +76,8 @@ struct Sender {
     /// Dense instance id.
     instance: u32,
     queue: OutQueue,
+    /// Where rows go that the queue has no room for, if the sender may not be held up.
+    overflow: Option<Overflow>,
     /// Bytes that may wait before the instance is blocked.
     bound: u64,
     /// Wakes the instance when there is room again.
@@ -151,6 +158,7 @@ impl Edge {
                 emitted: 0,
                 dropped: BTreeMap::new(),
                 closed: false,
+                failed: None,
                 pace: Pace { since: Instant::now(), last: 0, now: 0 },
             }),
         })
@@ -167,6 +175,7 @@ impl Edge {
         state.senders.push(Sender {
             instance,
             queue,
+            overflow: None,
             bound,
             room,
             standing: Standing::default(),
@@ -177,8 +186,11 @@ impl Edge {
     }
 
     /// Appends a sender's rows and sends what may leave.
-    pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), ArrowError> {
+    pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
         let count = rows.len() as u64;
+        if lock(&self.state).is_spilling(sender) {
+            return self.append_to_overflow(sender, rows);
+        }
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -208,8 +220,18 @@ impl Edge {
                 state.pass_barrier(number);
             }
             mark => {
-                state.senders[sender].queue.mark(mark);
+                let of = &mut state.senders[sender];
+                match &mut of.overflow {
+                    Some(overflow) if !overflow.is_empty() => {
+                        if let Err(error) = overflow.mark(mark) {
+                            state.fail(error.to_string());
+                            self.wake.notify_one();
+                        }
+                    }
+                    _ => of.queue.mark(mark),
+                }
                 state.release(sender, self.deal);
+                self.refill(&mut state, sender);
             }
         }
         self.settle(&mut state);
@@ -225,7 +247,7 @@ impl Edge {
     pub(crate) fn is_full(&self, sender: usize) -> bool {
         let state = lock(&self.state);
         let sender = &state.senders[sender];
-        sender.queue.bytes() >= sender.bound
+        sender.is_at_bound() && (sender.overflow.is_none() || state.is_read())
     }
 
     /// Everything that a sender has given has left.
@@ -237,7 +259,7 @@ impl Edge {
 
     /// Rows that wait in a sender's queue.
     pub(crate) fn waiting(&self, sender: usize) -> u64 {
-        lock(&self.state).senders[sender].queue.rows()
+        lock(&self.state).senders[sender].rows()
     }
 
     /// Sends what may leave of all senders.
@@ -250,7 +272,9 @@ impl Edge {
         let first = state.turn;
         state.turn = (first + 1) % count;
         for step in 0..count {
-            state.release((first + step) % count, self.deal);
+            let sender = (first + step) % count;
+            state.release(sender, self.deal);
+            self.refill(&mut state, sender);
         }
         self.settle(&mut state);
     }
@@ -260,9 +284,18 @@ impl Edge {
         lock(&self.state).outlets.iter().for_each(Outlets::flush);
     }
 
-    /// Pumps whenever credit has come, until the run is closed.
-    pub(crate) async fn run(self: Arc<Self>) {
-        while !lock(&self.state).closed {
+    /// Pumps whenever credit has come, until the run is closed, or rows that wait on disk cannot be had.
+    pub(crate) async fn run(self: Arc<Self>) -> Result<(), String> {
+        loop {
+            {
+                let state = lock(&self.state);
+                if let Some(cause) = state.failed.as_ref().filter(|_| !state.closed) {
+                    return Err(cause.clone());
+                }
+                if state.closed {
+                    return Ok(());
+                }
+            }
             self.wake.notified().await;
             self.pump();
         }
@@ -303,7 +336,7 @@ impl Edge {
     pub(crate) fn close(&self, reason: &'static str) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let rows: u64 = state.senders.iter_mut().map(|s| s.queue.clear()).sum();
+        let rows: u64 = state.senders.iter_mut().map(Sender::clear).sum();
         if rows > 0 {
             *state.dropped.entry(reason).or_default() += rows;
         }
@@ -318,7 +351,7 @@ impl Edge {
         let state = lock(&self.state);
         Sent {
             emitted: state.emitted,
-            queued: state.senders.iter().map(|s| s.queue.rows()).sum(),
+            queued: state.senders.iter().map(Sender::rows).sum(),
             dropped: state.dropped.clone(),
             targets: state
                 .outlets

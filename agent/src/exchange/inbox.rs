@@ -85,6 +85,8 @@ struct State {
     /// There is more to tell: an input has ended, so that those that waited for it at a barrier may go on, or the
     /// watermark has moved.
     recheck: bool,
+    /// Channels whose turn has come: their senders are to be told.
+    opened: Vec<Grant>,
     reading: Reading,
     ended: bool,
     closed: bool,
@@ -143,6 +145,7 @@ impl Inbox {
             row_bytes: 0,
             least: Least::default(),
             recheck: false,
+            opened: Vec::new(),
             reading: Reading::InTurn,
             ended: false,
             closed: false,
@@ -232,11 +235,13 @@ impl Inbox {
         let mut state = lock(&self.state);
         let over = self.budget.over();
         let (taken, grant) = state.take(most_rows, marks_only, over)?;
+        let opened = std::mem::take(&mut state.opened);
         drop(state);
-        match grant {
-            Some(Grant::Local(credit, limit, window)) => credit.grant(limit, window),
-            Some(Grant::Remote(session)) => session.notify_one(),
-            None => {}
+        for grant in grant.into_iter().chain(opened) {
+            match grant {
+                Grant::Local(credit, limit, window) => credit.grant(limit, window),
+                Grant::Remote(session) => session.notify_one(),
+            }
         }
         Ok(taken)
     }
@@ -301,6 +306,14 @@ impl Inbox {
             .collect()
     }
 
+    /// Rows that wait on inputs whose turn has come.
+    pub(crate) fn waiting(&self) -> u64 {
+        let state = lock(&self.state);
+        let open = state.open();
+        let in_turn = |channel: &&Channel| Some(state.inputs[channel.input].priority) == open;
+        state.channels.iter().filter(in_turn).map(|channel| channel.queued_rows).sum()
+    }
+
     /// The run stops: what waits is dropped and counted, and so is what still comes.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
@@ -314,6 +327,7 @@ impl Inbox {
     }
 }
 
+#[derive(Debug)]
 enum Grant {
     Local(Arc<Credit>, u64, u64),
     Remote(Arc<Notify>),
@@ -350,7 +364,7 @@ impl State {
                 return Ok(Some((taken, None)));
             }
         }
-        let open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
+        let open = self.open();
         let count = self.channels.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
@@ -442,7 +456,30 @@ impl State {
                     return Ok(Some(Taken::Ended));
                 }
                 self.recheck = true;
+                self.open_those_behind(number);
                 Ok(Some(Taken::InputEnded(number)))
+            }
+        }
+    }
+
+    /// The priority of the inputs whose turn it is.
+    fn open(&self) -> Option<i32> {
+        self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min()
+    }
+
+    /// Where an input was the last of its priority, the senders of those that are read next learn of it by
+    /// credit: a byte more than any channel has before it is read.
+    fn open_those_behind(&mut self, ended: usize) {
+        let Some(open) = self.open().filter(|open| *open > self.inputs[ended].priority) else { return };
+        for channel in &mut self.channels {
+            if self.inputs[channel.input].priority == open {
+                channel.limit += 1;
+                self.opened.push(match &channel.upstream {
+                    Upstream::Local(credit) => {
+                        Grant::Local(Arc::clone(credit), channel.limit, channel.window)
+                    }
+                    Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
+                });
             }
         }
     }

@@ -98,7 +98,7 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
         sender.join().unwrap();
     }
     edge.close("stopped");
-    mover.join().unwrap();
+    mover.join().unwrap().unwrap();
     assert_eq!((rows, barriers), (2 * ROWS, 1));
     let sent = edge.sent();
     assert_eq!((sent.emitted, sent.queued), (2 * ROWS as u64, 0));

@@ -224,7 +224,7 @@ async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
     assert_eq!(sent.targets.iter().map(|(_, _, rows, _)| rows).sum::<u64>(), taken, "seed {seed}");
     dialler.abort();
     edge.close("stopped");
-    mover.await.unwrap();
+    mover.await.unwrap().unwrap();
     assert_eq!((here.used(), there.used()), (0, 0), "seed {seed}: nothing keeps memory");
     breaks.load(Ordering::Relaxed)
 }

@@ -45,6 +45,7 @@ fn context(output: &SchemaRef) -> Context {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a registry's closure may fail")]
 fn same(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     Ok(batch.clone())
 }
@@ -333,6 +334,53 @@ fn a_source_gives_as_many_rows_as_are_asked_for_and_lets_small_batches_leave() {
 }
 
 #[test]
+fn what_a_source_leaves_out_is_counted_and_shown() {
+    struct Rejects(Rejected);
+    impl Source for Rejects {
+        fn next(&mut self, _: usize) -> Result<Next, Failure> {
+            self.0.reject(Rejected::BAD_LINE, "topic, offset 7", "no number");
+            self.0.reject(Rejected::BAD_LINE, "topic, offset 9", "no number");
+            Ok(Next::End)
+        }
+        fn rejected(&self) -> Option<&Rejected> {
+            Some(&self.0)
+        }
+    }
+    let output = columns(&[("n", "bigint")]).unwrap();
+    let source = Box::new(Rejects(Rejected::default()));
+    let mut source = OwnSource::new("s", source, output, true, (None, 1)).unwrap();
+    assert_eq!(source.rejected().total(), 0);
+    assert!(matches!(source.poll(1).unwrap(), Polled::End));
+    let rejected = source.rejected();
+    assert_eq!(rejected.by_reason[Rejected::BAD_LINE], 2);
+    let note = "topic, offset 9: no number (the first: topic, offset 7: no number)";
+    assert_eq!(rejected.note().as_deref(), Some(note));
+    assert!(source.set("rate", &json!(5)).is_ok() && source.set("pace", &json!(5)).is_err());
+}
+
+#[test]
+fn who_blocks_gets_a_thread_by_its_own_word_or_the_jobs() {
+    struct Waits(bool);
+    impl OperatorKind for Waits {
+        fn output(&self, _: &Given<'_>) -> Result<SchemaRef, Failure> {
+            columns(&[])
+        }
+        fn make(&self, _: Context) -> Result<Box<dyn Operator>, Failure> {
+            Ok(Box::new(Keys))
+        }
+        fn blocks(&self) -> bool {
+            self.0
+        }
+    }
+    let registry = Registry::new().operator("waits", 1, Waits(true)).operator("runs", 1, Waits(false));
+    let shares = |call: &str, cooperative| {
+        let made = registry.make_operator(&name(call), cooperative, context(&columns(&[]).unwrap()));
+        made.unwrap().is_cooperative()
+    };
+    assert!(shares("runs", true) && !shares("runs", false) && !shares("waits", true));
+}
+
+#[test]
 fn a_made_up_option_or_a_panic_in_make_is_an_error() {
     struct Panics;
     impl SourceKind for Panics {
@@ -371,11 +419,13 @@ fn the_pages_excerpts_are_the_examples() {
 fn what_a_job_names_is_told_from_what_every_agent_has() {
     let text = "stage = [{ id = 's', op = 'source', connector = 'kafka' },\n\
                 { id = 'c', op = 'custom_transform', in = 's', call = 'declares' },\n\
-                { id = 'o', op = 'sink', in = 'c', connector = 'count' }]";
+                { id = 'v', op = 'map_using_service', in = 'c', service = 'geo', select = '*' },\n\
+                { id = 'h', op = 'map_using_service', in = 'v', service = 'http', url = 'x', select = '*' },\n\
+                { id = 'o', op = 'sink', in = 'h', connector = 'count' }]";
     let job = Job::parse(text, FileFormat::Toml).unwrap();
     let registry = Registry::new().operator("declares", 1, Declares);
-    assert_eq!(registry.lacks(&job), ["source `kafka`"]);
-    assert_eq!(named_in(&job).count(), 2);
+    assert_eq!(registry.lacks(&job), ["source `kafka`", "service `geo`"]);
+    assert_eq!(named_in(&job).count(), 3);
     let built_in = std::panic::catch_unwind(|| {
         struct Count;
         impl SinkKind for Count {

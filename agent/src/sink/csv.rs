@@ -10,7 +10,7 @@ use tuplane_expr::arrow::util::display::{ArrayFormatter, DurationFormat, FormatO
 use super::SinkError;
 
 /// RFC 3339, as the engine's times are: UTC, fractions as far as there are any.
-pub(super) const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
+pub(crate) const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 
 /// The header line of a schema.
 pub(super) fn header(schema: &Schema) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Aggregates: what `compute` means, and the rows that go in and come out.
 
 mod adapter;
+mod co;
 mod count;
 mod distinct;
 mod extreme;
@@ -29,6 +30,7 @@ use tuplane_core::job::{OnError, Text};
 use crate::key::KeyExprs;
 use crate::program::{Projection, twice};
 use crate::sql::{Allowed, Compiled, Language, Planned, logical};
+pub use co::AggregateInput;
 pub(crate) use keys::{KeyForm, KeyTable, one_float_form};
 pub(crate) use running::{Refused, Wanted};
 pub(crate) use table::Scratch;
@@ -94,8 +96,10 @@ pub struct AggregateProgram {
 
 #[derive(Debug)]
 struct Inner {
-    /// Key columns, then what the aggregates read.
+    /// Of rows of the first input, which most have alone: key columns, then what the aggregates read.
     input: Projection,
+    /// The inputs after the first.
+    more: Vec<Side>,
     keys: usize,
     aggregates: Vec<Aggregate>,
     /// Over key columns and the aggregates' values: what `compute` says.
@@ -104,6 +108,26 @@ struct Inner {
     values: SchemaRef,
     partial: SchemaRef,
     on_error: OnError,
+}
+
+/// An input after the first of an aggregate over several.
+#[derive(Debug)]
+struct Side {
+    /// As for the first one.
+    input: Projection,
+    /// The first of its aggregates.
+    first: usize,
+}
+
+impl Inner {
+    /// What the rows of an input are read by, and the aggregates that read them.
+    fn side(&self, input: usize) -> (&Projection, Range<usize>) {
+        let first = |side: usize| self.more.get(side).map_or(self.aggregates.len(), |side| side.first);
+        match input.checked_sub(1).and_then(|more| Some((more, self.more.get(more)?))) {
+            Some((more, side)) => (&side.input, side.first..first(more + 1)),
+            None => (&self.input, 0..first(0)),
+        }
+    }
 }
 
 /// One aggregate function and what it reads.
@@ -160,8 +184,10 @@ impl AggregateProgram {
         input: &SchemaRef,
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
-        let keys = KeyExprs::compile(language, keys, input)?;
-        Compiler::new(language, keys, input, on_error).map_err(|fault| vec![fault])?.compile(compute)
+        let keys = KeyExprs::compile(language, keys, input)?.into_columns();
+        let mut compiler = Compiler::new(language, keys, input, 0).map_err(|fault| vec![fault])?;
+        let planned = compiler.plan_all(compute, &mut Vec::new())?;
+        finish(vec![(compiler, planned)], on_error)
     }
 
     /// Whether some row of `input` can be one that a key or an argument cannot take.
@@ -185,12 +211,14 @@ impl AggregateProgram {
     }
 }
 
+/// Compiles what one input's rows go into.
 struct Compiler {
     language: Language,
     logical: DFSchemaRef,
-    on_error: OnError,
     keys: usize,
     columns: Vec<Compiled>,
+    /// The number of its first call among those of all inputs.
+    first: usize,
     /// Aggregate calls met so far; the same call twice is computed once.
     calls: Vec<Expr>,
     aggregates: Vec<Aggregate>,
@@ -199,66 +227,43 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn new(language: Language, keys: KeyExprs, input: &SchemaRef, on_error: OnError) -> Result<Self, Fault> {
+    fn new(language: Language, keys: Vec<Compiled>, input: &SchemaRef, first: usize) -> Result<Self, Fault> {
         let logical = logical(input).map_err(|error| {
             Fault::new(tuplane_core::fault::At::default(), crate::sql::plain_message(&error))
         })?;
-        let columns = keys.into_columns();
         Ok(Self {
             language,
             logical,
-            on_error,
-            keys: columns.len(),
-            values: columns.iter().map(|c| FieldRef::clone(&c.field)).collect(),
-            columns,
+            keys: keys.len(),
+            values: keys.iter().map(|c| FieldRef::clone(&c.field)).collect(),
+            columns: keys,
+            first,
             calls: Vec::new(),
             aggregates: Vec::new(),
         })
     }
 
-    fn compile(mut self, compute: &[Text]) -> Result<AggregateProgram, Vec<Fault>> {
-        let mut faults = Vec::new();
-        let mut planned: Vec<(&Text, Planned)> = Vec::new();
+    /// Plans all texts; `names` are those of the columns that other inputs give.
+    fn plan_all<'a>(
+        &mut self,
+        compute: &'a [Text],
+        names: &mut Vec<String>,
+    ) -> Result<Vec<(&'a Text, Planned)>, Vec<Fault>> {
+        let (mut planned, mut faults) = (Vec::new(), Vec::new());
         for text in compute {
             match self.plan(text) {
                 Ok(one) => {
                     let key = self.values[..self.keys].iter().any(|k| *k.name() == one.name);
-                    if key || planned.iter().any(|(_, p)| p.name == one.name) {
+                    if key || names.contains(&one.name) {
                         faults.push(twice(text, &one.name));
                     }
+                    names.push(one.name.clone());
                     planned.push((text, one));
                 }
                 Err(fault) => faults.push(fault),
             }
         }
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let values: SchemaRef = Arc::new(Schema::new(self.values.clone()));
-        let mut output: Vec<Compiled> =
-            (0..self.keys).map(|index| crate::program::column(&values, index)).collect();
-        for (text, one) in planned {
-            match self.over_values(text, one, &values) {
-                Ok(compiled) => output.push(compiled),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let states = self.aggregates.iter().flat_map(|a| a.state.iter().cloned());
-        let partial = self.values[..self.keys].iter().cloned().chain(states).collect::<Vec<_>>();
-        Ok(AggregateProgram {
-            inner: Arc::new(Inner {
-                input: Projection::new(self.columns),
-                keys: self.keys,
-                aggregates: self.aggregates,
-                output: Projection::new(output),
-                values,
-                partial: Arc::new(Schema::new(partial)),
-                on_error: self.on_error,
-            }),
-        })
+        if faults.is_empty() { Ok(planned) } else { Err(faults) }
     }
 
     /// Plans one text and adds its aggregate calls; they become columns in the planned expression.
@@ -279,7 +284,7 @@ impl Compiler {
             .transform_down(|node| {
                 Ok(match self.calls.iter().position(|call| *call == node) {
                     Some(call) => {
-                        let column = Expr::Column(Column::new_unqualified(value_name(call)));
+                        let column = Expr::Column(Column::new_unqualified(value_name(self.first + call)));
                         Transformed::new(column, true, TreeNodeRecursion::Jump)
                     }
                     None => Transformed::no(node),
@@ -290,18 +295,9 @@ impl Compiler {
         Ok(Planned { name, expr })
     }
 
-    /// Makes an expression over aggregates runnable.
-    fn over_values(&self, text: &Text, planned: Planned, values: &SchemaRef) -> Result<Compiled, Fault> {
-        if let Some(column) =
-            planned.expr.column_refs().into_iter().find(|c| values.index_of(c.name()).is_err())
-        {
-            let message = format!("`{}` is neither a key nor inside an aggregate", column.name());
-            return Err(Fault::new(text.at, message)
-                .help("a group has many rows; take one value with first_value, min or max"));
-        }
-        let schema = logical(values).map_err(|error| crate::sql::fault_of(text, &error))?;
-        let planned = Planned { expr: self.language.coerce(text, planned.expr, &schema)?, ..planned };
-        self.language.lower(text, planned, &schema)
+    /// The number of the next call among those of all inputs.
+    fn next(&self) -> usize {
+        self.first + self.calls.len()
     }
 
     /// Adds one aggregate call.
@@ -322,7 +318,7 @@ impl Compiler {
             && matches!(&params.args[..], [Expr::Literal(value, _)] if !value.is_null());
         let mut arguments: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
         for (position, argument) in params.args.iter().enumerate() {
-            let name = format!("#{}.{position}", self.calls.len());
+            let name = format!("#{}.{position}", self.next());
             let one = self.language.native(text, name, argument.clone(), &self.logical)?;
             arguments.push(if one.expr.downcast_ref::<Literal>().is_some() {
                 // Some functions look at their constant arguments once and for all.
@@ -337,7 +333,7 @@ impl Compiler {
         let end = self.columns.len();
         let filter = match &params.filter {
             Some(filter) => {
-                let name = format!("#{}.where", self.calls.len());
+                let name = format!("#{}.where", self.next());
                 let one = self.language.native(text, name, (**filter).clone(), &self.logical)?;
                 if *one.field.data_type() != DataType::Boolean {
                     return Err(fault("`filter (where ..)` needs true or false"));
@@ -357,7 +353,7 @@ impl Compiler {
         }
         let function = AggregateExprBuilder::new(Arc::clone(func), arguments)
             .schema(Arc::new(schema))
-            .alias(value_name(self.calls.len()))
+            .alias(value_name(self.next()))
             .order_by(order)
             .with_distinct(params.distinct)
             .with_ignore_nulls(params.null_treatment == Some(NullTreatment::IgnoreNulls))
@@ -366,11 +362,63 @@ impl Compiler {
         let types: Vec<&DataType> = self.columns[start..end].iter().map(|c| c.field.data_type()).collect();
         let kind = kind(&types, rows_only, function);
         let output = kind.output();
-        let state = kind.state(self.calls.len()).map_err(|error| crate::sql::fault_of(text, &error))?;
-        self.values.push(Arc::new(Field::new(value_name(self.calls.len()), output, true)));
+        let state = kind.state(self.next()).map_err(|error| crate::sql::fault_of(text, &error))?;
+        self.values.push(Arc::new(Field::new(value_name(self.next()), output, true)));
         self.aggregates.push(Aggregate { kind, arguments: start..end, filter, state });
         Ok(())
     }
+}
+
+/// Puts together what the inputs' rows go into; their keys have the same names and types.
+fn finish(
+    sides: Vec<(Compiler, Vec<(&Text, Planned)>)>,
+    on_error: OnError,
+) -> Result<AggregateProgram, Vec<Fault>> {
+    let Some((first, _)) = sides.first() else { return Err(Vec::new()) };
+    let (language, keys) = (first.language, first.keys);
+    let calls = sides.iter().flat_map(|(side, _)| side.values[keys..].iter().cloned());
+    let values: SchemaRef =
+        Arc::new(Schema::new(first.values[..keys].iter().cloned().chain(calls).collect::<Vec<_>>()));
+    let mut output: Vec<Compiled> = (0..keys).map(|index| crate::program::column(&values, index)).collect();
+    let (mut inputs, mut aggregates, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+    for (side, planned) in sides {
+        for (text, one) in planned {
+            match over_values(language, text, one, &values) {
+                Ok(compiled) => output.push(compiled),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        inputs.push(Side { input: Projection::new(side.columns), first: aggregates.len() });
+        aggregates.extend(side.aggregates);
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let states = aggregates.iter().flat_map(|a: &Aggregate| a.state.iter().cloned());
+    let partial = values.fields()[..keys].iter().cloned().chain(states).collect::<Vec<_>>();
+    let more = inputs.split_off(1);
+    let Some(Side { input, .. }) = inputs.pop() else { return Err(Vec::new()) };
+    let (output, partial) = (Projection::new(output), Arc::new(Schema::new(partial)));
+    let inner = Inner { input, more, keys, aggregates, output, values, partial, on_error };
+    Ok(AggregateProgram { inner: Arc::new(inner) })
+}
+
+/// Makes an expression over aggregates runnable.
+fn over_values(
+    language: Language,
+    text: &Text,
+    planned: Planned,
+    values: &SchemaRef,
+) -> Result<Compiled, Fault> {
+    if let Some(column) = planned.expr.column_refs().into_iter().find(|c| values.index_of(c.name()).is_err())
+    {
+        let message = format!("`{}` is neither a key nor inside an aggregate", column.name());
+        return Err(Fault::new(text.at, message)
+            .help("a group has many rows; take one value with first_value, min or max"));
+    }
+    let schema = logical(values).map_err(|error| crate::sql::fault_of(text, &error))?;
+    let planned = Planned { expr: language.coerce(text, planned.expr, &schema)?, ..planned };
+    language.lower(text, planned, &schema)
 }
 
 /// The inner name of an aggregate's value; a column of a job cannot be spelled so without quotes.

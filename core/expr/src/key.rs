@@ -4,6 +4,8 @@
 //! co-partitioned only if their keys have been cast to a common type first: `1` as an integer and `1.0` as
 //! a float are different keys here.
 
+use std::sync::Arc;
+
 use datafusion_common::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, UInt16Array,
 };
@@ -16,6 +18,8 @@ use datafusion_common::arrow::datatypes::{
     UInt32Type, UInt64Type,
 };
 use datafusion_common::arrow::record_batch::RecordBatch;
+use datafusion_expr::type_coercion::binary::comparison_coercion;
+use datafusion_physical_expr::expressions::CastExpr;
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 use tuplane_core::route::key::{KeyBuf, hash_i64, partition};
@@ -56,6 +60,12 @@ impl KeyExprs {
     /// The first `columns` columns of a row as they are.
     pub(crate) fn columns(schema: &SchemaRef, columns: usize) -> Self {
         Self { projection: Projection::columns(schema, 0..columns) }
+    }
+
+    /// The first `columns` columns that a projection makes.
+    pub(crate) fn first_of(projection: &Projection, columns: usize) -> Self {
+        let key = Self { projection: projection.clone() };
+        Self { projection: Projection::new(key.into_columns().into_iter().take(columns).collect()) }
     }
 
     /// The key's columns: name and type.
@@ -114,6 +124,31 @@ pub fn partitions(keys: &[ArrayRef], partitions: u16) -> Result<UInt16Array, Eva
     let mut hashes = Vec::new();
     hash_rows(keys, keys.first().map_or(0, Array::len), &mut hashes)?;
     Ok(hashes.into_iter().map(|hash| partition(hash, partitions)).collect::<Vec<u16>>().into())
+}
+
+/// The type to which keys of two inputs are cast, so that values which are equal to SQL are equal keys; `None`
+/// if there is none: text is never equal to a number here.
+pub(crate) fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
+    let number = |kind: &DataType| kind.is_numeric();
+    let common = if left == right {
+        left.clone()
+    } else if number(left) && number(right) && (left.is_floating() || right.is_floating()) {
+        DataType::Float64
+    } else if number(left) && number(right) || left.is_temporal() && right.is_temporal() {
+        comparison_coercion(left, right)?
+    } else {
+        return None;
+    };
+    can_be_key(&common).then_some(common)
+}
+
+/// A key's column as another type.
+pub(crate) fn cast(key: Compiled, to: &DataType) -> Compiled {
+    if key.field.data_type() == to {
+        return key;
+    }
+    let field = key.field.as_ref().clone().with_data_type(to.clone());
+    Compiled { expr: Arc::new(CastExpr::new(key.expr, to.clone(), None)), field: Arc::new(field) }
 }
 
 /// Whether a column of this type can be (part of) a key.

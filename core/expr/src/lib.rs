@@ -13,15 +13,16 @@ pub mod system;
 pub mod types;
 
 pub use aggregate::{
-    AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart, WindowProgram,
-    WindowTable,
+    AggregateInput, AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart,
+    WindowProgram, WindowTable,
 };
 pub use datafusion_common::arrow;
 pub use key::{KeyExprs, partitions};
 pub use program::{
-    Advanced, Chain, ChainRun, Dropped, EvalError, Filter, LeftOut, Merger, Program, Projection, Run,
-    SortProgram, Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable, StatefulTexts, Step, Unnest,
-    UnnestState, VertexProgram, rows_within,
+    Advanced, Answered, Asked, Chain, ChainRun, DistinctProgram, DistinctTable, Dropped, EvalError, Filter,
+    JoinBuilder, JoinProgram, JoinRun, JoinTable, JoinTexts, LeftOut, Merger, Program, Projection, Run,
+    ServiceProgram, SortProgram, Sorter, StampProgram, Stamped, StatefulProgram, StatefulTable,
+    StatefulTexts, Step, Unnest, UnnestState, VertexProgram, answer_columns, kept_rows, rows_within,
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod check;
+mod equalities;
 mod fallible;
 mod fault;
 pub(crate) mod functions;
@@ -32,6 +33,7 @@ use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{Job, Text};
 
 pub(crate) use check::Allowed;
+pub(crate) use equalities::Side;
 pub(crate) use fallible::can_fail;
 pub use fault::sql_name;
 pub(crate) use fault::{of as fault_of, plain_message};
@@ -107,7 +109,17 @@ impl Language {
 
     /// Parses, checks names and coerces types.
     pub(crate) fn plan(self, text: &Text, schema: &DFSchemaRef, allowed: Allowed) -> Result<Planned, Fault> {
-        let mut parsed = parse(text)?;
+        self.plan_parsed(text, parse(text)?, schema, allowed)
+    }
+
+    /// As [`Language::plan`] for a text, or a part of one, that has been parsed.
+    fn plan_parsed(
+        self,
+        text: &Text,
+        mut parsed: ast::ExprWithAlias,
+        schema: &DFSchemaRef,
+        allowed: Allowed,
+    ) -> Result<Planned, Fault> {
         check::keywords_as_columns(&mut parsed.expr, schema);
         check::names(&parsed.expr, text, schema, allowed, self)?;
         let name = match (&parsed.alias, &parsed.expr) {

@@ -1,6 +1,8 @@
 //! The columns of every stage's output, and every fault in a job's expressions at once.
 
+pub(crate) mod joined;
 pub(crate) mod keyed;
+pub(crate) mod service;
 mod source;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ pub type Registered<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Option<SchemaRef>, Fa
 #[derive(Debug, Clone, Default)]
 pub struct Types {
     stages: BTreeMap<String, StageType>,
+    /// What services answer with, by stage.
+    answers: BTreeMap<String, SchemaRef>,
     unknown: Vec<String>,
 }
 
@@ -65,6 +69,11 @@ impl Types {
     /// The columns of a stage's output.
     pub fn output(&self, id: &str) -> Option<SchemaRef> {
         self.stage(id).map(|stage| SchemaRef::clone(&stage.output))
+    }
+
+    /// What a stage's service answers with.
+    pub(crate) fn answer(&self, id: &str) -> Option<&SchemaRef> {
+        self.answers.get(id)
     }
 
     /// System columns that leave a stage.
@@ -105,7 +114,21 @@ pub(crate) fn resolve(
         let inputs: Option<Vec<SchemaRef>> =
             stage.inputs.iter().map(|input| types.output(&input.value)).collect();
         let Some(inputs) = inputs else { continue };
-        match output(job, language, stage, &inputs, (headers, registered)) {
+        if let (Op::UsingService(using), Some(input)) = (&stage.op, inputs.first()) {
+            match service::answer(job, stage, using, input, registered) {
+                Ok(Some(answer)) => drop(types.answers.insert(stage.id.clone(), answer)),
+                Ok(None) => {
+                    types.unknown.push(stage.id.clone());
+                    continue;
+                }
+                Err(found) => {
+                    faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
+                    continue;
+                }
+            }
+        }
+        let answer = types.answers.get(&stage.id);
+        match output(job, language, stage, &inputs, (headers, registered, answer)) {
             Ok(Some((output, needs))) => types.add(stage, output, needs),
             Ok(None) => types.unknown.push(stage.id.clone()),
             Err(found) => {
@@ -132,7 +155,8 @@ impl Types {
         // What each stage could hand on, from what its inputs could.
         let mut made: BTreeMap<&str, SystemColumns> = BTreeMap::new();
         for stage in &job.stages {
-            let inputs = stage.inputs.iter().filter_map(|input| made.get(input.value.as_str()).copied());
+            let inputs = stage.inputs.iter().take(copied_inputs(&stage.op));
+            let inputs = inputs.filter_map(|input| made.get(input.value.as_str()).copied());
             let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
             let needs = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
             if needs.has(SystemColumn::Ts) && !inputs.has(SystemColumn::Ts) {
@@ -146,10 +170,11 @@ impl Types {
         for stage in job.stages.iter().rev() {
             let own = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
             let behind = needed.get(stage.id.as_str()).copied().unwrap_or_default();
-            let behind = if copies(&stage.op) { behind } else { SystemColumns::NONE };
             // What it makes itself it asks nobody for.
-            let all = behind.without(makes(job, stage)).and(own);
-            for input in &stage.inputs {
+            let behind = behind.without(makes(job, stage));
+            let copied = if copies(&stage.op) { copied_inputs(&stage.op) } else { 0 };
+            for (position, input) in stage.inputs.iter().enumerate() {
+                let all = if position < copied { own.and(behind) } else { own };
                 let known = needed.entry(input.value.as_str()).or_default();
                 *known = known.and(all);
             }
@@ -199,7 +224,7 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
             if source.time.is_some() { made.and(ts) } else { made }
         }
         Op::AddTimestamps { .. } => ts,
-        Op::Aggregate { .. } if window(job, stage).is_some() => ts,
+        Op::Aggregate { .. } | Op::CoAggregate { .. } if window(job, stage).is_some() => ts,
         _ => SystemColumns::NONE,
     }
 }
@@ -208,7 +233,16 @@ fn makes(job: &Job, stage: &Stage) -> SystemColumns {
 fn copies(op: &Op) -> bool {
     hands_on_columns(op)
         || keyed::is_keyed(op)
-        || matches!(op, Op::Map { .. } | Op::FlatMap { .. } | Op::Merge)
+        || matches!(
+            op,
+            Op::Map { .. } | Op::FlatMap { .. } | Op::Merge | Op::HashJoin { .. } | Op::UsingService(_)
+        )
+}
+
+/// Of how many of its inputs, from the first, such an op copies system columns: of a join, whose row is one of
+/// the first input's with more columns, only of that.
+fn copied_inputs(op: &Op) -> usize {
+    if matches!(op, Op::HashJoin { .. }) { 1 } else { usize::MAX }
 }
 
 /// What goes in comes out, in columns at least.
@@ -223,6 +257,7 @@ fn hands_on_columns(op: &Op) -> bool {
             | Op::Window(_)
             | Op::AddTimestamps { .. }
             | Op::Sort { .. }
+            | Op::Distinct { .. }
             | Op::Stateful { shape: StatefulShape::Filter, .. }
     )
 }
@@ -233,16 +268,16 @@ fn output(
     language: Language,
     stage: &Stage,
     inputs: &[SchemaRef],
-    (headers, registered): (Headers<'_>, Registered<'_>),
+    (headers, registered, answer): (Headers<'_>, Registered<'_>, Option<&SchemaRef>),
 ) -> Result<Option<(SchemaRef, SystemColumns)>, Vec<Fault>> {
-    let at =
-        |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
     let from_registry = |input, key: &[FieldRef]| {
         let output = registered(Asked { stage, input, key }).map_err(|fault| vec![fault])?;
         output.map(|output| named(stage, output)).transpose()
     };
+    let at =
+        |can_fail: bool| if can_fail { SystemColumns::only(SystemColumn::At) } else { SystemColumns::NONE };
     if let Op::Source(source) = &stage.op {
-        let output = match source.connector {
+        let output = match &source.connector {
             Some(SourceConnector::Registered { .. }) => from_registry(None, &[])?,
             _ => source::output(stage, source, headers)?,
         };
@@ -261,6 +296,11 @@ fn output(
         let due = SystemColumns::only(SystemColumn::Due);
         let arrival = if step.reads_arrival() { due } else { SystemColumns::NONE };
         return Ok(Some((SchemaRef::clone(step.output()), at(step.can_fail(input)).and(arrival))));
+    }
+    if let Some(joined) = joined::output(job, stage, inputs) {
+        let windowed = matches!(stage.op, Op::CoAggregate { .. }) && window(job, stage).is_some();
+        let ts = if windowed { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
+        return joined.map(|(output, can_fail)| Some((output, at(can_fail).and(ts))));
     }
     let missing = |option: &str| vec![Fault::new(stage.at, format!("`{option}` is missing"))];
     let mut needs = SystemColumns::NONE;
@@ -310,17 +350,17 @@ fn output(
             let ts = if ttl { SystemColumns::only(SystemColumn::Ts) } else { SystemColumns::NONE };
             return Ok(Some((output, at(can_fail).and(ts))));
         }
+        Op::UsingService(using) => {
+            let known = answer.map(|answer| service::output(job, stage, using, (input, answer)));
+            return Ok(known.transpose()?.map(|(output, can_fail)| (output, at(can_fail))));
+        }
         Op::CustomTransform { .. } => {
             return match grouping(job, stage, input) {
-                Ok(key) => {
-                    let output = from_registry(Some(input), key.fields())?;
-                    Ok(output.map(|output| (output, SystemColumns::NONE)))
-                }
+                Ok(key) => Ok(from_registry(Some(input), key.fields())?.map(|output| (output, needs))),
                 // What is wrong with a key was said of its `group_by`.
                 Err(_) => Ok(None),
             };
         }
-        Op::UsingService(_) => return Ok(None),
         Op::Work(_) | Op::Peek { .. } => {}
         other => return Err(vec![not_yet(stage, other)]),
     }
@@ -356,37 +396,40 @@ pub(crate) fn not_yet(stage: &Stage, op: &Op) -> Fault {
 
 /// The key that a `group_by` before `stage` gives it; empty without one.
 pub(crate) fn group_key<'a>(job: &'a Job, stage: &'a Stage) -> &'a [Text] {
-    let mut stage = stage;
-    // At most as many steps as stages, in case inputs form a ring.
-    for _ in 0..job.stages.len() {
-        let Some(input) = stage.inputs.first().and_then(|id| find(job, &id.value)) else { return &[] };
-        match &input.op {
-            Op::GroupBy { key } => return key,
-            Op::Rebalance(_) | Op::Peek { .. } | Op::Window(_) => stage = input,
-            _ => return &[],
-        }
-    }
-    &[]
+    input_key(job, stage, 0).0
 }
 
-/// The window that a stage aggregates by.
-pub(crate) fn window<'a>(job: &'a Job, stage: &'a Stage) -> Option<&'a Window> {
-    let mut stage = stage;
+/// The key that a `group_by` before one of a stage's inputs gives it, empty without one; and a window on the
+/// way there.
+pub(crate) fn input_key<'a>(
+    job: &'a Job,
+    stage: &'a Stage,
+    position: usize,
+) -> (&'a [Text], Option<&'a Stage>) {
+    let (mut next, mut key, mut window) = (stage.inputs.get(position), &[][..], None);
     // At most as many steps as stages, in case inputs form a ring.
     for _ in 0..job.stages.len() {
-        let input = stage.inputs.first().and_then(|id| find(job, &id.value))?;
+        let Some(input) = next.and_then(|id| find(job, &id.value)) else { break };
         match &input.op {
-            Op::Window(window) => return Some(window),
-            Op::GroupBy { .. } | Op::Rebalance(_) | Op::Peek { .. } => stage = input,
-            _ => return None,
+            Op::GroupBy { key: found } if key.is_empty() => key = found,
+            Op::Window(_) => window = Some(input),
+            Op::Rebalance(_) | Op::Peek { .. } => {}
+            _ => break,
         }
+        next = input.inputs.first();
     }
-    None
+    (key, window)
 }
 
 /// That key, compiled; without columns if there is none.
 pub(crate) fn grouping(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<KeyExprs, Vec<Fault>> {
     KeyExprs::compile(Language::of(job), group_key(job, stage), input)
+}
+
+/// The window that a stage aggregates by: the first one that stands before one of its inputs.
+pub(crate) fn window<'a>(job: &'a Job, stage: &'a Stage) -> Option<&'a Window> {
+    let found = (0..stage.inputs.len()).find_map(|position| input_key(job, stage, position).1)?;
+    if let Op::Window(window) = &found.op { Some(window) } else { None }
 }
 
 pub(crate) fn find<'a>(job: &'a Job, id: &str) -> Option<&'a Stage> {

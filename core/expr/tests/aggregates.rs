@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use proptest::prelude::*;
 use tuplane_core::job::OnError;
-use tuplane_expr::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
-use tuplane_expr::arrow::datatypes::DataType;
+use tuplane_expr::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
 use tuplane_expr::arrow::record_batch::RecordBatch;
 use tuplane_expr::{AggregateProgram, GroupTable, WhenEmpty};
 
@@ -282,31 +280,6 @@ proptest! {
                 prop_assert!(found, "{k} {n} {s} in {whole:?}");
             }
         }
-    }
-}
-
-#[test]
-#[ignore = "a measurement: cargo test --release -p tuplane-expr -- --ignored --nocapture"]
-fn speed_of_a_word_count() {
-    let words: Vec<String> =
-        (0..8192u64).map(|i| format!("word{}", (i * i * 2_654_435_761) % 20_000)).collect();
-    let words: StringArray = words.iter().map(|w| Some(w.as_str())).collect();
-    let rows = batch(vec![("word", Arc::new(words) as ArrayRef)]);
-    assert_eq!(rows.column(0).data_type(), &DataType::Utf8);
-    let program = program(&["word"], &["count(*) as n"], &rows.schema());
-    for (partitions, size) in [(1, 8192), (271, 8192), (271, 1024)] {
-        let mut counts = table(&program, partitions);
-        let start = Instant::now();
-        for _ in 0..100 {
-            for offset in (0..8192).step_by(size) {
-                counts.update(&rows.slice(offset, size), None).unwrap();
-            }
-        }
-        let nanoseconds = start.elapsed().as_nanos() as f64 / 819_200.0;
-        println!(
-            "{partitions} partitions, batches of {size}: {nanoseconds:.1} ns a row, {} groups",
-            counts.groups()
-        );
     }
 }
 

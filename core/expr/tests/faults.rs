@@ -248,16 +248,6 @@ fn a_sum_of_texts_says_what_to_do() {
 }
 
 #[test]
-fn what_this_version_cannot_run_says_so() {
-    let stages = vec![
-        stage("lines", words_source(), &[]),
-        stage("once", Op::Distinct { key: Vec::new() }, &["lines"]),
-    ];
-    let faults = resolve(&job(stages)).unwrap_err();
-    assert_eq!(faults[0].message, "`distinct` can be planned, but this version cannot run it");
-}
-
-#[test]
 fn stateful_stages_and_sorts_say_all_that_is_wrong_with_them() {
     let of = |op: Op| {
         let stages = vec![stage("lines", words_source(), &[]), stage("s", op, &["lines"])];

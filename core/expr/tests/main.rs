@@ -3,10 +3,14 @@
 
 mod aggregates;
 mod chains;
+mod co_aggregates;
+mod distinct;
 mod faults;
+mod joins;
 mod keys;
 mod prelude;
 mod rolling;
+mod service;
 mod sort;
 mod stateful;
 mod system;

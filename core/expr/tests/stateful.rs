@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tuplane_core::job::{OnError, StatefulShape};
-use tuplane_expr::arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use tuplane_expr::arrow::array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns};
 use tuplane_expr::{Advanced, StatefulProgram, StatefulTable, StatefulTexts};
@@ -204,26 +204,4 @@ fn faults() {
     assert!(said(&["0 as s"], &["y as s"], fine).contains("text"));
     // All at once.
     assert_eq!(said(&["0 as s"], &["s + q as s"], &["r", "u"]).lines().count(), 3);
-}
-
-#[test]
-#[ignore = "a measurement: cargo test --release -p tuplane-expr -- --ignored --nocapture"]
-fn speed_by_number_of_keys() {
-    let entry = Entry {
-        shape: StatefulShape::Map,
-        state: &["cast(0 as bigint) as s", "cast(0 as bigint) as n"],
-        update: &["s + x as s", "n + 1 as n"],
-        then: &["k", "s", "n"],
-    };
-    for keys in [1_i64, 10, 100, 1_000, 100_000] {
-        let k: ArrayRef = Arc::new((0..8192_i64).map(|i| (i * 7919) % keys).collect::<Int64Array>());
-        let x: ArrayRef = Arc::new((0..8192_i64).collect::<Int64Array>());
-        let input = batch(vec![("k", k), ("x", x)]);
-        let mut table = stateful(&["k"], &entry, &input, OnError::Fail);
-        let start = std::time::Instant::now();
-        for _ in 0..10 {
-            table.advance(&input, None).unwrap();
-        }
-        println!("{keys} keys: {:.0} ns a row", start.elapsed().as_nanos() as f64 / 81_920.0);
-    }
 }

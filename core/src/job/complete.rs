@@ -1,9 +1,11 @@
 //! What `check`, `run` and `submit` need beyond structure: functions, connectors, ops that run.
 
+mod service;
+
 use super::live::is_work_ms;
 use super::model::{
-    FileSource, Format, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage, StatefulShape,
-    Text, Timestamps,
+    FileSource, Format, HTTP, Job, Op, Route, Sink, SinkConnector, Source, SourceConnector, Stage,
+    StatefulShape, Text, Timestamps, UsingService,
 };
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
@@ -17,6 +19,7 @@ impl Job {
         for stage in &self.stages {
             let mut found = Vec::new();
             needs(stage, &mut found);
+            self.never_joins(stage, &mut found);
             faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
         }
         for entry in &self.routes {
@@ -27,6 +30,44 @@ impl Job {
         }
         faults.sort_by_key(|fault| fault.at);
         Err(faults)
+    }
+
+    /// A join begins when its enriching inputs have ended, so a source without end cannot be one.
+    fn never_joins(&self, stage: &Stage, faults: &mut Vec<Fault>) {
+        if !matches!(stage.op, Op::HashJoin { .. }) {
+            return;
+        }
+        for input in stage.inputs.iter().skip(1) {
+            let Some(source) = self.endless_source(&input.value) else { continue };
+            let message = format!(
+                "`{}` joins with rows of `{source}`, which never ends: only its first input may be without end",
+                stage.id
+            );
+            faults.push(Fault::new(input.at, message).help(format!("give `{source}` an `n`")));
+        }
+    }
+
+    /// A source that never ends, of those that a stage reads directly or through others.
+    fn endless_source(&self, id: &str) -> Option<&str> {
+        let (mut seen, mut open) = (vec![id], vec![id]);
+        while let Some(id) = open.pop() {
+            let Some(stage) = self.stages.iter().find(|stage| stage.id == id) else { continue };
+            let n = match &stage.op {
+                Op::Source(Source { connector: Some(SourceConnector::Generator(made)), .. }) => made.n,
+                Op::Source(Source { connector: Some(SourceConnector::Nexmark(made)), .. }) => made.n,
+                _ => Some(0),
+            };
+            if n.is_none() {
+                return Some(&stage.id);
+            }
+            for input in &stage.inputs {
+                if !seen.contains(&input.value.as_str()) {
+                    seen.push(&input.value);
+                    open.push(&input.value);
+                }
+            }
+        }
+        None
     }
 
     /// Stages that name something of a registry. Without one at hand nothing is known of these: whether they
@@ -41,6 +82,9 @@ impl Job {
                     (name, format!("is no built-in connector{}", aside(name, &SINKS)))
                 }
                 Op::CustomTransform { call: Some(name), .. } => (name, "is an operator of a registry".into()),
+                Op::UsingService(UsingService { service: Some(name), http: None, .. }) => {
+                    (name, format!("is no built-in service{}", aside(name, &[HTTP])))
+                }
                 _ => return None,
             };
             let consequence = match stage.op {
@@ -69,29 +113,6 @@ impl Job {
     }
 }
 
-/// Whether this version runs the op, or only plans it.
-pub(super) fn runs(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Source(_)
-            | Op::Rebalance(_)
-            | Op::Map { .. }
-            | Op::Filter { .. }
-            | Op::FlatMap { .. }
-            | Op::Merge
-            | Op::GroupBy { .. }
-            | Op::Window(_)
-            | Op::AddTimestamps { .. }
-            | Op::Aggregate { .. }
-            | Op::RollingAggregate { .. }
-            | Op::Stateful { .. }
-            | Op::Sort { .. }
-            | Op::CustomTransform { .. }
-            | Op::Work(_)
-            | Op::Sink(_)
-    )
-}
-
 /// A job is asked for by its name, and digits alone are a run's number; a name is also shown, and typed
 /// behind a command's options.
 fn name_refusal(name: &str) -> Option<Fault> {
@@ -115,10 +136,6 @@ fn name_refusal(name: &str) -> Option<Fault> {
 }
 
 fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
-    if !runs(&stage.op) {
-        faults.push(later(stage.at, stage.op.name()));
-        return;
-    }
     let mut missing = |key: &str, help: &str| {
         let message = format!("stage `{}` ({}) has no `{key}`", stage.id, stage.op.name());
         faults.push(Fault::new(stage.at, message).help(help));
@@ -132,6 +149,19 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::GroupBy { key } if key.is_empty() => missing("key", "say the expression to group by"),
         Op::Aggregate { compute, .. } | Op::RollingAggregate { compute } if compute.is_empty() => {
             missing("compute", "say what it counts: [\"count(*) as n\"]");
+        }
+        Op::CoAggregate { compute, .. } => {
+            let computed = |id: &Text| compute.get(&id.value).is_some_and(|list| !list.is_empty());
+            for input in stage.inputs.iter().filter(|input| !computed(input)) {
+                let id = &input.value;
+                missing(
+                    &format!("compute.{id}"),
+                    &format!("say what of `{id}` it counts: {{ {id} = [\"count(*) as n\"] }}"),
+                );
+            }
+        }
+        Op::HashJoin { on, .. } if stage.inputs.len() != on.len() + 1 => {
+            missing("on", "write one \"primary expr = enriching expr\" for each input after the first");
         }
         Op::AddTimestamps { time: None } => missing("time", "say which column holds it: time = \"at\""),
         Op::Window(window) => {
@@ -160,6 +190,7 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             faults.push(Fault::new(stage.at, message));
         }
         Op::Source(source) => needs_of_source(stage, source, faults),
+        Op::UsingService(using) => service::needs(stage, using, faults),
         Op::Sink(Sink { connector: None, .. }) => {
             missing("connector", "say where rows go: file, stdout, count or ledger");
         }
@@ -189,10 +220,6 @@ fn meant<'n>(name: &Text, built_in: &[&'n str]) -> Option<&'n str> {
 
 fn aside(name: &Text, built_in: &[&str]) -> String {
     meant(name, built_in).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"))
-}
-
-pub(super) fn later(at: At, what: &str) -> Fault {
-    Fault::new(at, format!("`{what}` plans, but this version does not run it yet"))
 }
 
 fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {

@@ -1,5 +1,6 @@
 //! The structure of a job: what a file, the Rust builder and a planner case all become.
 
+mod service;
 mod sink;
 mod source;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{At, Spanned};
 
+pub use service::*;
 pub use sink::*;
 pub use source::*;
 
@@ -366,6 +368,18 @@ pub struct UsingService {
     pub service: Option<Text>,
     /// Its options, unchecked here.
     pub with: serde_json::Value,
+    /// The request, where the service is the built-in `http`.
+    #[serde(default)]
+    pub http: Option<HttpCall>,
+    /// What a registered service is asked with; the whole row where nothing is said.
+    #[serde(default)]
+    pub args: Vec<Text>,
+    /// `select`, `where` or `unnest` over the row and its answer.
+    #[serde(default)]
+    pub then: Vec<Text>,
+    /// How it is called.
+    #[serde(default)]
+    pub calls: Calls,
     /// `false`: it blocks and gets a thread of its own.
     pub cooperative: bool,
     /// What the service itself prefers.

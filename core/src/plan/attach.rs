@@ -114,6 +114,7 @@ impl Builder<'_, '_> {
             distributed: ask.distributed,
             priority: ask.priority,
             ordered: ask.ordered,
+            spills: false,
             route,
             rebalance,
             via: Vec::new(),

@@ -27,7 +27,7 @@ pub fn plan(job: &Job) -> Result<Dag, PlanError> {
     dag.edges.sort_by_key(|e| (e.to, e.ordinal));
     whole::spread_over_agents(&mut dag, job)?;
     routes::apply(&mut dag, job)?;
-    whole::note_shared_ancestors(&mut dag);
+    whole::let_waiting_rows_spill(&mut dag);
     Ok(dag)
 }
 

@@ -149,6 +149,10 @@ pub struct Edge {
     pub priority: i32,
     /// The receiver merges its channels in order.
     pub ordered: bool,
+    /// Its rows wait for a build side that cannot end while they hold up their sender: beyond the output
+    /// queue's bound they wait on the sender's disk.
+    #[serde(default)]
+    pub spills: bool,
     /// The policy of a unicast edge and its options.
     pub route: Route,
     /// Set where a rebalance stands on this edge.

@@ -54,6 +54,7 @@ fn edge(dag: &Dag, id: EdgeId) -> Value {
         "distributed": edge.distributed,
         "priority": edge.priority,
         "ordered": edge.ordered,
+        "spills": edge.spills,
         "why": edge.why,
     });
     if let Routing::Partitioned { key, partitioner } = &edge.routing {

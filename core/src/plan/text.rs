@@ -65,5 +65,8 @@ pub(super) fn how(edge: &Edge) -> String {
     if edge.ordered {
         how.push_str(", ordered");
     }
+    if edge.spills {
+        how.push_str(", waiting rows on disk");
+    }
     how
 }

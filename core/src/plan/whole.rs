@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::dag::{Dag, EdgeId, Note, Parallelism, Role, Routing, VertexId};
+use super::dag::{Dag, Edge, EdgeId, Note, Parallelism, Role, Routing, VertexId};
 use super::error::{Kind, PlanError};
 use super::graph::Graph;
 use crate::fault::{At, Spanned};
@@ -111,37 +111,90 @@ pub(super) fn spread_over_agents(dag: &mut Dag, job: &Job) -> Result<(), PlanErr
     Ok(())
 }
 
-/// Rows of a probe side that comes from the same vertex as its build side must wait for it.
-pub(super) fn note_shared_ancestors(dag: &mut Dag) {
-    let mut notes = Vec::new();
+/// A join reads its first input once its build sides have ended, and until then that input holds up whoever
+/// sends to it. Where the build side of a join waits, through any number of joins, for what its own first
+/// input holds up, nothing would ever end: the rows of that input wait on disk instead.
+pub(super) fn let_waiting_rows_spill(dag: &mut Dag) {
+    let mut joins: Vec<Join> = Vec::new();
     for build in dag.edges.iter().filter(|e| e.priority < 0) {
-        let waiting = dag.edges.iter().filter(|e| e.to == build.to && e.priority > build.priority);
-        let build_side = ancestors(dag, build.from);
-        for edge in waiting {
-            let probe_side = ancestors(dag, edge.from);
-            let Some(shared) = (0..dag.vertices.len() as u32)
+        let needed = ancestors(dag, build.from, |_| true);
+        if let Some(join) = joins.iter_mut().find(|join| join.vertex == build.to) {
+            join.needed.extend(needed);
+            continue;
+        }
+        let waiting = |e: &&Edge| e.to == build.to && e.priority > build.priority;
+        // A collector sends no rows, so that its joiner never holds it up.
+        let behind = |e: &Edge| ancestors(dag, e.from, |e| e.priority >= 0);
+        let held = dag.edges.iter().filter(waiting).flat_map(behind).collect();
+        joins.push(Join { vertex: build.to, needed, held });
+    }
+    for index in 0..joins.len() {
+        let Some(first) = ring(&joins, index) else { continue };
+        let join = &joins[index];
+        let label = |v: VertexId| dag.vertex(v).label();
+        let text = if first == index {
+            let shared = (0..dag.vertices.len() as u32)
                 .rev()
                 .map(VertexId)
-                .find(|v| build_side.contains(v) && probe_side.contains(v))
-            else {
-                continue;
-            };
-            let (shared, join) = (dag.vertex(shared).label(), dag.vertex(build.to).label());
-            let text = format!(
-                "`{shared}` feeds both sides of `{join}`: rows for its first input queue up until the other side has ended"
-            );
-            notes.push(Note { text: Spanned::nowhere(text), no_effect: false });
+                .find(|v| join.needed.contains(v) && join.held.contains(v))
+                .map(label)
+                .unwrap_or_default();
+            format!(
+                "`{shared}` feeds both sides of `{}`: rows for its first input queue up until the other side has \
+                 ended, on the senders' disks where they are many (4 GiB an edge and agent at most)",
+                label(join.vertex)
+            )
+        } else {
+            format!(
+                "the build side of `{}` waits for `{}` and that one for the first: rows for its first input queue \
+                 up until the other side has ended, on the senders' disks where they are many (4 GiB an edge and \
+                 agent at most)",
+                label(join.vertex),
+                label(joins[first].vertex)
+            )
+        };
+        let vertex = join.vertex;
+        for edge in dag.edges.iter_mut().filter(|e| e.to == vertex && e.priority >= 0) {
+            edge.spills = true;
         }
+        dag.notes.push(Note { text: Spanned::nowhere(text), no_effect: false });
     }
-    notes.dedup();
-    dag.notes.extend(notes);
 }
 
-fn ancestors(dag: &Dag, of: VertexId) -> HashSet<VertexId> {
+/// A join, as far as it can keep others waiting.
+struct Join {
+    vertex: VertexId,
+    /// What must end before it reads its first input.
+    needed: HashSet<VertexId>,
+    /// What its first input may hold up until then.
+    held: HashSet<VertexId>,
+}
+
+/// The join that a join waits for directly, if it thereby waits for itself: itself, where it can be.
+fn ring(joins: &[Join], join: usize) -> Option<usize> {
+    let waits = |a: usize, b: usize| !joins[a].needed.is_disjoint(&joins[b].held);
+    if waits(join, join) {
+        return Some(join);
+    }
+    (0..joins.len()).filter(|first| waits(join, *first)).find(|first| {
+        let (mut seen, mut open) = (HashSet::from([*first]), vec![*first]);
+        while let Some(at) = open.pop() {
+            if waits(at, join) {
+                return true;
+            }
+            open.extend((0..joins.len()).filter(|next| waits(at, *next) && seen.insert(*next)));
+        }
+        false
+    })
+}
+
+/// A vertex and all that it can be reached from along some edges.
+fn ancestors(dag: &Dag, of: VertexId, along: impl Fn(&Edge) -> bool) -> HashSet<VertexId> {
     let mut seen = HashSet::from([of]);
     let mut open = vec![of];
     while let Some(v) = open.pop() {
-        open.extend(dag.edges.iter().filter(|e| e.to == v).map(|e| e.from).filter(|&f| seen.insert(f)));
+        let edges = dag.edges.iter().filter(|e| e.to == v && along(e));
+        open.extend(edges.map(|e| e.from).filter(|&f| seen.insert(f)));
     }
     seen
 }

@@ -364,7 +364,7 @@ fn what_a_file_is_refused_for_is_refused_in_the_same_words() {
                         .add_timestamps(TimeSpec::column("id"))
                         .parallelism(2)
                         .write(sinks::count()),
-                )
+                );
             },
             "name = 'j'\nstage = [{ id = 'source', op = 'source', connector = 'ids', n = 1 }, \
              { id = 'add_timestamps', op = 'add_timestamps', in = 'source', time = 'id', parallelism = 2 }, \
@@ -396,7 +396,7 @@ fn what_a_file_is_refused_for_is_refused_in_the_same_words() {
                         .aggregate("count(*) as n")
                         .name("a")
                         .write(sinks::count()),
-                )
+                );
             },
             "name = 'j'\nstage = [{ id = 'source', op = 'source', connector = 'ids', n = 1 }, \
              { id = 'map', op = 'map', in = 'source', select = 'id', name = 'a-prepare' }, \

@@ -73,21 +73,20 @@ fn functions_and_connectors() {
 }
 
 #[test]
-fn ops_and_policies_that_only_plan() {
+fn policies_that_only_plan() {
     missing(
         r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1, timestamps = "source" },
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
 { id = "w", op = "window", in = "r", type = "tumbling", size = "1s" },
 { id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "d", op = "distinct", in = "a" },
+{ id = "d", op = "map_using_service", in = "a", service = "own", select = "*" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
         &[
             "2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")",
             "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
-            "6: `distinct` plans, but this version does not run it yet (-)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
@@ -111,6 +110,30 @@ fn state_and_order() {
             "4: stage `f` (filter_stateful) has no `where` (say which rows it keeps: \"seen <= 3\")",
             "6: stage `r` (rolling_aggregate) has no `compute` (say what it counts: [\"count(*) as n\"])",
             "7: stage `b` (sort) has no `by` (say the order: [\"expr desc\"])",
+        ],
+    );
+}
+
+#[test]
+fn joins() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "t", op = "source", connector = "ids", n = 1 },
+{ id = "j", op = "hash_join", in = ["s", "t"] },
+{ id = "c", op = "co_aggregate", in = ["j", "t"], compute = { j = "count(*) as n" } },
+{ id = "d", op = "distinct", in = "c" },
+{ id = "g", op = "source", connector = "generator", kind = "words" },
+{ id = "m", op = "map", in = "g", select = "*" },
+{ id = "e", op = "hash_join", in = ["m", "d", "m"], on = ["line = n", "line = line"] },
+{ id = "p", op = "sink", in = "e", connector = "count" },
+{ id = "o", op = "sink", in = "d", connector = "count" },
+]"#,
+        &[
+            "4: stage `j` (hash_join) has no `on` (write one \"primary expr = enriching expr\" for each input after \
+             the first)",
+            "5: stage `c` (co_aggregate) has no `compute.t` (say what of `t` it counts: { t = [\"count(*) as n\"] })",
+            "9: `e` joins with rows of `g`, which never ends: only its first input may be without end (give `g` an `n`)",
         ],
     );
 }
@@ -163,27 +186,6 @@ route = [{ edge = "s..o", policy = "shufle" }]"#;
 }
 
 #[test]
-fn what_does_not_run_says_so_before_it_asks_for_anything() {
-    let text = r#"stage = [
-{ id = "s", op = "source", connector = "ids", n = 1 },
-{ id = "w", op = "map_using_service", in = "s", timeot = "1s" },
-{ id = "o", op = "sink", in = "w", connector = "count" },
-]"#;
-    let planned = Job::parse(text, FileFormat::Toml).unwrap_err();
-    assert!(planned[0].message.contains("timeot"), "{planned:?}");
-    let later = "`map_using_service` plans, but this version does not run it yet";
-    let job = Job::parse_to_run(text, FileFormat::Toml, &[]).unwrap();
-    let told: Vec<_> = job.runnable().unwrap_err().into_iter().map(|fault| fault.message).collect();
-    assert_eq!(told, [later]);
-    // Beside another fault too.
-    let broken = text.replace("n = 1", "n = 0");
-    let told = Job::parse_to_run(&broken, FileFormat::Toml, &[]).unwrap_err();
-    let lines: Vec<(u32, &str)> = told.iter().map(|fault| (fault.at.line, fault.message.as_str())).collect();
-    assert_eq!(lines.len(), 2, "{told:?}");
-    assert_eq!(lines[1], (3, later));
-}
-
-#[test]
 fn remarks_are_no_faults() {
     let text = r#"settings = "paper"
 stage = [
@@ -222,5 +224,33 @@ fn a_whole_job_runs() {
 { id = "o", op = "sink", in = "a", connector = "stdout" },
 ]"#,
         &[],
+    );
+}
+
+#[test]
+fn a_service_call_needs_its_parts() {
+    missing(
+        r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 1 },
+{ id = "a", op = "map_using_service", in = "s" },
+{ id = "b", op = "filter_using_service", in = "a", service = "geo", args = ["id"] },
+{ id = "c", op = "flat_map_using_service_async", in = "b", service = "http", batched = true },
+{ id = "d", op = "map_using_service", in = "c", service = "http", url = "x", body = "y", select = "*" },
+{ id = "e", op = "map_using_service", in = "d", service = "http", url = "x", select = "*" },
+{ id = "p", op = "peek", in = "e" },
+{ id = "o", op = "sink", in = "p", connector = "count" },
+]"#,
+        &[
+            "3: stage `a` (map_using_service) has no `service` \
+             (say what is called: service = \"http\", or one that the agents' registry holds)",
+            "4: stage `b` (filter_using_service) has no `where` (say which rows it keeps: \"status = 200\")",
+            "5: stage `c` (flat_map_using_service_async) has no `url` \
+             (say what is asked, as an expression: \"'http://host/items/' || id\")",
+            "5: stage `c` (flat_map_using_service_async) has no `unnest` \
+             (say the list to unfold: \"string_to_array(response, ',') as item\")",
+            "5: stage `c` sends several rows at once, and has no `body` \
+             (set `body` to what each row gives, and method = \"POST\"; or take `batched` away)",
+            "6: stage `d` sends a `body` with GET (set method = \"POST\", or take `body` away)",
+        ],
     );
 }

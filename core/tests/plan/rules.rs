@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tuplane_core::plan::{
-    Kind, Parallelism, Role, Routing, When, case_json, dot, json as plan_json, plan, text,
+    EdgeId, Kind, Parallelism, Role, Routing, When, case_json, dot, json as plan_json, plan, text,
     unsupported_policies,
 };
 
@@ -364,8 +364,33 @@ fn the_watermark_stride_serves_every_window_and_timer() {
 fn a_join_with_itself_says_that_rows_wait() {
     let dag = planned("- s = source\n- m = map s\n- j = hash_join m,s\n- out = sink j");
     assert!(notes(&dag, false)[0].starts_with("`s` feeds both sides of `j`"));
+    assert!(edge(&dag, "m..j").spills && dag.edges.iter().filter(|edge| edge.spills).count() == 1);
     let dag = planned("- s = source\n- b = source\n- j = hash_join s,b\n- out = sink j");
-    assert!(dag.notes.is_empty());
+    assert!(dag.notes.is_empty() && dag.edges.iter().all(|edge| !edge.spills));
+}
+
+#[test]
+fn joins_that_wait_for_each_other_let_their_rows_spill() {
+    let spilling = |text: &str| {
+        let dag = planned(text);
+        let ids = (0..dag.edges.len() as u32).map(EdgeId).filter(|id| dag.edge(*id).spills);
+        let notes: Vec<String> = notes(&dag, false).into_iter().map(str::to_owned).collect();
+        (ids.map(|id| dag.edge_name(id)).collect::<Vec<_>>(), notes)
+    };
+    let (edges, notes) =
+        spilling("- a = source\n- b = source\n- j = hash_join a,b\n- k = hash_join b,a\n- out = sink j,k");
+    assert_eq!(edges, ["a..j", "b..k"]);
+    assert!(notes.len() == 2 && notes[0].starts_with("the build side of `j` waits for `k` and"), "{notes:?}");
+    // Around three corners.
+    let (edges, _) = spilling(
+        "- a = source\n- b = source\n- c = source\n- j = hash_join a,b\n- k = hash_join b,c\n- l = hash_join c,a\n- out = sink j,k,l",
+    );
+    assert_eq!(edges, ["a..j", "b..k", "c..l"]);
+    // One after the other nobody waits for itself.
+    let (edges, _) = spilling(
+        "- a = source\n- b = source\n- c = source\n- j = hash_join a,b\n- k = hash_join j,c\n- l = hash_join k,b\n- out = sink l",
+    );
+    assert_eq!(edges, Vec::<String>::new());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tuplane_testbed::launch::ssh::{self, CleanOptions, CleanOutcome, Cleaned, HostFault, Target};
-use tuplane_testbed::launch::{Ended, find_clusters, runtime_root};
+use tuplane_testbed::launch::{Ended, runtime_root};
 
 use crate::args::{Global, SshArgs};
 use crate::failure::{Failure, Outcome};
@@ -14,7 +14,8 @@ use crate::output::{Output, safe};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What is ended is found by the pid and start time that each agent recorded in its folder, never by a name. Clusters that \
-run from this machine are left alone: `tuplane down` ends them. Nothing is asked where nothing is left.
+run from this machine, or are being started from it, are left alone: `tuplane down` ends them. Nothing is asked where \
+nothing is left.
 
 The agent's binary, which `up`, `run` and `hosts check` copy to each host (about 100 MB, in the folder of --remote-dir), \
 stays there for the next start unless --binaries is given.")]
@@ -37,11 +38,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let jump = args.ssh.jump.as_deref();
     let targets: Vec<Target> = hosts.iter().map(|host| Target::of(&host.value, jump)).collect();
     let root = runtime_root();
-    let known = find_clusters(&root)?;
-    let keep: Vec<String> = known.live.iter().flat_map(|(_, file)| file.runs()).collect();
     let ssh = args.ssh.options();
     let clean = async |look: bool| {
-        let options = CleanOptions { dir: &args.ssh.remote_dir, keep: &keep, binaries: args.binaries, look };
+        let options = CleanOptions { dir: &args.ssh.remote_dir, binaries: args.binaries, look };
         ssh::clean(&targets, &ssh, options, &root).await
     };
     // Without `--yes` it is looked first: nobody need be asked where there is nothing to end.
@@ -121,6 +120,12 @@ fn line(one: &Cleaned) -> String {
         CleanOutcome::LeftAlone => {
             format!("{host}: {path} is a running cluster's of this machine; `tuplane down` ends it\n")
         }
+        CleanOutcome::Held(launcher) => {
+            format!(
+                "{host}: {path} is left alone: pid {launcher} of this machine starts or holds that cluster\n"
+            )
+        }
+        CleanOutcome::New => format!("{host}: {path} is left alone: it was made just now\n"),
         CleanOutcome::Ended(Ended::Gone) => format!("{host}: removed {path}; its agent was gone\n"),
         CleanOutcome::Ended(Ended::Stays) => {
             format!("{host}: pid {pid} does not end, not even by SIGKILL; {path} stays\n")
@@ -138,7 +143,7 @@ fn line(one: &Cleaned) -> String {
 fn word(how: CleanOutcome) -> &'static str {
     match how {
         CleanOutcome::Ended(how) => super::down::word(how),
-        CleanOutcome::LeftAlone => "left alone",
+        CleanOutcome::LeftAlone | CleanOutcome::Held(_) | CleanOutcome::New => "left alone",
         CleanOutcome::WouldEnd => "would be ended",
         CleanOutcome::WouldRemove => "already gone",
         CleanOutcome::BinaryRemoved => "removed",

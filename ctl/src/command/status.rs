@@ -22,8 +22,8 @@ const APART: Duration = Duration::from_secs(2);
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Of a job that runs two looks are taken, 2 s apart: rates and shares are means over that time. Of a job that has ended \
-they are means over all of it.")]
+Of a job that runs two looks are taken, 2 s apart: rates and shares are means over that time, under --watch over the \
+last 5 s, as in the UI. Of a job that has ended they are means over all of it.")]
 pub(crate) struct Args {
     /// Name or run id [default: the newest that runs, else the newest]
     job: Option<String>,

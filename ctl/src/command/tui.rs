@@ -131,7 +131,15 @@ fn feed(
         return Ok((Source::Plan, Feed::Still(Box::new(planned(path, output)?))));
     }
     if let Some(path) = &args.replay {
-        let file = File::open(path).map_err(|cause| Failure::file("read", path, &cause))?;
+        let broken = |cause| Failure::file("read", path, &cause);
+        // Looked at before it is opened: a pipe that nobody writes to does not open.
+        if !std::fs::metadata(path).map_err(broken)?.is_file() {
+            return Err(Failure::Usage(format!(
+                "{} is no regular file: give one that `tuplane tui --record` wrote",
+                path.display()
+            )));
+        }
+        let file = File::open(path).map_err(broken)?;
         let events = record::read(BufReader::new(file))
             .map_err(|why| Failure::Usage(format!("{} is no recording: {why}", path.display())))?;
         return Ok((Source::Recording, Feed::Recording(events)));

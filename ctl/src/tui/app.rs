@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self as terminal, MouseButton, MouseEventKind};
@@ -40,7 +41,7 @@ pub(crate) enum End {
     Asked,
     /// Ctrl-C, or SIGINT.
     Interrupted,
-    /// SIGTERM or SIGHUP: its number.
+    /// Another signal that ends a process: its number.
     Signal(i32),
     /// Something panicked; it has said so.
     Panicked,
@@ -126,20 +127,39 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
 /// Signals that end or stop the UI.
 struct Signals {
     int: Signal,
-    term: Signal,
-    hangup: Signal,
     stop: Signal,
+    ends: Vec<(SignalKind, Signal)>,
 }
 
 impl Signals {
     fn listen() -> io::Result<Self> {
+        // All that would end the process by themselves, and with the terminal as it is; ABRT is left out, for
+        // who aborts does not come back here.
+        let ends = [
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::quit(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+            SignalKind::alarm(),
+        ];
         Ok(Self {
             int: signal(SignalKind::interrupt())?,
-            term: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
             stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
+            ends: ends.into_iter().map(|kind| Ok((kind, signal(kind)?))).collect::<io::Result<_>>()?,
         })
     }
+}
+
+/// The number of the first of these signals that comes.
+async fn any_of(signals: &mut [(SignalKind, Signal)]) -> i32 {
+    std::future::poll_fn(|context| {
+        let mut came = signals
+            .iter_mut()
+            .filter_map(|(kind, signal)| signal.poll_recv(context).is_ready().then(|| kind.as_raw_value()));
+        came.next().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The thread that reads the terminal; it ends with this.
@@ -254,8 +274,7 @@ impl<A: Asks> App<A> {
         loop {
             let what = tokio::select! {
                 biased;
-                _ = signals.term.recv() => return End::Signal(SignalKind::terminate().as_raw_value()),
-                _ = signals.hangup.recv() => return End::Signal(SignalKind::hangup().as_raw_value()),
+                number = any_of(&mut signals.ends) => return End::Signal(number),
                 _ = signals.int.recv() => return End::Interrupted,
                 _ = signals.stop.recv() => {
                     if self.went_on.is_none_or(|at| at.elapsed() > ECHO)

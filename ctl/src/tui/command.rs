@@ -95,8 +95,8 @@ pub(crate) struct Command {
     pub(crate) on: On,
     /// It changes or ends something on the cluster.
     pub(crate) destructive: bool,
-    /// The word for the footer; empty keeps it out.
-    pub(crate) hint: &'static str,
+    /// The word for the footer; empty keeps it out. See [`Command::hint_on`].
+    hint: &'static str,
 }
 
 const TABLES: On =
@@ -281,6 +281,15 @@ impl Command {
     /// It is listed here, in the footer and in help.
     pub(crate) fn is_offered(&self, model: &Model) -> bool {
         self.works_on(model.screen) && self.why_not(model).is_none()
+    }
+
+    /// The word for the footer of this screen; empty keeps it out.
+    pub(crate) fn hint_on(&self, screen: Screen) -> &'static str {
+        match (self.what, screen) {
+            (Do::Enter, Screen::Edges) => "targets",
+            (Do::Enter, Screen::Agents) => "instances",
+            _ => self.hint,
+        }
     }
 
     /// Its keys for people: `Down j`.

@@ -1,11 +1,11 @@
 //! Recordings: every event of a session, one JSON document a line; and playing them again.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use super::event::{Event, What};
 
 /// A longer line than this is no event.
-const LONGEST: usize = 64 << 20;
+const LONGEST: u64 = 64 << 20;
 
 /// Writes events as they come.
 #[derive(Debug)]
@@ -33,19 +33,23 @@ impl<W: Write> Recorder<W> {
 }
 
 /// Reads all events of a recording, or says which line is none.
-pub(crate) fn read(from: impl BufRead) -> Result<Vec<Event>, String> {
+pub(crate) fn read(mut from: impl BufRead) -> Result<Vec<Event>, String> {
     let mut events = Vec::new();
-    for (number, line) in (1..).zip(from.lines()) {
-        let line = line.map_err(|cause| format!("line {number} cannot be read: {cause}"))?;
-        if line.trim().is_empty() {
-            continue;
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        // No more than that is held, whatever the file is.
+        let read = (&mut from).take(LONGEST + 1).read_until(b'\n', &mut line);
+        if read.map_err(|cause| format!("line {number} cannot be read: {cause}"))? == 0 {
+            break;
         }
-        if line.len() > LONGEST {
-            return Err(format!("line {number} is too long for an event"));
+        if line.len() as u64 > LONGEST {
+            return Err(format!("line {number} is longer than 64 MiB"));
         }
-        events.push(
-            serde_json::from_str(&line).map_err(|cause| format!("line {number} is no event: {cause}"))?,
-        );
+        if !line.trim_ascii().is_empty() {
+            let event = serde_json::from_slice(&line);
+            events.push(event.map_err(|cause| format!("line {number} is no event: {cause}"))?);
+        }
     }
     Ok(events)
 }
@@ -68,5 +72,12 @@ mod tests {
         recorder.write(&Event { at: 9, what: What::Tick }).unwrap();
         assert_eq!(read(&recorder.to[..]).unwrap(), events);
         assert!(read(&b"{}\n"[..]).unwrap_err().contains("line 1"));
+        assert_eq!(read(&b"\n \r\n"[..]).unwrap(), []);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up() {
+        let endless = io::BufReader::new(io::Cursor::new(b"\n").chain(io::repeat(0)));
+        assert_eq!(read(endless).unwrap_err(), "line 2 is longer than 64 MiB");
     }
 }

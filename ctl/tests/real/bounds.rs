@@ -129,3 +129,30 @@ fn rows_across_agents_are_counted_and_frames_are_not_wasteful() {
     assert!(rows > 10_000 && payload == rows * 44, "{rows} rows, {payload} bytes");
     assert!(wire > payload && wire < 2 * payload, "{wire} bytes on the wire for {payload}");
 }
+
+#[test]
+fn a_source_that_is_joined_with_itself_ends_with_its_waiting_rows_on_disk() {
+    const N: u64 = 300_000;
+    let world = World::new();
+    // 300 MB of rows wait for a table of 300,000 numbers.
+    let job = format!(
+        "name = \"itself\"\n[[stage]]\nid = \"ids\"\nop = \"source\"\nconnector = \"ids\"\nn = {N}\npayload = 1000\n\
+         [[stage]]\nid = \"keys\"\nop = \"map\"\nin = \"ids\"\nselect = [\"id\"]\n\
+         [[stage]]\nid = \"both\"\nop = \"hash_join\"\nin = [\"ids\", \"keys\"]\non = [\"id = id\"]\n\
+         [[stage]]\nid = \"out\"\nop = \"sink\"\nin = \"both\"\nconnector = \"count\"\n"
+    );
+    world.up(&["--local", "2", "--slots", "1", "--memory", "8MiB"]);
+    let pids = world.pids();
+    let file = world.file("itself.toml", job);
+    world.json(&["submit", &file]);
+    let (mut most, mut status) = (0, Value::Null);
+    wait("the join has ended", Duration::from_mins(2), || {
+        most = pids.values().map(|pid| kib(*pid, "RssAnon:")).max().unwrap_or(0).max(most);
+        status = world.status("itself");
+        status["phase"] != "running"
+    });
+    assert_eq!(status["phase"], "finished", "{status}");
+    assert_eq!(vertex(&status, "out")["rows_in"], N, "{status}");
+    println!("RssAnon {most} KiB at most");
+    assert!(most < 100 << 10, "RssAnon was {most} KiB");
+}

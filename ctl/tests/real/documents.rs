@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::world::{World, text, workspace};
 
 /// Fields whose members are named by what they count, not by us.
-const BY_NAME: [&str; 5] = ["dropped", "round_trips_us", "options", "parallelism", "value"];
+const BY_NAME: [&str; 6] = ["dropped", "round_trips_us", "options", "parallelism", "value", "row"];
 
 /// Fields of a schema as the page has them; those that may be missing are marked.
 type Page = BTreeMap<String, BTreeMap<String, bool>>;
@@ -187,6 +187,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["submit", endless.as_str()],
         &["set", "endless", "work.ms=0.2"],
         &["route", "endless", "rows..work", "shuffle"],
+        &["peek", "endless", "work", "-n", "2"],
     ] {
         documents.of(&world.tuplane(&[args, &["-o", "json"]].concat()));
     }

@@ -5,8 +5,12 @@ use std::fmt::Write as _;
 
 use super::world::{World, assert_exact_ledger, text};
 
+mod joins;
+mod nexmark;
 mod order;
 mod rebalance;
+mod server;
+mod service;
 mod state;
 
 /// A csv file with so many rows: `id`, `k` (one of `keys`) and `x`.

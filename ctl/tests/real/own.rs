@@ -78,6 +78,10 @@ fn the_example_runs_on_three_agents() {
     assert!(run.status.success(), "{}", text(&run));
     assert_eq!(report(&world.path("run-report")), hottest());
 
+    let held = String::from_utf8(own_says(&["registry"]).stdout).unwrap();
+    let sorts: Vec<&str> = held.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(sorts, ["operator", "operator", "source", "sink", "fingerprint"], "{held}");
+
     world.up(&["--local", "3", "--slots", "2", "--agent", own]);
     let asked = world.tuplane(&["check", "--agents", &job]);
     assert!(String::from_utf8_lossy(&asked.stdout).ends_with("job.json: ok, 6 stages\n"), "{}", text(&asked));
@@ -106,6 +110,51 @@ fn the_example_runs_on_three_agents() {
     // 3,000 rows at 20 a second would take two and a half minutes.
     world.wait_for("slow", "finished", Duration::from_mins(1));
     assert_eq!(report(&world.path("slow")), hottest());
+}
+
+#[test]
+fn a_service_of_ones_own_answers_rows_on_three_agents() {
+    let world = World::new();
+    let job = |args: &str| {
+        format!(
+            "name = \"placed\"\nstage = [{{ id = \"r\", op = \"source\", connector = \"readings\", with = {{ rows = 3000, sensors = 7 }} }},\n\
+             {{ id = \"x\", op = \"rebalance\", in = \"r\" }},\n\
+             {{ id = \"p\", op = \"map_using_service_async\", in = \"x\", service = \"rooms\", args = [\"{args}\"], select = [\"sensor\", \"room\"] }},\n\
+             {{ id = \"g\", op = \"group_by\", in = \"p\", key = [\"sensor\", \"room\"] }},\n\
+             {{ id = \"a\", op = \"aggregate\", in = \"g\", compute = \"count(*) as n\" }},\n\
+             {{ id = \"o\", op = \"sink\", in = \"a\", path = \"placed\" }}]"
+        )
+    };
+    let good = world.file("placed.toml", job("sensor"));
+    let offline = text(&world.tuplane(&["check", &good]));
+    assert!(offline.contains("`rooms` is no built-in service"), "{offline}");
+    let stock = world.tuplane(&["run", &good, "--agents", "1"]);
+    assert_eq!(stock.status.code(), Some(8), "{}", text(&stock));
+    world.up(&["--local", "3", "--slots", "1", "--agent", own().to_str().unwrap()]);
+    let asked = world.tuplane(&["check", "--agents", &good]);
+    assert!(asked.status.success(), "{}", text(&asked));
+    let bad = world.file("bad.toml", job("fahrenheit"));
+    let refused = world.tuplane(&["submit", &bad]);
+    assert!(
+        text(&refused).contains("`rooms`: it is asked with a sensor, which is a text"),
+        "{}",
+        text(&refused)
+    );
+    let run = world.tuplane(&["submit", &good, "--wait"]);
+    assert!(run.status.success(), "{}", text(&run));
+    let mut lines = Vec::new();
+    for entry in std::fs::read_dir(world.path("placed")).unwrap() {
+        let file = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        lines.extend(file.lines().skip(1).map(str::to_owned));
+    }
+    lines.sort();
+    let wanted: Vec<String> = (0..7)
+        .map(|sensor| {
+            format!("s{sensor},room {sensor},{}", (0..3000).filter(|row| row % 7 == sensor).count())
+        })
+        .collect();
+    assert_eq!(lines, wanted);
+    assert_exact_ledger(&world.status("placed"));
 }
 
 #[test]

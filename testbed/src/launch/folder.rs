@@ -118,19 +118,26 @@ impl ClusterFile {
         self.agents.iter().all(|agent| !agent.is_alive_here())
     }
 
-    /// Names of its run folders on other hosts.
-    pub fn runs(&self) -> Vec<String> {
-        let folders = self.agents.iter().filter_map(|agent| agent.host.as_ref());
-        let mut runs: Vec<String> = folders
-            .filter_map(|host| Path::new(&host.folder).parent()?.file_name()?.to_str().map(str::to_owned))
-            .collect();
-        runs.dedup();
-        runs
+    /// The name of its run folders on other hosts, from the moment on that the file is written.
+    pub fn run(&self) -> Option<String> {
+        self.road.as_ref().map(|_| run_name(&self.name, self.launcher))
     }
 
     fn launcher_starts(&self) -> bool {
         self.coordinator.is_empty() && self.launcher.is_alive()
     }
+}
+
+/// The name of a cluster's run folders on other hosts: no other start of a cluster has the same.
+pub(super) fn run_name(cluster: &str, launcher: ProcessId) -> String {
+    format!("{cluster}-{}-{}", launcher.pid, launcher.started)
+}
+
+/// The launcher that a run folder's name tells of, a process of the machine that started the cluster.
+pub fn launcher_of(run: &str) -> Option<ProcessId> {
+    let mut words = run.rsplit('-');
+    let (started, pid) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    words.next().map(|_| ProcessId { pid, started })
 }
 
 /// The folder of one cluster.
@@ -530,6 +537,21 @@ mod tests {
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
         let refused = find_clusters(&root).unwrap_err().to_string();
         assert!(refused.contains("755") && refused.contains("chmod 700"), "{refused}");
+    }
+
+    #[test]
+    fn a_run_folders_name_tells_its_launcher_whatever_the_cluster_is_called() {
+        for cluster in ["t", "a-7-b", "x.y-1"] {
+            let mut starting = file(Vec::new());
+            starting.name = cluster.into();
+            assert_eq!(starting.run(), None, "agents of this machine have no run folder");
+            starting.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false });
+            // It is known before the first agent is.
+            assert_eq!(launcher_of(&starting.run().unwrap()), Some(starting.launcher));
+        }
+        for name in ["", "t", "t-1", "1-2", "t-x-1", "t-1-"] {
+            assert_eq!(launcher_of(name), None, "{name}");
+        }
     }
 
     #[test]

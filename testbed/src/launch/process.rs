@@ -43,6 +43,11 @@ impl ProcessId {
         stat(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
     }
 
+    /// It is there and stopped (SIGSTOP, a debugger): it answers nobody until it goes on.
+    pub fn is_stopped(self) -> bool {
+        stat(self.pid).is_some_and(|(state, started)| started == self.started && matches!(state, 'T' | 't'))
+    }
+
     /// Asks it to end.
     pub fn terminate(self) {
         self.signal(Signal::TERM);
@@ -96,7 +101,11 @@ mod tests {
         let id = ProcessId::of(child.id()).unwrap();
         ProcessId { started: id.started + 1, ..id }.kill();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(id.is_alive(), "the start time differs, so it was spared");
+        assert!(id.is_alive() && !id.is_stopped(), "the start time differs, so it was spared");
+        id.signal(Signal::STOP);
+        while !id.is_stopped() {
+            std::thread::yield_now();
+        }
         id.kill();
         child.wait().unwrap();
         assert!(!id.is_alive());

@@ -13,7 +13,9 @@ mod end;
 mod plan;
 mod prepare;
 mod quote;
+mod running;
 mod script;
+mod session;
 mod start;
 
 pub use carrier::SshCarrier;

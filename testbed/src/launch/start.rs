@@ -22,6 +22,9 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// An agent that the coordinator has not heard of for so long is dead.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
+/// Said of an agent that cannot answer.
+pub(super) const STOPPED: &str = "; its process is stopped (state T), kill -CONT lets it go on";
+
 /// A launcher skips at most so many bytes before the agent's answer.
 pub(super) const ANSWER_LIMIT: u64 = 1 << 20;
 
@@ -114,6 +117,12 @@ struct Started {
     lifeline: Option<ChildStdin>,
 }
 
+impl Started {
+    fn fault(&self, cause: String) -> LaunchError {
+        LaunchError::Agent { name: self.entry.name.clone(), address: self.entry.address.clone(), cause }
+    }
+}
+
 impl Drop for Starting {
     fn drop(&mut self) {
         for agent in &mut self.agents {
@@ -161,16 +170,34 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
     }
     let mut failed = None;
     let mut came_up = Vec::new();
-    while let Some(joined) = others.join_next().await {
+    let first = &mut starting.agents[0];
+    loop {
+        let joined = tokio::select! {
+            biased;
+            joined = others.join_next() => joined,
+            // Nobody can join any more: what each of them would say of that is not waited for.
+            status = first.child.wait(), if failed.is_none() => {
+                let how = status.map_or_else(|cause| cause.to_string(), |status| status.to_string());
+                let log = folder.log(&first.entry.name);
+                failed = Some(first.fault(format!("it ended ({how}) while the others joined{}", last_words(&log))));
+                others.abort_all();
+                continue;
+            }
+        };
         match joined {
-            Ok((place, Ok(started))) => came_up.push((place, started)),
-            Ok((_, Err(cause))) => failed = failed.or(Some(cause)),
-            Err(cause) => {
+            None => break,
+            Some(Ok((place, Ok(started)))) => came_up.push((place, started)),
+            Some(Ok((_, Err(cause)))) => failed = failed.or(Some(cause)),
+            Some(Err(cause)) => {
                 failed = failed.or_else(|| {
                     Some(LaunchError::Refused(format!("starting an agent was interrupted: {cause}")))
                 });
             }
         }
+    }
+    // The others then say no more than that they could not join.
+    if failed.is_some() && first.entry.process.is_stopped() {
+        failed = Some(first.fault(format!("it does not answer the others{STOPPED}")));
     }
     came_up.sort_by_key(|(place, _)| *place);
     starting.agents.extend(came_up.into_iter().map(|(_, started)| started));
@@ -293,7 +320,8 @@ async fn start_agent(
         Ok(Err(cause)) => return Err(fail(cause)),
         Err(_) => {
             let waited = READY_WITHIN.as_secs();
-            return Err(fail(format!("it was not ready within {waited} s") + &last_words(&log)));
+            let stopped = if kill.pid.is_some_and(ProcessId::is_stopped) { STOPPED } else { "" };
+            return Err(fail(format!("it was not ready within {waited} s{stopped}{}", last_words(&log))));
         }
     };
     match ready {
@@ -357,11 +385,14 @@ pub(super) async fn next_answer<R: tokio::io::AsyncBufRead + Unpin>(
     Ok(None)
 }
 
-/// The last line of a log, as `; it said: ..`, or nothing.
+/// The last line of a log.
 fn last_words(log: &Path) -> String {
-    let text = std::fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| {
+    last_line(&String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()))
+}
+
+/// The last line that says something, as `; it said: ..`, or nothing.
+pub(super) fn last_line(text: &str) -> String {
+    text.lines().rfind(|line| !line.trim().is_empty()).map_or_else(String::new, |line| {
         let shown: String = line.chars().filter(|c| !c.is_control()).take(300).collect();
         format!("; it said: {shown}")
     })

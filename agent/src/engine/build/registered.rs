@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tuplane_core::job::{Op, Sink, SinkConnector, Source, SourceConnector, Stage};
+use tuplane_core::job::{Op, Sink, SinkConnector, Source, SourceConnector, Stage, UsingService};
 use tuplane_core::plan::placement::Instance as Placed;
 use tuplane_expr::arrow::datatypes::{Schema, SchemaRef};
 use tuplane_expr::system::own_columns;
-use tuplane_expr::{VertexProgram, grouping};
+use tuplane_expr::{Program, VertexProgram, grouping};
 use tuplane_wire::message::WireFault;
 
 use super::{Body, Builder, refused, stage_refused};
+use crate::engine::calls::Calls;
 use crate::registry::{Context, Failure, SinkFiles};
 
 impl Builder<'_> {
@@ -51,6 +52,23 @@ impl Builder<'_> {
             Op::Sink(Sink { connector: Some(SinkConnector::Registered { name, with }), .. }) => {
                 let files = SinkFiles::new(self.sink_context(stage, placed, program)?);
                 registry.make_sink(name, context(with), files).map(|sink| Body::Sink(Box::new(sink)))
+            }
+            Op::UsingService(using @ UsingService { service: Some(name), http: None, with, .. }) => {
+                let Program::Service(calls) = &program.program else { return Ok(None) };
+                let key = grouping(&self.job, &self.types, stage).map_err(|faults| refused(&faults))?;
+                let context = Context {
+                    input: SchemaRef::clone(calls.asked()),
+                    output: SchemaRef::clone(calls.answered()),
+                    key: key.fields().to_vec(),
+                    ..context(with)
+                };
+                // It may open connections, which wants the runtime that its calls are on.
+                let _runtime = self.shared.data.enter();
+                let made = registry.make_service(name, context);
+                made.map(|service| {
+                    let calls = Calls::new(&stage.id, calls.clone(), using, Arc::new(service));
+                    Body::Calls(Box::new(calls))
+                })
             }
             _ => return Ok(None),
         };

@@ -74,7 +74,7 @@ impl Aggregate {
 impl Operator for Aggregate {
     fn push(
         &mut self,
-        _: usize,
+        input: usize,
         batch: RecordBatch,
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError> {
@@ -82,7 +82,7 @@ impl Operator for Aggregate {
             return Ok(self.table.merge(&batch, partitions)?);
         }
         let places = Places::of(&batch);
-        let taken = self.table.update(&batch, partitions);
+        let taken = self.table.update_from(input, &batch, partitions);
         self.note(&places);
         taken.map_err(|error| OperatorError::of(&self.stage, error, &places))
     }

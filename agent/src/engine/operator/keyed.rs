@@ -1,9 +1,10 @@
-//! Rolling aggregates and stateful stages: every row is answered by what its key has seen so far.
+//! Rolling aggregates, stateful stages and distincts: every row is answered by what its key has seen so far.
 
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
 use tuplane_expr::{
-    Advanced, Dropped, EvalError, Program, RollingTable, StatefulTable, UnnestState, rows_within,
+    Advanced, DistinctTable, Dropped, EvalError, Program, RollingTable, StatefulTable, UnnestState,
+    rows_within,
 };
 
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
@@ -14,7 +15,7 @@ const FIRST: usize = 256;
 /// A piece has at most so many times the rows of the one before.
 const GROWTH: usize = 4;
 
-/// One instance of a rolling aggregate or a stateful stage.
+/// One instance of a rolling aggregate, a stateful stage or a distinct.
 pub(crate) struct Keyed {
     stage: String,
     table: Table,
@@ -31,6 +32,7 @@ pub(crate) struct Keyed {
 enum Table {
     Rolling(RollingTable),
     Stateful(StatefulTable),
+    Distinct(DistinctTable),
 }
 
 /// Output that has not been pulled.
@@ -43,6 +45,7 @@ impl Table {
     fn advance(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<Made, EvalError> {
         Ok(match self {
             Self::Rolling(table) => Made::Rows(table.advance(batch, partitions)?),
+            Self::Distinct(table) => Made::Rows(table.advance(batch, partitions)?),
             Self::Stateful(table) => match table.advance(batch, partitions)? {
                 Advanced::Rows(rows) => Made::Rows(rows),
                 Advanced::Unnest(state) => Made::Unnest(state),
@@ -54,6 +57,7 @@ impl Table {
         match self {
             Self::Rolling(table) => table.take_dropped(),
             Self::Stateful(table) => table.take_dropped(),
+            Self::Distinct(table) => table.take_dropped(),
         }
     }
 
@@ -61,6 +65,7 @@ impl Table {
         match self {
             Self::Rolling(table) => table.take_last(),
             Self::Stateful(table) => table.take_last(),
+            Self::Distinct(table) => table.take_last(),
         }
     }
 }
@@ -70,6 +75,7 @@ impl Keyed {
         let table = match program {
             Program::Rolling(program) => Table::Rolling(RollingTable::new(program.clone(), partitions)?),
             Program::Stateful(program) => Table::Stateful(StatefulTable::new(program.clone(), partitions)?),
+            Program::Distinct(program) => Table::Distinct(DistinctTable::new(program.clone(), partitions)?),
             _ => return Err(OperatorError::Other("this stage keeps no state by key".to_owned())),
         };
         Ok(Self {
@@ -155,7 +161,7 @@ impl Operator for Keyed {
 
     fn watermark(&mut self, time: i64) -> Result<(), OperatorError> {
         match &mut self.table {
-            Table::Rolling(_) => Ok(()),
+            Table::Rolling(_) | Table::Distinct(_) => Ok(()),
             Table::Stateful(table) => Ok(table.expire(time)?),
         }
     }

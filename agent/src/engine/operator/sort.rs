@@ -1,6 +1,5 @@
 //! Sorting: instances that put what they got in order, on disk where it is much, and one that merges them.
 
-mod spill;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +12,7 @@ use tuplane_expr::{Merger, SortProgram, Sorter};
 
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
 use crate::engine::rows::{Budget, MOST_BYTES, MOST_ROWS, StateCharge};
-use spill::{SpillError, Spilled, Spills};
+use crate::engine::spill::{MOST, SpillError, Spilled, Spills};
 
 /// Sorts what it gets; gives it when the input has ended.
 pub(crate) struct Sort {
@@ -24,6 +23,8 @@ pub(crate) struct Sort {
     /// Bytes that it may hold in memory.
     bound: u64,
     spills: Spills,
+    /// Bytes on disk.
+    written: u64,
     spilled: Vec<Spilled>,
     /// Once the input has ended.
     merger: Option<Merger>,
@@ -45,6 +46,7 @@ impl Sort {
             stage: stage.to_owned(),
             sorter: Sorter::new(program.clone())?,
             spills: Spills::new(folder, Arc::clone(program.output())),
+            written: 0,
             program,
             charge: StateCharge::new(budget),
             bound,
@@ -58,14 +60,23 @@ impl Sort {
     fn spill(&mut self) -> Result<(), OperatorError> {
         let (stage, rows) = (&self.stage, self.sorter.rows());
         let disk = |error: SpillError| {
-            OperatorError::Other(format!("stage {stage}, which sorts {rows} rows so far: {error}"))
+            let help = match error {
+                SpillError::Full { .. } => "; sort fewer rows, or with more instances",
+                SpillError::Disk { .. } => "",
+            };
+            OperatorError::Other(format!("stage {stage}, which sorts {rows} rows so far: {error}{help}"))
         };
+        if self.written >= MOST {
+            return Err(disk(SpillError::Full { written: self.written }));
+        }
         let mut merger = merge(&self.program, self.sorter.take_runs()?)?;
         let mut writer = self.spills.begin().map_err(disk)?;
         while let Some(rows) = merger.next(MOST_ROWS, (MOST_BYTES / 4) as usize) {
             writer.write(&rows?).map_err(disk)?;
         }
-        self.spilled.push(writer.finish().map_err(disk)?);
+        let (spilled, written) = writer.finish().map_err(disk)?;
+        self.written += written;
+        self.spilled.push(spilled);
         self.charge.set(self.sorter.bytes() as u64);
         Ok(())
     }

@@ -57,14 +57,14 @@ impl Windowed {
 impl Operator for Windowed {
     fn push(
         &mut self,
-        _: usize,
+        input: usize,
         batch: RecordBatch,
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError> {
         let places = Places::of(&batch);
         let taken = match self.part {
             WindowPart::Combine => self.table.merge(&batch, partitions),
-            WindowPart::Whole | WindowPart::Prepare => self.table.update(&batch, partitions),
+            WindowPart::Whole | WindowPart::Prepare => self.table.update_from(input, &batch, partitions),
         };
         self.note(&places);
         taken.map_err(|error| OperatorError::of(&self.stage, error, &places))

@@ -135,12 +135,34 @@ impl KeyTable {
         group
     }
 
-    fn bytes(&mut self, key: &[u8], hash: u64) -> u32 {
-        let hash = table_hash(hash);
+    /// The group of a row's key, if it has one. A key of a `Text` or `Integer` table that is null, or no key
+    /// at all, is not looked for.
+    pub(crate) fn find(&self, keys: &BatchKeys<'_>, hashes: &[u64], row: usize) -> Option<u32> {
+        let hash = table_hash(hashes[row]);
+        match keys {
+            BatchKeys::Global => None,
+            BatchKeys::Text(text) => self.find_bytes(text.value(row).as_bytes(), hash),
+            BatchKeys::Integer(integers) => self.find_integer(integers.value(row), hash),
+            BatchKeys::Row(keys) => self.find_bytes(keys.row(row).as_ref(), hash),
+        }
+    }
+
+    fn find_bytes(&self, key: &[u8], hash: u64) -> Option<u32> {
         let (bytes, ends) = (&self.bytes, &self.ends);
         let same = |slot: &Slot| slot.hash == hash && part(bytes, ends, slot.group as usize) == key;
-        if let Some(slot) = self.slots.find(hash, same) {
-            return slot.group;
+        self.slots.find(hash, same).map(|slot| slot.group)
+    }
+
+    fn find_integer(&self, key: i64, hash: u64) -> Option<u32> {
+        let integers = &self.integers;
+        let same = |slot: &Slot| slot.hash == hash && integers[slot.group as usize] == key;
+        self.slots.find(hash, same).map(|slot| slot.group)
+    }
+
+    fn bytes(&mut self, key: &[u8], hash: u64) -> u32 {
+        let hash = table_hash(hash);
+        if let Some(group) = self.find_bytes(key, hash) {
+            return group;
         }
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
@@ -150,10 +172,8 @@ impl KeyTable {
 
     fn integer(&mut self, key: i64, hash: u64) -> u32 {
         let hash = table_hash(hash);
-        let integers = &self.integers;
-        let same = |slot: &Slot| slot.hash == hash && integers[slot.group as usize] == key;
-        if let Some(slot) = self.slots.find(hash, same) {
-            return slot.group;
+        if let Some(group) = self.find_integer(key, hash) {
+            return group;
         }
         self.integers.push(key);
         self.insert(hash)

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use datafusion_common::Result as DfResult;
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array};
-use datafusion_common::arrow::compute::{concat, filter};
-use datafusion_common::arrow::datatypes::{DataType, SchemaRef, UInt16Type};
+use datafusion_common::arrow::compute::concat;
+use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tuplane_core::route::key::partition;
 
 use super::keys::{KeyForm, KeyTable};
 use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
-use crate::program::{Dropped, EvalError, Failed, keep_mask};
+use crate::program::{Dropped, EvalError, Failed, kept_partitions};
 pub use rolling::{RollingProgram, RollingTable};
 pub use window::{WindowPart, WindowProgram, WindowTable};
 
@@ -68,10 +68,11 @@ pub(crate) struct Scratch {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Whether rows or partial results come in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What comes in.
 enum Incoming {
-    Rows,
+    /// Rows, which go into these aggregates.
+    Rows(Range<usize>),
+    /// Partial results.
     Partials,
 }
 
@@ -106,27 +107,31 @@ impl GroupTable {
 
     /// Takes in rows; their key partitions are computed unless they are known.
     pub fn update(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
+        self.update_from(0, batch, partitions)
+    }
+
+    /// As [`GroupTable::update`], with rows of one of several inputs.
+    pub fn update_from(
+        &mut self,
+        input: usize,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<(), EvalError> {
         let program = Arc::clone(&self.program.inner);
         let mut failed = Failed::new(program.on_error);
-        let input = program.input.eval_into(batch, &mut failed)?;
-        let kept;
-        let partitions = match partitions {
-            Some(all) if !failed.dropped().is_empty() => {
-                kept = filter(all, &keep_mask(batch.num_rows(), failed.dropped()))?;
-                Some(kept.as_primitive::<UInt16Type>())
-            }
-            other => other,
-        };
+        let (columns, aggregates) = program.side(input);
+        let rows = columns.eval_into(batch, &mut failed)?;
+        let partitions = kept_partitions(partitions, failed.dropped())?;
         if let Some(last) = failed.last() {
             self.last = Some(last.clone());
         }
         self.dropped.extend(failed.into_dropped());
-        self.take_in(&input, partitions, Incoming::Rows)
+        self.take_in(&rows, partitions.as_ref(), &Incoming::Rows(aggregates))
     }
 
     /// Takes in partial results.
     pub fn merge(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
-        self.take_in(batch, partitions, Incoming::Partials)
+        self.take_in(batch, partitions, &Incoming::Partials)
     }
 
     /// The rows that `on_error = "drop"` left out of [`update`](Self::update) since the last call, and the
@@ -190,7 +195,7 @@ impl GroupTable {
         &mut self,
         batch: &RecordBatch,
         partitions: Option<&UInt16Array>,
-        incoming: Incoming,
+        incoming: &Incoming,
     ) -> Result<(), EvalError> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -203,7 +208,10 @@ impl GroupTable {
         hash_rows(key_columns, batch.num_rows(), &mut scratch.hashes)?;
         scratch.sort(self.partitions, partitions)?;
         let keys = self.form.read(key_columns)?;
-        let filters = if incoming == Incoming::Rows { filters(&self.program, columns) } else { Vec::new() };
+        let filters = match incoming {
+            Incoming::Rows(of) => filters(&program.aggregates[of.clone()], columns),
+            Incoming::Partials => Vec::new(),
+        };
         for index in 0..usize::from(self.partitions) {
             let (start, end) = (scratch.starts[index] as usize, scratch.starts[index + 1] as usize);
             if start == end {
@@ -219,7 +227,7 @@ impl GroupTable {
             self.groups += table.keys.len() - before;
             let rows = Rows { rows, groups: &scratch.groups };
             match incoming {
-                Incoming::Rows => table.update(&program.aggregates, columns, &filters, rows)?,
+                Incoming::Rows(of) => table.update(&program.aggregates, of, columns, &filters, rows)?,
                 Incoming::Partials => table.merge(&program, columns, rows)?,
             }
         }
@@ -369,12 +377,13 @@ impl Table {
     fn update(
         &mut self,
         aggregates: &[super::Aggregate],
+        of: &Range<usize>,
         columns: &[ArrayRef],
         filters: &[Option<&BooleanArray>],
         rows: Rows<'_>,
     ) -> DfResult<()> {
         self.resize();
-        update_all(&mut self.accumulators, aggregates, columns, filters, rows)
+        update_all(&mut self.accumulators[of.clone()], &aggregates[of.clone()], columns, filters, rows)
     }
 
     fn merge(&mut self, program: &super::Inner, columns: &[ArrayRef], rows: Rows<'_>) -> DfResult<()> {
@@ -422,13 +431,13 @@ fn update_all(
 }
 
 /// The `filter (where ..)` column of each aggregate.
-fn filters<'a>(program: &AggregateProgram, columns: &'a [ArrayRef]) -> Vec<Option<&'a BooleanArray>> {
+fn filters<'a>(aggregates: &[super::Aggregate], columns: &'a [ArrayRef]) -> Vec<Option<&'a BooleanArray>> {
     let of = |aggregate: &super::Aggregate| {
         let column = &columns[aggregate.filter?];
         // The compiler of the program has seen to it.
         (*column.data_type() == DataType::Boolean).then(|| column.as_boolean())
     };
-    program.inner.aggregates.iter().map(of).collect()
+    aggregates.iter().map(of).collect()
 }
 
 fn batch(

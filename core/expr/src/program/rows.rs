@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use datafusion_common::DataFusionError;
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, new_null_array};
-use datafusion_common::arrow::compute::{CastOptions, cast_with_options, concat, filter_record_batch};
-use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion_common::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, UInt16Array, UInt32Array, new_null_array,
+};
+use datafusion_common::arrow::compute::{
+    CastOptions, cast_with_options, concat, filter, filter_record_batch,
+};
+use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt16Type};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
@@ -229,6 +233,24 @@ pub(crate) fn keep_mask(rows: usize, dropped: &[Dropped]) -> BooleanArray {
         kept[one.row] = false;
     }
     BooleanArray::from(kept)
+}
+
+/// Numbers of the rows that were not dropped, in order.
+pub fn kept_rows(rows: usize, dropped: &[Dropped]) -> UInt32Array {
+    let mut dropped = dropped.iter().map(|one| one.row).peekable();
+    (0..rows).filter(|row| dropped.next_if_eq(row).is_none()).map(|row| row as u32).collect::<Vec<_>>().into()
+}
+
+/// The key partitions of the rows that were not dropped, where they are known.
+pub(crate) fn kept_partitions(
+    all: Option<&UInt16Array>,
+    dropped: &[Dropped],
+) -> Result<Option<UInt16Array>, EvalError> {
+    let Some(all) = all else { return Ok(None) };
+    if dropped.is_empty() {
+        return Ok(Some(all.clone()));
+    }
+    Ok(Some(filter(all, &keep_mask(all.len(), dropped))?.as_primitive::<UInt16Type>().clone()))
 }
 
 /// What became of the rows that an expression could not take.

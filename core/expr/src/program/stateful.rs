@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion_common::arrow::array::ArrayRef;
+use datafusion_common::arrow::compute::filter_record_batch;
 use datafusion_common::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_physical_expr::PhysicalExpr;
@@ -16,7 +17,7 @@ use datafusion_physical_expr::utils::collect_columns;
 use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::{OnError, StatefulShape, Text};
 
-use super::rows::{Failed, Filter, Projection, eval_column, twice};
+use super::rows::{EvalError, Failed, Filter, Projection, eval_column, twice};
 use super::unnest::Unnest;
 use crate::key::KeyExprs;
 use crate::sql::{Compiled, Language, can_fail, sql_name};
@@ -64,9 +65,9 @@ struct Inner {
     on_error: OnError,
 }
 
-/// What a row becomes.
+/// What a row becomes with what a stage knows beside it.
 #[derive(Debug)]
-enum Then {
+pub(super) enum Then {
     Map(Projection),
     Filter(Filter),
     FlatMap(Unnest),
@@ -79,6 +80,38 @@ impl Then {
             Self::Filter(filter) => can_fail(filter.predicate(), input),
             Self::FlatMap(unnest) => unnest.can_fail(input),
         }
+    }
+
+    /// Copies system columns, which stand behind `width` columns of its input; gives the columns that come
+    /// out, where `row` are those of the row alone.
+    pub(super) fn carrying(self, width: usize, row: &SchemaRef, system: SystemColumns) -> (Self, SchemaRef) {
+        match self {
+            Self::Map(projection) => {
+                let projection = projection.carrying(width, system);
+                let output = Arc::clone(&projection.output);
+                (Self::Map(projection), output)
+            }
+            Self::Filter(filter) => (Self::Filter(filter), with_system(row, system)),
+            Self::FlatMap(unnest) => {
+                let unnest = unnest.carrying(width, system);
+                let output = Arc::clone(&unnest.output);
+                (Self::FlatMap(unnest), output)
+            }
+        }
+    }
+
+    /// What becomes of rows: `input` is all that the expressions see, `row` the same rows alone.
+    pub(super) fn apply(
+        &self,
+        input: &RecordBatch,
+        row: &RecordBatch,
+        failed: &mut Failed,
+    ) -> Result<Advanced, EvalError> {
+        Ok(match self {
+            Self::Map(projection) => Advanced::Rows(projection.eval_into(input, failed)?),
+            Self::Filter(filter) => Advanced::Rows(filter_record_batch(row, &filter.mask(input, failed)?)?),
+            Self::FlatMap(unnest) => Advanced::Unnest(Box::new(unnest.start_into(input, failed)?)),
+        })
     }
 }
 
@@ -127,19 +160,7 @@ impl StatefulProgram {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|fault| vec![fault])?;
         let inputs = seen.fields().len();
-        let (then, output) = match then {
-            Then::Map(projection) => {
-                let projection = projection.carrying(inputs, system);
-                let output = Arc::clone(&projection.output);
-                (Then::Map(projection), output)
-            }
-            Then::Filter(filter) => (Then::Filter(filter), with_system(input, system)),
-            Then::FlatMap(unnest) => {
-                let unnest = unnest.carrying(inputs, system);
-                let output = Arc::clone(&unnest.output);
-                (Then::FlatMap(unnest), output)
-            }
-        };
+        let (then, output) = then.carrying(inputs, input, system);
         let then_input = with_system(&seen, system);
         let inner =
             Inner { keys, first, states, reads, updates, update_input, then_input, then, output, on_error };
@@ -256,8 +277,8 @@ fn becomes(from: &DataType, to: &DataType) -> bool {
         || matches!((from, to), (DataType::Date32, DataType::Timestamp(..)))
 }
 
-/// `select`, `where` or `unnest` over the row and the new state.
-fn then(
+/// `select`, `where` or `unnest` over the row and what stands behind its `width` columns.
+pub(super) fn then(
     language: Language,
     texts: StatefulTexts<'_>,
     seen: &SchemaRef,

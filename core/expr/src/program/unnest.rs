@@ -206,13 +206,13 @@ impl UnnestState {
 
 /// Bytes of a value: exact for text and bytes, which vary; the mean for others.
 #[derive(Debug, Clone)]
-enum RowBytes {
+pub(super) enum RowBytes {
     Offsets(OffsetBuffer<i32>),
     Mean(usize),
 }
 
 impl RowBytes {
-    fn of(column: &ArrayRef) -> Self {
+    pub(super) fn of(column: &ArrayRef) -> Self {
         match column.data_type() {
             DataType::Utf8 => Self::Offsets(column.as_string::<i32>().offsets().clone()),
             DataType::Binary => Self::Offsets(column.as_binary::<i32>().offsets().clone()),
@@ -220,7 +220,7 @@ impl RowBytes {
         }
     }
 
-    fn at(&self, row: usize) -> usize {
+    pub(super) fn at(&self, row: usize) -> usize {
         match self {
             Self::Offsets(offsets) => (offsets[row + 1] - offsets[row]) as usize + 4,
             Self::Mean(bytes) => *bytes,

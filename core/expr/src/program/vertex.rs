@@ -2,26 +2,35 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion_common::arrow::datatypes::SchemaRef;
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{Job, Op, Source, Stage, Time};
+use tuplane_core::job::{Job, Op, Source, Stage, Text, Time};
 use tuplane_core::plan::{Dag, EdgeId, Key, Role, Routing, VertexId};
 
-use super::{Chain, SortProgram, StampProgram, StatefulProgram};
+use super::{
+    Chain, DistinctProgram, JoinProgram, ServiceProgram, SortProgram, StampProgram, StatefulProgram,
+    whole_row,
+};
 use crate::aggregate::{AggregateProgram, RollingProgram, WindowProgram};
-use crate::key::{KeyExprs, can_be_key};
-use crate::sql::{Language, sql_name};
+use crate::key::KeyExprs;
+use crate::sql::Language;
 use crate::system::{SystemColumns, own_columns};
-use crate::types::{Types, find, group_key, keyed, not_yet, window};
+use crate::types::joined::{self, CoProgram};
+use crate::types::{Types, find, group_key, keyed, not_yet, service, window};
 
 /// What the instances of a vertex run.
 #[derive(Debug, Clone)]
 pub enum Program {
     /// Steps of one row: map, filter, `flat_map`.
     Chain(Chain),
-    /// An aggregate; the vertex's role says whether it takes rows or partial results, and gives partial or
-    /// final ones.
+    /// An aggregate, of one input or several; the vertex's role says whether it takes rows or partial results,
+    /// and gives partial or final ones.
     Aggregate(AggregateProgram),
+    /// A distinct: the same in both of its vertices.
+    Distinct(DistinctProgram),
+    /// A join; the vertex's role says whether it collects the rows of an enriching input, which it hands over
+    /// without sending them, or joins.
+    Join(JoinProgram),
     /// A `rolling_aggregate`.
     Rolling(RollingProgram),
     /// A stateful stage.
@@ -32,6 +41,8 @@ pub enum Program {
     Window(WindowProgram),
     /// Rows get their event times: a source that does so itself, or a vertex of its own.
     Stamp(StampProgram),
+    /// A service call.
+    Service(ServiceProgram),
     /// No expression: sources, merge, work, sinks, and operators of a registry.
     Pass,
 }
@@ -60,11 +71,28 @@ pub fn vertex_program(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Resul
         stages.iter().all(|s| matches!(s.op, Op::Map { .. } | Op::Filter { .. } | Op::FlatMap { .. }));
     let program = match &last.op {
         Op::Aggregate { .. } => aggregated(job, types, last)?,
+        Op::CoAggregate { .. } => match co_aggregate(job, types, last)? {
+            CoProgram::Aggregate(program) => Program::Aggregate(program),
+            CoProgram::Window(program) => Program::Window(program.carrying(types.system(&last.id))),
+        },
+        Op::HashJoin { .. } => {
+            let (inputs, system) = (inputs(types, last)?, types.system(&last.id));
+            let program = joined::join(job, last, &inputs, system);
+            Program::Join(program.map_err(|faults| one(faults, last))?)
+        }
         Op::Source(Source { time: Some(time), .. }) if !stamped_behind(dag, v) => {
             stamp(job, types, last, time)?
         }
         Op::AddTimestamps { time: Some(time) } => stamp(job, types, last, time)?,
         op if keyed::is_keyed(op) => keyed(job, types, last)?,
+        Op::UsingService(using) => {
+            let input = last.inputs.first().and_then(|id| types.output(&id.value));
+            let (Some(input), Some(answer)) = (input, types.answer(&last.id)) else {
+                return Err(unknown(last));
+            };
+            let made = service::program(job, last, using, (&input, answer), types.system(&last.id));
+            Program::Service(made.map_err(|faults| one(faults, last))?)
+        }
         _ if steps => {
             let Some(input) = input.first() else {
                 return Err(Fault::new(last.at, "nothing flows into this stage").stage(&last.id));
@@ -89,23 +117,23 @@ pub fn edge_key(job: &Job, types: &Types, dag: &Dag, e: EdgeId) -> Result<Option
     let Routing::Partitioned { key, .. } = &edge.routing else { return Ok(None) };
     let schema = own_columns(&output(job, types, dag, edge.from)?);
     let sender = last(&stages(job, dag, edge.from)?, dag, edge.from)?;
+    let target = last(&stages(job, dag, edge.to)?, dag, edge.to)?;
     Ok(Some(match key {
+        // The inputs of a co-aggregation meet by the common type of their keys.
+        Key::Exprs(_) if matches!(target.op, Op::CoAggregate { .. }) && is_keyed(dag, edge.to) => {
+            co_aggregate(job, types, target)?.aggregate().key_of(edge.ordinal as usize)
+        }
         Key::Exprs(exprs) => {
             KeyExprs::compile(Language::of(job), exprs, &schema).map_err(|faults| one(faults, sender))?
         }
         Key::Entry => match &sender.op {
-            Op::Aggregate { .. } => KeyExprs::columns(&schema, group_key(job, sender).len()),
+            Op::Aggregate { .. } | Op::CoAggregate { .. } => {
+                KeyExprs::columns(&schema, group_key(job, sender).len())
+            }
             other => return Err(not_yet(sender, other).stage(&sender.id)),
         },
         Key::WholeItem => {
-            let refused: Option<&FieldRef> = schema.fields().iter().find(|f| !can_be_key(f.data_type()));
-            if let Some(field) = refused {
-                let (name, kind) = (field.name(), sql_name(field.data_type()));
-                let message =
-                    format!("the whole row is the key, and `{name}` is {kind}, which cannot be one");
-                return Err(Fault::new(sender.at, message).help("give a `key`").stage(&sender.id));
-            }
-            KeyExprs::columns(&schema, schema.fields().len())
+            whole_row(&schema).map_err(|fault| Fault { at: target.at, ..fault }.stage(&target.id))?
         }
     }))
 }
@@ -120,6 +148,14 @@ fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef,
             Program::Aggregate(aggregate) => aggregate.partial_schema(),
             _ => return Err(unknown(last)),
         }),
+        (Role::Prepare, Op::CoAggregate { .. }) => Ok(match co_aggregate(job, types, last)? {
+            CoProgram::Aggregate(program) => program.partial_schema(),
+            CoProgram::Window(program) => program.partial_schema(),
+        }),
+        (Role::Collector { input }, _) => {
+            let id = last.inputs.get(input as usize);
+            id.and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(last))
+        }
         (Role::Whole, Op::Source(_)) if stamped_behind(dag, v) => {
             types.before_stamps(&last.id).ok_or_else(|| unknown(last))
         }
@@ -128,13 +164,14 @@ fn output(job: &Job, types: &Types, dag: &Dag, v: VertexId) -> Result<SchemaRef,
     }
 }
 
-/// What a rolling aggregate, a stateful stage or a sort runs.
+/// What a rolling aggregate, a stateful stage, a distinct or a sort runs.
 fn keyed(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault> {
     let input = stage.inputs.first().and_then(|id| types.output(&id.value)).ok_or_else(|| unknown(stage))?;
     let system = types.system(&stage.id);
     let program = match &stage.op {
         Op::RollingAggregate { .. } => keyed::rolling(job, stage, &input, system).map(Program::Rolling),
         Op::Stateful { .. } => keyed::stateful(job, stage, &input, system).map(Program::Stateful),
+        Op::Distinct { .. } => keyed::distinct(job, stage, &input, system).map(Program::Distinct),
         _ => keyed::sort(job, stage, &input, system).map(Program::Sort),
     };
     program.map_err(|faults| one(faults, stage))
@@ -150,6 +187,22 @@ fn aggregated(job: &Job, types: &Types, stage: &Stage) -> Result<Program, Fault>
         None => AggregateProgram::compile(language, keys, compute, &input, on_error).map(Program::Aggregate),
     };
     program.map_err(|faults| one(faults, stage))
+}
+
+fn co_aggregate(job: &Job, types: &Types, stage: &Stage) -> Result<CoProgram, Fault> {
+    let program = joined::co_aggregate(job, stage, &inputs(types, stage)?);
+    program.map_err(|faults| one(faults, stage))
+}
+
+/// The job's own columns of each of a stage's inputs.
+fn inputs(types: &Types, stage: &Stage) -> Result<Vec<SchemaRef>, Fault> {
+    let of = |id: &Text| types.output(&id.value).ok_or_else(|| unknown(stage));
+    stage.inputs.iter().map(of).collect()
+}
+
+/// A vertex whose inputs have a grouping key.
+fn is_keyed(dag: &Dag, v: VertexId) -> bool {
+    dag.vertex(v).keys.iter().any(|key| !key.is_empty())
 }
 
 /// Another vertex gives a source's rows their event times.

@@ -1,18 +1,18 @@
-//! The columns behind rolling aggregates, stateful stages and sorts.
+//! The columns behind rolling aggregates, stateful stages, sorts and distincts.
 
 use datafusion_common::arrow::datatypes::SchemaRef;
-use tuplane_core::fault::Fault;
+use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{Job, Op, Stage, StatefulShape, Text};
 
 use super::group_key;
 use crate::aggregate::RollingProgram;
-use crate::program::{SortProgram, StatefulProgram, StatefulTexts};
+use crate::program::{DistinctProgram, SortProgram, StatefulProgram, StatefulTexts};
 use crate::sql::Language;
 use crate::system::SystemColumns;
 
 /// The op is one of those here.
 pub(crate) fn is_keyed(op: &Op) -> bool {
-    matches!(op, Op::RollingAggregate { .. } | Op::Stateful { .. } | Op::Sort { .. })
+    matches!(op, Op::RollingAggregate { .. } | Op::Stateful { .. } | Op::Sort { .. } | Op::Distinct { .. })
 }
 
 /// The columns of such a stage's output, and whether its expressions can meet a row that they cannot take.
@@ -25,6 +25,10 @@ pub(super) fn output(job: &Job, stage: &Stage, input: &SchemaRef) -> Result<(Sch
         }
         Op::Stateful { .. } => {
             let program = stateful(job, stage, input, none)?;
+            (SchemaRef::clone(program.output()), program.can_fail(input))
+        }
+        Op::Distinct { .. } => {
+            let program = distinct(job, stage, input, none)?;
             (SchemaRef::clone(program.output()), program.can_fail(input))
         }
         _ => {
@@ -102,4 +106,25 @@ pub(crate) fn sort(
         return Err(missing(stage, "by"));
     }
     SortProgram::compile(Language::of(job), by, input, system, job.options.on_error)
+}
+
+/// A stage's distinct, by the key of a `group_by` before it, its own, or the whole row.
+pub(crate) fn distinct(
+    job: &Job,
+    stage: &Stage,
+    input: &SchemaRef,
+    system: SystemColumns,
+) -> Result<DistinctProgram, Vec<Fault>> {
+    let own: &[Text] = if let Op::Distinct { key } = &stage.op { key } else { &[] };
+    let key = match group_key(job, stage) {
+        [] => own,
+        grouped => grouped,
+    };
+    DistinctProgram::compile(Language::of(job), key, input, system, job.options.on_error)
+        .map_err(|faults| faults.into_iter().map(|fault| at(stage, fault)).collect())
+}
+
+/// A fault of the stage as a whole stands where that does.
+fn at(stage: &Stage, fault: Fault) -> Fault {
+    if fault.at == At::default() { Fault { at: stage.at, ..fault } } else { fault }
 }

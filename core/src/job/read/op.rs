@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{route, sink, source};
+use super::service::Form;
+use super::{route, service, sink, source};
 use crate::fault::{Fault, Spanned};
 use crate::job::complete;
 use crate::job::live::is_work_ms;
 use crate::job::model::{
     JoinKind, Op, Rebalance, Sink, SinkConnector, Source, SourceConnector, Spread, StatefulShape, Text, Time,
-    UsingService, Window, WindowKind, Work, WorkMode,
+    Window, WindowKind, Work, WorkMode,
 };
 use crate::job::table::{Table, did_you_mean};
 use crate::job::tree::{Node, Value};
@@ -70,12 +71,12 @@ pub(super) fn read(name: &Text, table: &mut Table<'_>, inputs: Option<&[Text]>) 
         "rolling_aggregate" => Op::RollingAggregate { compute: list(table, "compute") },
         "distinct" => Op::Distinct { key: list(table, "key") },
         "sort" => Op::Sort { by: list(table, "by") },
-        "map_using_service" => service(table, StatefulShape::Map, Calls::Blocking),
-        "map_using_service_async" => service(table, StatefulShape::Map, Calls::Async),
-        "filter_using_service" => service(table, StatefulShape::Filter, Calls::Blocking),
-        "filter_using_service_async" => service(table, StatefulShape::Filter, Calls::Async),
-        "flat_map_using_service" => service(table, StatefulShape::FlatMap, Calls::Blocking),
-        "flat_map_using_service_async" => service(table, StatefulShape::FlatMap, Calls::Async),
+        "map_using_service" => service::read(table, StatefulShape::Map, Form::Blocking),
+        "map_using_service_async" => service::read(table, StatefulShape::Map, Form::Async),
+        "filter_using_service" => service::read(table, StatefulShape::Filter, Form::Blocking),
+        "filter_using_service_async" => service::read(table, StatefulShape::Filter, Form::Async),
+        "flat_map_using_service" => service::read(table, StatefulShape::FlatMap, Form::Blocking),
+        "flat_map_using_service_async" => service::read(table, StatefulShape::FlatMap, Form::Async),
         "custom_transform" => Op::CustomTransform {
             call: table.text("call"),
             with: table.with(),
@@ -116,16 +117,18 @@ pub(super) fn belongs(op: &Op, key: &str) -> Option<String> {
         Op::Source(source) => return source::belongs(source, key),
         Op::Sink(sink) => return sink::belongs(sink, key),
         Op::Rebalance(rebalance) => return route::belongs(&rebalance.route, key),
+        Op::UsingService(using) => {
+            if let Some(sentence) = service::belongs(using, key) {
+                return Some(sentence);
+            }
+        }
         _ => {}
     }
     let sentence = match (op, key) {
         (_, "policy" | "v" | "beta" | "gamma" | "slot" | "admission") => {
             "a policy stands on an edge: put it on a `rebalance`, or in [[route]]"
         }
-        (Op::GroupBy { .. }, "null_key")
-        | (Op::UsingService(_), "concurrency" | "timeout" | "retries" | "on_error") => {
-            "this version does not have it yet"
-        }
+        (Op::GroupBy { .. }, "null_key") => "this version does not have it yet",
         (Op::Aggregate { .. } | Op::RollingAggregate { .. } | Op::CoAggregate { .. }, "key") => {
             "an aggregate takes its key from a `group_by` before it"
         }
@@ -139,7 +142,8 @@ pub(super) fn belongs(op: &Op, key: &str) -> Option<String> {
     Some(sentence.to_owned())
 }
 
-fn list(table: &mut Table<'_>, key: &'static str) -> Vec<Text> {
+/// One text or several; none where the key is missing.
+pub(super) fn list(table: &mut Table<'_>, key: &'static str) -> Vec<Text> {
     table.texts(key).unwrap_or_default()
 }
 
@@ -248,26 +252,6 @@ fn stateful(table: &mut Table<'_>, shape: StatefulShape) -> Op {
         then: list(table, then),
         ttl: table.positive_duration("ttl"),
     }
-}
-
-/// How a service is called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Calls {
-    Blocking,
-    Async,
-}
-
-fn service(table: &mut Table<'_>, shape: StatefulShape, calls: Calls) -> Op {
-    let asynchronous = calls == Calls::Async;
-    Op::UsingService(UsingService {
-        shape,
-        asynchronous,
-        batched: asynchronous && table.flag("batched").unwrap_or_default(),
-        service: table.text("service"),
-        with: table.with(),
-        cooperative: table.flag("cooperative").unwrap_or(true),
-        preferred_parallelism: preferred(table),
-    })
 }
 
 fn work(table: &mut Table<'_>) -> Work {

@@ -10,12 +10,13 @@ use tuplane_core::plan::Dag;
 use tuplane_wire::message::InstanceReport;
 
 use crate::tui::event::{EdgeFacts, JobFacts};
+use crate::window;
 
 /// Shares of time are means over about this time.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Rows per second are means over about this time, so that a source that works in bursts does not read 0.
-const ROWS_WINDOW_NS: u64 = 5_000_000_000;
+/// Rows per second are means over about this time.
+const ROWS_WINDOW_NS: u64 = window::ROWS.as_secs() * 1_000_000_000;
 
 /// Two readings closer than this give no rate.
 const CLOSE_NS: u64 = 50_000_000;
@@ -101,10 +102,7 @@ impl<T: Reading> Series<T> {
             return Step::Stays;
         }
         let until = |window: u64| next.time().saturating_sub(window);
-        // The last reading that is a window old stays, so that the window is never shorter.
-        while self.0.get(1).is_some_and(|second| second.time() <= until(ROWS_WINDOW_NS)) {
-            self.0.pop_front();
-        }
+        window::trim(&mut self.0, until(ROWS_WINDOW_NS), Reading::time);
         let rows = self.0.front().cloned();
         let lately = self.0.iter().rev().find(|point| point.time() <= until(WINDOW_NS)).cloned();
         self.0.push_back(next);

@@ -239,6 +239,12 @@ impl Picture {
         }
     }
 
+    /// The age of the oldest of the run's agents that are old; `u64::MAX` if one is gone.
+    pub(crate) fn oldest(&self, now: u64) -> Option<u64> {
+        let agents = self.job.as_ref()?.agents.len() as u16;
+        (0..agents).filter_map(|agent| self.stale_age(agent, now)).max()
+    }
+
     /// How many agents take part in the job; without one how many there are.
     pub(crate) fn all_agents(&self) -> usize {
         self.job.as_ref().map_or(self.agents.len(), |job| job.agents.len())

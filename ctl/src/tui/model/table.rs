@@ -13,7 +13,6 @@ pub(crate) struct Column {
     /// Header, and name in filters and for sorting.
     pub(crate) name: &'static str,
     /// What it says; for the documentation.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the page on the UI is made of it"))]
     pub(crate) doc: &'static str,
     /// Another name for filters.
     pub(crate) also: &'static str,

@@ -39,11 +39,42 @@ fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
     assert!(seat.text().contains("2 s old"), "{}", seat.text());
     seat.keys("1");
     assert!(seat.text().contains("2 s old") || seat.text().contains("limits the job"), "{}", seat.text());
+    // What limits the job is said as of then, and not as of now.
+    assert!(seat.text().contains("as of 2 s ago: limits the job"), "{}", seat.text());
     // It goes on.
     world.ages = [100, 100, 100];
     seat.tell(14_000, What::Telemetry(Box::new(world.telemetry(14_000))));
     seat.keys("4");
     assert!(seat.text().contains("3/3 agents") && !seat.text().contains(" old"), "{}", seat.text());
+    assert!(!seat.text().contains("as of"), "{}", seat.text());
+}
+
+#[test]
+fn of_old_data_nobody_says_that_nothing_limits_the_job() {
+    let mut world = World::new(3, 1);
+    let mut seat = Seat::at(120, 24, &world);
+    // Everybody is idle, and one agent falls silent.
+    let mut idle = |seat: &mut Seat, at: u64, age: u64| {
+        world.ages[1] = age;
+        let mut telemetry = world.telemetry(at);
+        for report in &mut telemetry.job.as_mut().unwrap().counters {
+            (report.busy_ns, report.blocked_ns, report.idle_ns) = (0, 0, at * 1_000_000);
+        }
+        seat.tell(at, What::Telemetry(Box::new(telemetry)));
+        seat.text()
+    };
+    for at in [12_000, 13_000, 14_000] {
+        idle(&mut seat, at, 100);
+    }
+    let line = |shown: String| shown.lines().nth(1).unwrap().trim().to_owned();
+    let nothing = "nothing limits the job: it keeps up with its input";
+    assert_eq!(line(idle(&mut seat, 15_000, 100)), nothing);
+    assert_eq!(line(idle(&mut seat, 16_000, 4_000)), format!("as of 4 s ago: {nothing}"));
+    // Gone: what is known of the others does not speak for it.
+    let mut telemetry = world.telemetry(17_000);
+    telemetry.agents.remove(1);
+    seat.tell(17_000, What::Telemetry(Box::new(telemetry)));
+    assert!(line(seat.text()).contains("not known while an agent is gone"), "{}", seat.text());
 }
 
 #[test]

@@ -44,6 +44,8 @@ fn what_stands_over_a_screen() {
     for (name, keys) in [
         ("help", "?"),
         ("help, filtered", "?sort"),
+        ("help, what the marks of the graph mean", "?of"),
+        ("help, what the columns say", "4?share of"),
         ("choosing a policy", "<tab>P"),
         ("before the policy changes", "<tab>Pj<enter>"),
         ("before the job is cancelled", "C"),

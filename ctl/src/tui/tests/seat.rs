@@ -333,7 +333,7 @@ fn an_agent_that_is_stale_or_gone_is_named_and_edges_and_vertices_agree_on_it() 
     let (vertex, edge) = sound(&seat);
     assert!((vertex - edge).abs() < 1.0 && (vertex - 4000.0).abs() < 1.0, "{vertex} {edge}");
     let shown = seat.text();
-    for part in ["2 of 3 agents: b 8 s old", "8 s old ─", "blocked 91 %); 8 s old"] {
+    for part in ["2 of 3 agents: b 8 s old", "8 s old ─", "as of 8 s ago: limits the job: w (busy 98 %"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // It comes back with all that it did meanwhile: no burst on the edge.

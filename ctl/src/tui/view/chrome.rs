@@ -130,7 +130,7 @@ fn items(model: &Model, picture: &Picture) -> Vec<Item> {
     if !phase.is_final() {
         items.push(item(format!("in {}", text::rate(job.rows_in)), Tone::Plain, 4));
         items.push(item(format!("out {}", text::rate(job.rows_out)), Tone::Plain, 5));
-        items.push(item(format!("cost {}", text::rate(Some(job.cost))), Tone::Plain, 7));
+        items.push(item(format!("cost {} units/s", text::short(job.cost)), Tone::Plain, 7));
     }
     items.push(item(format!("lost {}", text::rows(job.lost)), lost_tone, if job.lost > 0 { 2 } else { 8 }));
     items.retain(|item| !item.text.is_empty());
@@ -175,18 +175,18 @@ pub(crate) fn limit(pen: &mut Pen<'_>, model: &Model) {
         (None, phase) if phase.is_final() => ("the job has ended".to_owned(), Tone::Faint),
         _ => {
             let words = job.limit_text();
-            let tone = if job.limiting().is_some() { Tone::Limit } else { Tone::Faint };
-            if words.is_empty() {
-                ("what limits the job is known after two reports".to_owned(), Tone::Faint)
-            } else {
-                let age = model.picture().zip(job.limiting());
-                let age = age.and_then(|(picture, vertex)| picture.vertex_age(vertex, model.shown_now()));
-                let old = match age {
-                    Some(u64::MAX) => "; an agent is gone".to_owned(),
-                    Some(age) => format!("; {} old", text::age(age)),
-                    None => String::new(),
-                };
-                (format!("{words}{old}"), tone)
+            let oldest = model.picture().and_then(|picture| picture.oldest(model.shown_now()));
+            match oldest {
+                _ if words.is_empty() => {
+                    ("what limits the job is known after two reports".to_owned(), Tone::Faint)
+                }
+                // Rates of an agent that is gone say nothing of the rest.
+                Some(u64::MAX) => {
+                    ("what limits the job is not known while an agent is gone".to_owned(), Tone::Faint)
+                }
+                Some(age) => (format!("as of {} ago: {words}", text::age(age)), Tone::Stale),
+                None if job.limiting().is_some() => (words, Tone::Limit),
+                None => (words, Tone::Faint),
             }
         }
     };
@@ -252,20 +252,21 @@ pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
     if !model.back.is_empty() || !filter.is_empty() {
         x = pen.line(0, 0, &left, pen.style(Tone::Head)) + 2;
     }
-    let hints = COMMANDS.iter().filter(|command| !command.hint.is_empty() && command.is_offered(model));
+    let hints = COMMANDS.iter().map(|command| (command, command.hint_on(model.screen)));
+    let hints = hints.filter(|(command, hint)| !hint.is_empty() && command.is_offered(model));
     let help = "? help";
     let room = i32::from(pen.area.width) - text::width(help) as i32 - 2;
-    for command in hints.filter(|command| command.what != crate::tui::command::Do::Help) {
+    for (command, hint) in hints.filter(|(command, _)| command.what != crate::tui::command::Do::Help) {
         let here = command.what == crate::tui::command::Do::Show(model.screen);
         let keys = command.shown_keys();
-        let wide = (text::width(&keys) + 1 + text::width(command.hint)) as i32;
+        let wide = (text::width(&keys) + 1 + text::width(hint)) as i32;
         if x + wide > room {
             continue;
         }
         let word = pen.style(if here { Tone::Head } else { Tone::Faint });
         let word = if here { pen.theme.selected(word) } else { word };
         x = pen.put(x, 0, &keys, pen.style(Tone::Head)) + 1;
-        x = pen.put(x, 0, command.hint, word) + 2;
+        x = pen.put(x, 0, hint, word) + 2;
     }
     pen.line(x, 0, help, pen.style(Tone::Head));
     None

@@ -281,9 +281,13 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
     if pen.area.height == 0 {
         return;
     }
-    let head =
-        if job.planned_only { "EDGES" } else { "EDGES: kind, policy, rate, rows across agents, queue" };
-    pen.line(0, 0, head, pen.style(Tone::Head));
+    let head = if job.planned_only {
+        "EDGES".to_owned()
+    } else {
+        let rows = if job.summary.phase.is_final() { "rows" } else { "rows/s" };
+        format!("EDGES (Tab, Enter: targets): kind, policy, {rows}, share to other agents, queue")
+    };
+    pen.line(0, 0, &head, pen.style(Tone::Head));
     let room = usize::from(pen.area.height) - 1;
     let lines = area::edge_lines(job);
     let selected = (model.graph.edge as usize).min(job.edges.len().saturating_sub(1));

@@ -5,21 +5,49 @@ use ratatui::layout::Rect;
 use super::area;
 use super::pen::Pen;
 use crate::tui::command::{COMMANDS, Do};
+use crate::tui::model::columns::columns;
 use crate::tui::model::dialog::Dialog;
 use crate::tui::model::link::Link;
 use crate::tui::model::{Model, Screen};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
-/// What letters and marks of the graph mean.
-const LEGEND: [(&str, &str); 6] = [
-    ("[I] [B] [P]", "mostly idle; busy; pressed back (blocked on its output)"),
-    ("[E] [?]", "ended; no rates yet"),
-    ("REBALANCE", "an edge that a rebalance changed"),
-    ("LINES", "an edge with a tenth, and with half, of the job's largest rate"),
-    ("grey", "old values, with their age"),
+/// What the drawing of the graph means.
+const LEGEND: [(&str, &str); 12] = [
+    ("[I] idle 66 %", "mostly idle: none of its instances is busy or blocked for more than half of its time"),
+    ("[B] busy 91 %", "its busiest instance works more than half of its time"),
+    (
+        "[P] blocked 91 %",
+        "pressed back: an instance waits more than half of its time for room in an output queue",
+    ),
+    ("[E] [?]", "all its instances have ended; no rates yet"),
     ("x6", "six instances"),
+    ("in 5k out 4k/s", "in a box: rows that its instances take and give out per second, all together"),
+    ("LINES", "edges that carry up to a tenth, over a tenth, over half of the largest rate among the edges"),
+    ("5k/s", "on a line: rows that its targets take per second"),
+    ("REBALANCE", "an edge that a rebalance changed"),
+    ("across 66 %", "share of the rows sent lately that went to another agent"),
+    ("queue 120", "rows that wait on the edge: in output queues, on the way, in input queues"),
+    ("KEYS", "an edge's targets: the share, the rate and the queue of each instance"),
 ];
+
+/// What stands on every screen.
+const EVERYWHERE: [(&str, &str); 4] = [
+    (
+        "in 5k/s  out 4k/s",
+        "in the first line: rows per second that all sources give, and that all sinks take",
+    ),
+    (
+        "cost 81 units/s",
+        "the rows sent in a second, each at the cost of its way: what --costs says for the two zones, else 0 within \
+         an agent, 1 within a machine, 2 within a zone, 3 beyond",
+    ),
+    ("lost 0", "rows that a stop or a lost agent cost"),
+    ("grey", "old values, with their age"),
+];
+
+/// Columns of help that the keys take, or a mark.
+const KEYS: usize = 30;
 
 /// A framed box in the middle; gives the pen for its inside.
 fn frame<'p>(pen: &'p mut Pen<'_>, title: &str, width: usize, height: usize) -> Pen<'p> {
@@ -70,15 +98,26 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
             )
         })
         .collect();
-    if model.screen == Screen::Graph {
-        lines.extend(LEGEND.iter().map(|(mark, doc)| {
-            let mark = match *mark {
-                "REBALANCE" => glyphs.rebalance.to_owned(),
-                "LINES" => format!("{} {} {}", glyphs.across[0], glyphs.across[1], glyphs.across[2]),
-                other => other.to_owned(),
-            };
-            (format!("{mark:<30}"), (*doc).to_owned())
-        }));
+    let mut explain = |mark: &str, doc: &str| {
+        let mark = match mark {
+            "REBALANCE" => glyphs.rebalance,
+            "LINES" => &glyphs.across.join(" "),
+            "KEYS" => "Tab, Enter (or 2, Enter)",
+            other => other,
+        };
+        lines.push((format!("{mark:<KEYS$}"), doc.to_owned()));
+    };
+    if model.screen == Screen::Graph && !model.graph_is_list() {
+        for (mark, doc) in LEGEND {
+            explain(mark, doc);
+        }
+    } else {
+        for column in columns(model.screen) {
+            explain(&column.name.to_uppercase(), column.doc);
+        }
+    }
+    for (mark, doc) in EVERYWHERE {
+        explain(mark, doc);
     }
     let wanted = filter.to_lowercase();
     lines.retain(|(keys, doc)| format!("{keys} {doc}").to_lowercase().contains(&wanted));
@@ -86,9 +125,21 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
         lines.push((String::new(), "no command of this screen fits".to_owned()));
     }
     let width = usize::from(pen.area.width.saturating_sub(4)).min(100);
+    // What there is no room for beside its key goes on below.
+    let room = width.saturating_sub(KEYS + 1).max(20);
+    let lines: Vec<(String, String)> = lines
+        .into_iter()
+        .flat_map(|(keys, doc)| {
+            let first = std::iter::once(keys).chain(std::iter::repeat(" ".repeat(KEYS)));
+            first.zip(text::wrap(&doc, room)).collect::<Vec<_>>()
+        })
+        .collect();
     let height = lines.len().min(usize::from(pen.area.height.saturating_sub(2)));
     let title = if filter.is_empty() {
-        format!("help: {} (type to filter, Esc closes)", model.screen.name())
+        format!(
+            "help: {}, its keys and marks (type to filter, Down scrolls, Esc closes)",
+            model.screen.name()
+        )
     } else {
         format!("help: {}", text::name(filter))
     };

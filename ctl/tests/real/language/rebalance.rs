@@ -82,12 +82,9 @@ fn examples_plan_as_the_cases_of_their_name() {
     for case in design {
         let id = case["id"].as_str().unwrap();
         let plan = json(&world, &["plan", &path(id), "-o", "json"]);
-        let known: BTreeMap<String, String> =
-            plan["vertices"].as_array().unwrap().iter().fold(BTreeMap::new(), |mut known, vertex| {
-                let [id, name] = ["id", "name"].map(|key| vertex[key].as_str().unwrap().to_owned());
-                known.insert(id, name);
-                known
-            });
+        let name = |vertex: &Value| ["id", "name"].map(|key| vertex[key].as_str().unwrap().to_owned());
+        let vertices = plan["vertices"].as_array().unwrap().iter();
+        let known: BTreeMap<String, String> = vertices.map(name).map(|[id, name]| (id, name)).collect();
         let found = shape(known.values().cloned().collect(), &plan["edges"], &|id| known[id].clone());
         let expect = &case["expect"];
         let vertices = expect["vertices"].as_array().unwrap();
@@ -115,7 +112,6 @@ fn what_a_rebalance_changes_is_seen_without_it() {
     let world = World::new();
     let vertices = |name: &str, keep: bool| {
         let file = std::fs::read_to_string(path(name)).unwrap();
-        // A map of one row stands in for the rebalance in the text, a merge of nothing in the plan.
         let without = file.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"src\"\n\n", "");
         let without = without.replace("[[stage]]\nid = \"r\"\nop = \"rebalance\"\nin = \"m\"\n\n", "");
         assert_ne!(file, without, "{name}");
@@ -169,8 +165,7 @@ fn rows_of_the_examples_go_where_their_plans_say() {
         let thirds = |rows: [u64; 3]| rows.iter().all(|rows| THIRD.contains(rows));
         let (home, made) = ([ROWS, 0, 0], status["result_rows"].as_u64().unwrap());
         let (rows, bytes, expected) = match case {
-            "A01" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
-            "A02" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
+            "A01" | "A02" => (rows_in(&status, "m"), across(&status, "m"), ROWS),
             "A04" => (rows_in(&status, "fm"), across(&status, "fm"), ROWS),
             "A05" | "A07" => (rows_in(&status, "mg"), across(&status, "mg"), 2 * ROWS),
             "A08" => (rows_in(&status, "a/prepare"), across(&status, "a/prepare"), 1),

@@ -33,7 +33,7 @@ in = "work"
 connector = "count"
 "#;
 
-const THREE: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
+pub(super) const THREE: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 
 /// `up` in the foreground, with a job at work; its pids and the agents' addresses.
 struct Owned {
@@ -53,12 +53,12 @@ fn owned(road: &Road, command: &mut Command) -> Owned {
     Owned { owner, pids: road.world.pids().into_values().collect(), addresses }
 }
 
-fn up(road: &Road) -> Command {
+pub(super) fn up(road: &Road) -> Command {
     road.command(&["up", "--cluster", "t", "--hosts", &road.hosts_file(&["name=a", "name=b", "name=c"])])
 }
 
 /// Children of a process that are `ssh`.
-fn ssh_children(owner: u32) -> Vec<u32> {
+pub(super) fn ssh_children(owner: u32) -> Vec<u32> {
     let output = Command::new("ps")
         .args(["-o", "pid=", "-o", "comm=", "--ppid", &owner.to_string()])
         .output()

@@ -50,6 +50,12 @@ impl Sshd {
             format!("Port {port}\n{listen}HostKey {host}\nAuthorizedKeysFile {keys}\n{more}{CONFIG}"),
         )
         .unwrap();
+        Self::run(folder, name, space)
+    }
+
+    /// Starts one by the configuration of an earlier one.
+    fn run(folder: &Path, name: &str, space: Option<&str>) -> Self {
+        let config = folder.join(format!("sshd-{name}"));
         let mut command = match space {
             Some(space) => {
                 let mut command = Command::new("ip");
@@ -115,7 +121,7 @@ pub(crate) struct Road {
     pub(crate) world: World,
     pub(crate) port: u16,
     addresses: Vec<String>,
-    _sshd: Sshd,
+    sshd: Option<Sshd>,
 }
 
 impl Road {
@@ -132,16 +138,32 @@ impl Road {
         keygen(&world.path("host"), "");
         keygen(&world.path("id"), "");
         let port = free_port(addresses);
-        let sshd = Sshd::start(&world.path(""), "0", addresses, port, &more(&world), None);
-        wait("sshd listens", Duration::from_secs(10), || TcpStream::connect((addresses[0], port)).is_ok());
+        let sshd = Some(Sshd::start(&world.path(""), "0", addresses, port, &more(&world), None));
         let road = Self {
             world,
             port,
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
-            _sshd: sshd,
+            sshd,
         };
+        road.wait_for_sshd();
         seed(&road.remote());
         Some(road)
+    }
+
+    fn wait_for_sshd(&self) {
+        let address = (self.addresses[0].as_str(), self.port);
+        wait("sshd listens", Duration::from_secs(10), || TcpStream::connect(address).is_ok());
+    }
+
+    /// Nobody can log in any more; connections that stand go on.
+    pub(crate) fn end_sshd(&mut self) {
+        self.sshd = None;
+    }
+
+    /// One can log in again.
+    pub(crate) fn start_sshd(&mut self) {
+        self.sshd = Some(Sshd::run(&self.world.path(""), "0", None));
+        self.wait_for_sshd();
     }
 
     /// `--remote-dir` of the test.

@@ -149,3 +149,42 @@ fn road_a_full_disk_and_one_that_nothing_runs_from_are_named() {
         "no part stays"
     );
 }
+
+#[test]
+fn road_a_disk_without_room_for_a_pid_file_leaves_nothing_that_looks_like_one() {
+    let test = "road_pid_file";
+    let road = road!("road_pid_file", &["127.0.0.2"]);
+    let full = road.world.path("full");
+    let Some(_mount) = Mount::new(&full, "size=64k,mode=700") else {
+        crate::real::world::skip(test, "mount");
+        return;
+    };
+    // Only the binary is elsewhere: all blocks are taken, and there is room for folders and names.
+    std::os::unix::fs::symlink(kit::agent(), full.join(kit::agent_name())).unwrap();
+    let _ = std::fs::write(full.join("agent-filler"), vec![0; 1 << 20]);
+    let hosts = road.hosts_file(&["name=a"]);
+    let mut options = road.ssh();
+    let place = options.iter().position(|option| option == "--remote-dir").unwrap();
+    options[place + 1] = full.display().to_string();
+    let run = |args: &[&str]| road.world.command(args).args(&options).output().unwrap();
+    let output = run(&["up", "--detach", "--hosts", &hosts]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for part in ["127.0.0.2: agent a: the disk is full", "cannot write the pid file", "--remote-dir"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(!said.contains("may be left"), "{said}");
+    kit::assert_clean(&full);
+    // What an older build has left there is named as what it is, and nothing is removed.
+    let folder = full.join("run/t-1-1/a");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("pid"), "").unwrap();
+    for more in [&["--dry-run"][..], &["--yes"]] {
+        let output = run(&[&["clean", "--hosts", &hosts], more].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let shown = folder.display().to_string();
+        assert!(said.contains(&shown) && said.contains("a pid file that names no process"), "{said}");
+        assert!(!said.contains("another machine") && folder.exists(), "{said}");
+    }
+}

@@ -39,6 +39,8 @@ pub enum Cause {
     Agent,
     /// Two agents cannot reach each other.
     Peer,
+    /// The connection broke off, or something on this machine ended it.
+    Lost,
     /// Another build runs there.
     Version,
     /// Anything else.
@@ -279,6 +281,10 @@ pub(super) fn on_host(host: &str, what: &str, code: Option<i32>, said: &str) -> 
         return fault(Cause::NoExec, format!("{what}: {last}"))
             .remedy("use a folder whose file system is mounted exec with --remote-dir");
     }
+    // A session without its connection makes none of its own: it is given a way that leads nowhere.
+    if code == Some(255) && said.contains("kex_exchange_identification") {
+        return fault(Cause::Lost, format!("{what}: the connection to it broke off"));
+    }
     if said.contains("Session open refused by peer") {
         return fault(Cause::Busy, format!("{what}: sshd opens no further session on the connection"))
             .remedy("raise MaxSessions there, or start fewer agents on this host");
@@ -405,5 +411,10 @@ mod tests {
         let full = on_host("h", "copying the agent", Some(1), "cat: write error: No space left on device\n");
         assert_eq!(full.cause, Cause::DiskFull);
         assert_eq!(on_host("h", "starting", Some(126), "x: Permission denied").cause, Cause::NoExec);
+        let gone = "kex_exchange_identification: Connection closed by remote host\r\n";
+        assert_eq!(
+            on_host("h", "starting", Some(255), gone).to_string(),
+            "h: starting: the connection to it broke off"
+        );
     }
 }

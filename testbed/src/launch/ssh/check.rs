@@ -9,7 +9,7 @@ use tuplane_wire::launch::{AgentConfig, AgentReady, Road};
 use super::cause::{Cause, HostFault};
 use super::connection::Connection;
 use super::prepare::{self, Binary, DataRule, Place, Sockets, Wanted};
-use super::start::Session;
+use super::session::Session;
 use super::{RemoteAgent, RemotePlan, script};
 use crate::launch::LaunchError;
 
@@ -154,8 +154,7 @@ async fn probe(
         Some(AgentReady::Failed { message }) => return Err(fault(Cause::Agent, message)),
         Some(other) => return Err(fault(Cause::Version, format!("the agent answered {other:?}"))),
         None => {
-            let (code, said) = session.end().await;
-            return Err(super::cause::on_host(&agent.target.host, "running the agent", code, &said));
+            return Err(session.fault(connection, "running the agent").await);
         }
     }
     for _ in 0..CLOCKS {

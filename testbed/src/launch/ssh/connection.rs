@@ -4,8 +4,9 @@
 //! process ends, however it ends, the connection goes, and every session with it.
 
 use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Facts {
 pub struct Connection {
     target: Target,
     socket: PathBuf,
-    _master: Option<Master>,
+    master: Option<Master>,
     pub(super) facts: Facts,
     /// What start-up files printed before the host's first word.
     pub(super) noise: Vec<String>,
@@ -69,9 +70,15 @@ pub struct Connection {
 
 #[derive(Debug)]
 struct Master {
-    _child: Child,
+    /// Behind a lock, for it is asked how it ended while sessions go on.
+    child: tokio::sync::Mutex<Child>,
     _lifeline: ChildStdin,
+    /// What it said on standard error.
+    said: Arc<Mutex<String>>,
 }
+
+/// The master of a session that failed is looked at for so long: it may be about to end.
+const ENDING: Duration = Duration::from_millis(500);
 
 impl Connection {
     /// Logs in, and asks what the host is. A login that sshd drops because too many are under way is
@@ -160,7 +167,11 @@ impl Connection {
             Ok(true) => Ok(Self {
                 target: target.clone(),
                 socket: socket.to_owned(),
-                _master: Some(Master { _child: child, _lifeline: stdin }),
+                master: Some(Master {
+                    child: tokio::sync::Mutex::new(child),
+                    _lifeline: stdin,
+                    said: Arc::clone(&said),
+                }),
                 facts: Facts::read(&words),
                 noise,
             }),
@@ -169,7 +180,12 @@ impl Connection {
                 let status = tokio::time::timeout(Duration::from_secs(2), child.wait()).await;
                 // Its last words may still be in the pipe.
                 let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
-                let code = status.ok().and_then(Result::ok).and_then(|status| status.code());
+                let status = status.ok().and_then(Result::ok);
+                if let Some(status) = status.filter(|status| status.signal().is_some()) {
+                    let killed = format!("logging in: its ssh on this machine has ended ({status})");
+                    return Err(fault(Cause::Lost, killed));
+                }
+                let code = status.and_then(|status| status.code());
                 if code == Some(255) || code.is_none() {
                     return Err(cause::connecting(target, options, &errors()));
                 }
@@ -202,7 +218,7 @@ impl Connection {
         stands.is_ok_and(|status| status.is_ok_and(|status| status.success())).then(|| Self {
             target: target.clone(),
             socket: socket.to_owned(),
-            _master: None,
+            master: None,
             facts: Facts::default(),
             noise: Vec::new(),
         })
@@ -258,12 +274,37 @@ impl Connection {
         match tokio::time::timeout(patience, running).await {
             Ok(Ok(output)) if output.status.success() => Ok(output),
             Ok(Ok(output)) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                Err(cause::on_host(&self.target.host, what, output.status.code(), &said))
+                Err(self.failed(what, output.status, &String::from_utf8_lossy(&output.stderr)).await)
             }
             Ok(Err(cause)) => Err(fault(format!("{what}: ssh cannot be run ({cause})"))),
             Err(_) => Err(fault(format!("{what}: no answer within {} s", patience.as_secs()))),
         }
+    }
+
+    /// Why a session failed: what it was doing, how its `ssh` ended, and what that said.
+    pub(super) async fn failed(&self, what: &str, status: ExitStatus, said: &str) -> HostFault {
+        let fault = |message: String| HostFault::new(self.target.host.clone(), Cause::Lost, message);
+        // Only what ssh itself says of its end, and a signal, may be the connection's.
+        if matches!(status.code(), None | Some(255))
+            && let Some(how) = self.broken().await
+        {
+            return fault(format!("{what}: the connection to it broke off ({how})"));
+        }
+        if status.signal().is_some() {
+            return fault(format!("{what}: its ssh on this machine has ended ({status})"));
+        }
+        cause::on_host(&self.target.host, what, status.code(), said)
+    }
+
+    /// How the connection has ended, if it has.
+    pub(super) async fn broken(&self) -> Option<String> {
+        let master = self.master.as_ref()?;
+        let mut child = master.child.lock().await;
+        let status = tokio::time::timeout(ENDING, child.wait()).await.ok()?.ok()?;
+        let said = master.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let said = last.map_or_else(String::new, |last| format!(", it said: {last}"));
+        Some(format!("its ssh on this machine has ended, {status}{said}"))
     }
 
     /// Bytes to `host:port`, dialled by the host.

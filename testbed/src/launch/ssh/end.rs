@@ -10,7 +10,7 @@ use super::cause::{Cause, HostFault};
 use super::connection::Connection;
 use super::prepare::{self, Sockets, Wanted};
 use super::{FAN_OUT, SshOptions, Target, script};
-use crate::launch::folder::{AgentEntry, ClusterFile};
+use crate::launch::folder::{AgentEntry, ClusterFile, find_clusters, launcher_of};
 use crate::launch::{Ended, LaunchError, Stopped};
 
 /// What the script may take beyond the patience that it is given: two signals and their waits.
@@ -21,8 +21,6 @@ const SIGNALS: Duration = Duration::from_secs(15);
 pub struct CleanOptions<'o> {
     /// Folder on the hosts.
     pub dir: &'o str,
-    /// Runs that are left alone.
-    pub keep: &'o [String],
     /// Copied binaries of agents go too.
     pub binaries: bool,
     /// Only looks: nothing is ended or removed.
@@ -49,6 +47,10 @@ pub enum CleanOutcome {
     Ended(Ended),
     /// The agent is left alone, for a cluster that this machine knows has it.
     LeftAlone,
+    /// The agent is left alone, for the process of this machine with this pid starts its cluster, or holds it.
+    Held(u32),
+    /// The agent is left alone, for it was started after the look at what is there.
+    New,
     /// The agent runs and would be ended.
     WouldEnd,
     /// The agent has gone; its folder would be removed.
@@ -64,7 +66,7 @@ pub enum CleanOutcome {
 impl CleanOutcome {
     fn read(word: &str, look: bool) -> Result<Self, &'static str> {
         match word {
-            "skipped" => Ok(Self::LeftAlone),
+            "skipped" => Ok(Self::New),
             "runs" => Ok(Self::WouldEnd),
             "gone" if look => Ok(Self::WouldRemove),
             "removed" => Ok(Self::BinaryRemoved),
@@ -131,6 +133,10 @@ fn how_of(word: &str) -> Result<Ended, &'static str> {
         "kill" => Ok(Ended::Killed),
         "stays" => Ok(Ended::Stays),
         "elsewhere" => Err("was written by another machine: clean that one"),
+        "unreadable" => {
+            Err("has a pid file that names no process, as a full disk leaves it: see there whether an \
+                             agent still runs (`ls -l /proc/*/cwd` names its folder), end it, and remove the folder")
+        }
         _ => Err("cannot be removed"),
     }
 }
@@ -180,52 +186,113 @@ fn gather<T>(answers: Vec<Result<Vec<T>, HostFault>>) -> Result<Vec<T>, LaunchEr
             Err(fault) => faults.push(fault),
         }
     }
-    if faults.is_empty() { Ok(all) } else { Err(LaunchError::Hosts { faults }) }
+    if faults.is_empty() { Ok(all) } else { Err(LaunchError::Hosts { faults, left: Vec::new() }) }
 }
 
-/// Ends all that is recorded on these hosts, but for runs that are to be kept; removes the folders. What
-/// failed comes second.
+/// Ends all that is recorded on these hosts, but for agents of clusters that this machine knows, starts or
+/// holds; removes the folders. What failed comes second.
 pub async fn clean(
     targets: &[Target],
     ssh: &SshOptions,
     options: CleanOptions<'_>,
     root: &Path,
 ) -> Result<(Vec<Cleaned>, Vec<HostFault>), LaunchError> {
-    let CleanOptions { dir, keep, binaries, look } = options;
     let sockets = Sockets::of_command(root)?;
     let (targets, _) = prepare::machines(targets.iter());
-    let wanted = targets.into_iter().map(|target| Wanted { target, dir: dir.to_owned() }).collect();
+    let wanted = targets.into_iter().map(|target| Wanted { target, dir: options.dir.to_owned() }).collect();
     let logins = prepare::connect(wanted, ssh, FAN_OUT, "-", &sockets).await;
     let work = logins.into_iter().map(async |login| {
         let connection = login?;
-        let mut arguments =
-            vec![dir, if look { "look" } else { "end" }, if binaries { "binaries" } else { "-" }];
-        arguments.extend(keep.iter().map(String::as_str));
-        let output = connection.run("cleaning", &script::clean(), &arguments, SIGNALS * 10).await?;
-        Ok::<_, HostFault>((connection.target().host.clone(), answers(&output.stdout)))
+        clean_one(&connection, options, root).await
     });
     let (mut all, mut faults) = (Vec::new(), Vec::new());
     for answer in join_all(work).await {
-        let (host, found) = match answer {
-            Ok(answer) => answer,
-            Err(fault) => {
-                faults.push(fault);
-                continue;
+        match answer {
+            Ok((cleaned, failed)) => {
+                all.extend(cleaned);
+                faults.extend(failed);
             }
-        };
-        for (word, pid, path) in found {
-            match CleanOutcome::read(&word, look) {
-                Ok(how) => all.push(Cleaned { host: host.clone(), path, pid, how }),
-                Err(why) => faults.push(HostFault::new(host.clone(), Cause::Other, format!("{path} {why}"))),
-            }
+            Err(fault) => faults.push(fault),
         }
     }
     Ok((all, faults))
 }
 
+/// One host: looks first and ends second, so that what a launcher begins in between is left alone.
+async fn clean_one(
+    connection: &Connection,
+    options: CleanOptions<'_>,
+    root: &Path,
+) -> Result<(Vec<Cleaned>, Vec<HostFault>), HostFault> {
+    let host = &connection.target().host;
+    let ask = async |action: &str, runs: &[&str]| {
+        let mut arguments = vec![options.dir, action, if options.binaries { "binaries" } else { "-" }];
+        arguments.extend(runs);
+        let output = connection.run("cleaning", &script::clean(), &arguments, SIGNALS * 10).await?;
+        Ok::<_, HostFault>(answers(&output.stdout))
+    };
+    let mut found = ask("look", &[]).await?;
+    // After the look: whoever began before it is known by now.
+    let known =
+        known_runs(root).map_err(|cause| HostFault::new(host.clone(), Cause::Other, cause.to_string()))?;
+    let whose = |path: &str| whose(&known, path);
+    if !options.look {
+        let mut runs: Vec<&str> = found
+            .iter()
+            .filter(|(_, _, path)| whose(path).is_none())
+            .filter_map(|(.., path)| run_of(path))
+            .collect();
+        runs.sort_unstable();
+        runs.dedup();
+        found = ask("end", &runs).await?;
+    }
+    let kept = found.iter().any(|(_, _, path)| whose(path).is_some());
+    let (mut all, mut faults) = (Vec::new(), Vec::new());
+    for (word, pid, path) in found {
+        let how = match (whose(&path), CleanOutcome::read(&word, options.look)) {
+            (Some(whose), _) => Ok(whose),
+            // Agents that are left run it.
+            (None, Ok(CleanOutcome::BinaryWouldGo)) if kept => Ok(CleanOutcome::BinaryKept),
+            (None, how) => how,
+        };
+        match how {
+            Ok(how) => all.push(Cleaned { host: host.clone(), path, pid, how }),
+            Err(why) => faults.push(HostFault::new(host.clone(), Cause::Other, format!("{path} {why}"))),
+        }
+    }
+    Ok((all, faults))
+}
+
+/// Runs of clusters that this machine knows, with why they are left alone.
+fn known_runs(root: &Path) -> Result<BTreeMap<String, CleanOutcome>, LaunchError> {
+    let live = find_clusters(root)?.live;
+    let outcome = |file: &ClusterFile| match file.coordinator.as_str() {
+        "" => CleanOutcome::Held(file.launcher.pid),
+        _ => CleanOutcome::LeftAlone,
+    };
+    Ok(live.iter().filter_map(|(_, file)| Some((file.run()?, outcome(file)))).collect())
+}
+
+/// Why an agent is left alone, by the path of its folder. A launcher that runs here without being known (of
+/// another user, or with another runtime folder) counts too: a pid with its start time names one process.
+fn whose(known: &BTreeMap<String, CleanOutcome>, path: &str) -> Option<CleanOutcome> {
+    let run = run_of(path)?;
+    let held = || launcher_of(run).filter(|launcher| launcher.is_alive());
+    known.get(run).copied().or_else(|| held().map(|launcher| CleanOutcome::Held(launcher.pid)))
+}
+
+/// The run of an agent's folder `.../run/RUN/NAME`; `None` for the path of a binary.
+fn run_of(path: &str) -> Option<&str> {
+    let mut parts = path.rsplit('/');
+    let (_, run, folder) = (parts.next()?, parts.next()?, parts.next()?);
+    (folder == "run").then_some(run)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::ProcessId;
+    use crate::launch::folder::run_name;
 
     #[test]
     fn answers_are_read_between_noise() {
@@ -233,9 +300,22 @@ mod tests {
         let read = answers(output);
         assert_eq!(read, [("term".into(), 12, "/a b/run/x".into()), ("gone".into(), 0, "/c".into())]);
         assert_eq!(how_of("kill"), Ok(Ended::Killed));
-        assert!(how_of("elsewhere").is_err());
+        assert!(how_of("elsewhere").is_err() && how_of("unreadable").is_err());
         assert_eq!(CleanOutcome::read("gone", false), Ok(CleanOutcome::Ended(Ended::Gone)));
         assert_eq!(CleanOutcome::read("gone", true), Ok(CleanOutcome::WouldRemove));
         assert!(CleanOutcome::read("left", false).is_err());
+    }
+
+    #[test]
+    fn what_a_process_of_this_machine_starts_or_holds_is_left_alone() {
+        let own = ProcessId::current().unwrap();
+        let gone = ProcessId { started: own.started + 1, ..own };
+        let folder = |run: String| format!("/home/u/.cache/tuplane/run/{run}/a");
+        let none = BTreeMap::new();
+        assert_eq!(whose(&none, &folder(run_name("t", own))), Some(CleanOutcome::Held(own.pid)));
+        assert_eq!(whose(&none, &folder(run_name("t", gone))), None);
+        let known = BTreeMap::from([(run_name("t", gone), CleanOutcome::LeftAlone)]);
+        assert_eq!(whose(&known, &folder(run_name("t", gone))), Some(CleanOutcome::LeftAlone));
+        assert_eq!(whose(&known, "/home/u/.cache/tuplane/agent-0123"), None);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tuplane_core::fingerprint::fingerprint;
 
-use super::cause::{self, Cause, HostFault};
+use super::cause::{Cause, HostFault};
 use super::connection::{Connection, resolved};
 use super::{SshOptions, Target, script};
 use crate::launch::{LaunchError, ProcessId};
@@ -223,8 +223,7 @@ pub(super) async fn copy(connection: &Connection, binary: &Binary, unique: &str)
     match tokio::time::timeout(COPY, running).await {
         Ok(Ok(output)) if output.status.success() => Ok(true),
         Ok(Ok(output)) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(cause::on_host(host, &what, output.status.code(), &said))
+            Err(connection.failed(&what, output.status, &String::from_utf8_lossy(&output.stderr)).await)
         }
         Ok(Err(cause)) => Err(fault(format!("{what}: ssh cannot be run ({cause})"))),
         Err(_) => Err(fault(format!("{what}: not done within {} s", COPY.as_secs()))),

@@ -9,9 +9,10 @@ pub(super) const MARK: &str = "TUPLANE-HOST ";
 const BEGIN: &str = r#"PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/run/current-system/sw/bin${PATH:+:$PATH}"; export PATH; umask 077; "#;
 
 /// `a PID START`: that process runs. `w PID START TENTHS`: waits until it does not. `p FOLDER`: reads the
-/// pid file there into `q` and `t`, and sets `how` to gone, runs or elsewhere. `e FOLDER TENTHS`: ends the
-/// agent whose pid file lies there, sets `how`, and removes the folder.
-const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"/proc/$1/stat" || return 1; l="${l##*) }"; s=$2; set -- $l; [ "$1" != Z ] && [ "${20}" = "$s" ]; }; w() { n=$3; while a "$1" "$2"; do [ "$n" -gt 0 ] || return 1; n=$((n-1)); sleep 0.1; done; }; p() { how=gone; q=0; if [ -r "$1/pid" ]; then read -r q t m b <"$1/pid" || true; read -r k </proc/sys/kernel/random/boot_id || k=$b; if [ "$m" != "$(uname -n)" ]; then how=elsewhere; elif [ "$b" = "$k" ] && a "$q" "$t"; then how=runs; fi; fi; }; e() { p "$1"; if [ "$how" = runs ]; then how=itself; w "$q" "$t" "$2" || { kill -TERM "$q"; how=term; w "$q" "$t" 30 || { kill -KILL "$q"; how=kill; w "$q" "$t" 20 || how=stays; }; }; fi; case $how in elsewhere|stays) ;; *) rm -rf -- "$1" || how=left;; esac; }; "#;
+/// pid file there into `q` and `t`, and sets `how` to gone, runs, elsewhere or, where the file is no whole
+/// line, unreadable. `e FOLDER TENTHS`: ends the agent whose pid file lies there, sets `how`, and removes the
+/// folder.
+const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"/proc/$1/stat" || return 1; l="${l##*) }"; s=$2; set -- $l; [ "$1" != Z ] && [ "${20}" = "$s" ]; }; w() { n=$3; while a "$1" "$2"; do [ "$n" -gt 0 ] || return 1; n=$((n-1)); sleep 0.1; done; }; p() { how=gone; q=0; [ -e "$1/pid" ] || return 0; m=; read -r q t m b <"$1/pid" || m=; case $q$t in *[!0-9]*) m=;; esac; read -r k </proc/sys/kernel/random/boot_id || k=$b; if [ -z "$m" ]; then how=unreadable; q=0; elif [ "$m" != "$(uname -n)" ]; then how=elsewhere; elif [ "$b" = "$k" ] && a "$q" "$t"; then how=runs; fi; }; e() { p "$1"; if [ "$how" = runs ]; then how=itself; w "$q" "$t" "$2" || { kill -TERM "$q"; how=term; w "$q" "$t" 30 || { kill -KILL "$q"; how=kill; w "$q" "$t" 20 || how=stays; }; }; fi; case $how in elsewhere|stays|unreadable) ;; *) rm -rf -- "$1" || how=left;; esac; }; "#;
 
 /// Arguments: folder for everything, file name of the binary. Says what the host is, and waits for the
 /// end of its input: the connection lives as long as this does.
@@ -44,9 +45,11 @@ pub(super) fn probe_agent() -> String {
     )
 }
 
-/// Arguments: the agent's folder. The end of its log.
-pub(super) fn last_words() -> String {
-    format!(r#"{BEGIN}tail -n 5 -- "$1/log""#)
+/// Arguments: the agent's folder. The state of its process, as its stat file has it, and the end of its log.
+pub(super) fn fate() -> String {
+    format!(
+        r#"{BEGIN}{END}p "$1"; if [ "$how" = runs ]; then IFS= read -r l <"/proc/$q/stat"; l="${{l##*) }}"; printf "TUPLANE-HOST state %s\n" "${{l%% *}}"; else printf "TUPLANE-HOST state %s\n" "$how"; fi; tail -n 5 -- "$1/log""#
+    )
 }
 
 /// Arguments: tenths of a second to wait before signals, then agents' folders.
@@ -56,12 +59,13 @@ pub(super) fn end() -> String {
     )
 }
 
-/// Arguments: folder for everything, `end` or `look`, `binaries` or `-`, then runs to leave alone. Ends
-/// all that is recorded below the folder, or only says what there is; with `binaries` the copies of
-/// agents too, unless agents are left that may run them. A copy's name is `agent-` and 32 digits.
+/// Arguments: folder for everything, `end` or `look`, `binaries` or `-`, then the runs that may be ended.
+/// `look` only says what there is of all runs; `end` ends what is recorded of these, and leaves others alone.
+/// With `binaries` the copies of agents go too, unless agents are left that may run them. A copy's name is
+/// `agent-` and 32 digits.
 pub(super) fn clean() -> String {
     format!(
-        r#"{BEGIN}{END}case $1 in /*) d=$1;; *) d="${{HOME:-/tmp}}/$1";; esac; c=$2; z=$3; shift 3; v=; for f in "$d"/run/*/*; do [ -d "$f" ] || continue; r="${{f%/*}}"; r="${{r##*/}}"; how=; for x do [ "$x" = "$r" ] && how=skipped; done; q=0; if [ -n "$how" ]; then v=1; elif [ "$c" = look ]; then p "$f"; [ "$how" = elsewhere ] && v=1; else e "$f" 0; [ -d "$f" ] && v=1; fi; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; [ "$c" = look ] || rmdir -- "${{f%/*}}" "$d/run" 2>/dev/null || true; done; [ "$z" = binaries ] || exit 0; for f in "$d"/agent-*; do h="${{f##*/agent-}}"; [ -f "$f" ] && [ ! -L "$f" ] && [ "${{#h}}" -eq 32 ] || continue; case $h in *[!0-9a-f]*) continue;; esac; if [ -n "$v" ]; then how=kept; elif [ "$c" = look ]; then how=copy; elif rm -f -- "$f"; then how=removed; else how=left; fi; printf "TUPLANE-HOST %s 0 %s\n" "$how" "$f"; done"#
+        r#"{BEGIN}{END}case $1 in /*) d=$1;; *) d="${{HOME:-/tmp}}/$1";; esac; c=$2; z=$3; shift 3; v=; for f in "$d"/run/*/*; do [ -d "$f" ] || continue; r="${{f%/*}}"; r="${{r##*/}}"; how=skipped; q=0; if [ "$c" = look ]; then p "$f"; case $how in elsewhere|unreadable) v=1;; esac; else for x do [ "$x" = "$r" ] && how=; done; if [ -n "$how" ]; then v=1; else e "$f" 0; [ -d "$f" ] && v=1; fi; fi; printf "TUPLANE-HOST %s %s %s\n" "$how" "$q" "$f"; [ "$c" = look ] || rmdir -- "${{f%/*}}" "$d/run" 2>/dev/null || true; done; [ "$z" = binaries ] || exit 0; for f in "$d"/agent-*; do h="${{f##*/agent-}}"; [ -f "$f" ] && [ ! -L "$f" ] && [ "${{#h}}" -eq 32 ] || continue; case $h in *[!0-9a-f]*) continue;; esac; if [ -n "$v" ]; then how=kept; elif [ "$c" = look ]; then how=copy; elif rm -f -- "$f"; then how=removed; else how=left; fi; printf "TUPLANE-HOST %s 0 %s\n" "$how" "$f"; done"#
     )
 }
 
@@ -85,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_script_is_one_line_that_every_shell_takes() {
-        for script in [probe(), copy(), start(), probe_agent(), last_words(), end(), clean()] {
+        for script in [probe(), copy(), start(), probe_agent(), fate(), end(), clean()] {
             assert!(!script.contains('\n') && !script.contains('\''), "{script}");
             // fish reads these inside single quotes.
             assert!(!script.contains(r"\\") && !script.contains(r"\'"), "{script}");
@@ -143,17 +147,67 @@ mod tests {
         let (folder, mut child) = agent(root.path(), "exec sleep 30", 0);
         let clean =
             |more: &[&str]| text(&run(&super::clean(), &[&[root.path().to_str().unwrap()], more].concat()));
-        let said = clean(&["end", "-", "t 1"]);
-        assert!(said.contains(&format!("{MARK}skipped ")), "{said}");
+        for other in [&["end", "-"][..], &["end", "-", "t", "1"]] {
+            let said = clean(other);
+            assert!(said.contains(&format!("{MARK}skipped 0 ")), "{said}");
+        }
         let said = clean(&["look", "-"]);
         assert!(said.contains(&format!("{MARK}runs {} ", child.id())), "{said}");
         assert!(folder.exists() && child.try_wait().unwrap().is_none(), "looking changes nothing");
         let buried = std::thread::spawn(move || child.wait().unwrap());
-        let said = clean(&["end", "-"]);
+        let said = clean(&["end", "-", "t", "t 1"]);
         assert!(said.contains(&format!("{MARK}term ")), "{said}");
         buried.join().unwrap();
         assert!(!folder.exists());
         assert_eq!(clean(&["look", "binaries"]), "", "nothing is left");
+    }
+
+    #[test]
+    fn a_pid_file_that_is_no_whole_line_is_another_machines_to_nobody_and_nothing_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, mut child) = agent(root.path(), "exec sleep 30", 0);
+        let whole = std::fs::read_to_string(folder.join("pid")).unwrap();
+        let (dir, shown) = (root.path().to_str().unwrap(), folder.display().to_string());
+        let cut = [whole.trim_end(), &whole[..whole.find(' ').unwrap()], "", "\n", "a b c d\n", "1 x h b\n"];
+        for text in cut {
+            std::fs::write(folder.join("pid"), text).unwrap();
+            let answer = format!("{MARK}unreadable 0 {shown}\n");
+            for how in ["look", "end"] {
+                assert_eq!(self::text(&run(&clean(), &[dir, how, "-", "t 1"])), answer, "{text:?}");
+            }
+            assert_eq!(self::text(&run(&end(), &["0", &shown])), answer, "{text:?}");
+        }
+        assert!(folder.exists() && child.try_wait().unwrap().is_none());
+        // One that is whole may be another machine's.
+        let words: Vec<&str> = whole.split(' ').collect();
+        let other = [words[0], words[1], "other-machine", words[3]].join(" ");
+        std::fs::write(folder.join("pid"), other).unwrap();
+        assert!(self::text(&run(&clean(), &[dir, "look", "-"])).contains("elsewhere"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_fate_of_an_agent_is_its_state_and_the_end_of_its_log() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, mut child) = agent(root.path(), "exec sleep 30", 0);
+        std::fs::write(folder.join("log"), "first\nlast\n").unwrap();
+        let fate = || text(&run(&fate(), &[folder.to_str().unwrap()]));
+        assert_eq!(fate(), format!("{MARK}state S\nfirst\nlast\n"));
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let stopped = format!("{MARK}state T\nfirst\nlast\n");
+        // The signal is on its way for a moment.
+        for _ in 0..100 {
+            if fate() == stopped {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(fate(), stopped);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(fate(), format!("{MARK}state gone\nfirst\nlast\n"));
     }
 
     #[test]
@@ -176,10 +230,10 @@ mod tests {
         let shown = copy.display();
         let answer = |how: &str| format!("{MARK}{how} 0 {shown}\n");
         // Another cluster's folder: its agents may run the copy.
-        assert!(clean(&["end", "binaries", "t"]).ends_with(&answer("kept")));
+        assert!(clean(&["end", "binaries"]).ends_with(&answer("kept")));
         assert!(clean(&["look", "binaries"]).ends_with(&answer("copy")));
         assert!(copy.exists() && run_folder.exists(), "looking changes nothing");
-        assert!(!clean(&["end", "-"]).contains("agent-"), "not unless it is asked for");
+        assert!(!clean(&["end", "-", "t"]).contains("agent-"), "not unless it is asked for");
         assert_eq!(clean(&["end", "binaries"]), answer("removed"));
         assert!(!copy.exists());
         assert!(others.iter().chain([&linked]).all(|file| file.exists()), "{others:?}");

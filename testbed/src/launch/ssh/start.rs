@@ -1,29 +1,33 @@
 //! Starting a cluster on named hosts: all logged in, all alike, all reach each other, or none runs.
 
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Split};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
 use tokio::task::JoinHandle;
-use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Peer, Road};
+use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Road};
 use tuplane_wire::net::{self, Kind, Security};
 
 use super::cause::{self, Cause, HostFault};
 use super::connection::Connection;
 use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
+use super::running::{Running, all_well, check_peers, detach, hosts};
+use super::session::{Session, fate};
 use super::{RemoteAgent, RemotePlan, check, end, script};
-use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA};
-use crate::launch::start::{ANSWER_LIMIT, LEASE, generate_key, next_answer};
-use crate::launch::{LaunchError, LocalCluster, ProcessId};
+use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA, run_name};
+use crate::launch::start::{LEASE, generate_key};
+use crate::launch::{Ended, LaunchError, LocalCluster, ProcessId};
 
 /// How long an agent may take until it has joined.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long it may take to dial its peers, or to let go of its lifeline.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// How often one that has not answered is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(4);
+
+/// The same for the coordinator once others could not join it: it has nothing to dial.
+const COORDINATOR_WITHIN: Duration = Duration::from_secs(4);
 
 /// A launcher that is not heard of for so long is gone, although nothing closed its connections: its
 /// machine sleeps, or its network is down. Longer than any step of a start.
@@ -66,16 +70,6 @@ async fn beat(mut lifelines: Vec<ChildStdin>) {
     }
 }
 
-/// An agent that answers.
-#[derive(Debug)]
-struct Running {
-    entry: AgentEntry,
-    host: String,
-    child: Child,
-    stdin: ChildStdin,
-    lines: Split<BufReader<tokio::io::Take<ChildStdout>>>,
-}
-
 /// What has been made on the way. Dropped, it ends sessions and connections; [`Starting::undo`] also
 /// removes what lies on the hosts.
 #[derive(Debug, Default)]
@@ -87,24 +81,54 @@ struct Starting {
 }
 
 impl Starting {
-    /// Ends what was started, and removes its folders. What cannot be done is left for `clean`.
-    async fn undo(&mut self) {
+    /// Ends what was started, and removes its folders; gives the hosts where that failed.
+    async fn undo(&mut self, plan: &RemotePlan, sockets: &Sockets) -> Vec<HostFault> {
         // Closing their input ends the agents: none has let go of it yet.
         self.running.clear();
         if !self.folders.is_empty() {
             // A shell that was just asked for an agent may still start it, only to find its input closed.
             tokio::time::sleep(SETTLE).await;
         }
-        let work = self.connections.iter().enumerate().map(|(place, connection)| {
-            let own = self.folders.iter().filter(move |(at, _)| *at == place);
-            let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
-            end::folders(connection, folders, Duration::from_secs(2))
-        });
-        for fault in join_all(work).await.into_iter().filter_map(Result::err) {
-            // The cause of all this is said already; `clean` finds what stayed.
-            drop(fault);
-        }
+        let work =
+            self.connections.iter().enumerate().map(async |(place, connection)| {
+                let own = self.folders.iter().filter(|(at, _)| *at == place);
+                let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
+                let fault = end_folders(connection, &folders, plan, sockets).await.err()?;
+                let message =
+                    format!("agents of this start, or their folders, may be left there ({})", fault.message);
+                let left = HostFault::new(fault.host, fault.cause, message);
+                Some(left.remedy(
+                    "when the host answers again, `tuplane clean --hosts FILE` ends and removes them",
+                ))
+            });
+        let left = join_all(work).await.into_iter().flatten().collect();
         self.connections.clear();
+        left
+    }
+}
+
+/// Ends agents and removes their folders, over a new connection where the old one is gone.
+async fn end_folders(
+    connection: &Connection,
+    folders: &[&str],
+    plan: &RemotePlan,
+    sockets: &Sockets,
+) -> Result<(), HostFault> {
+    let patience = Duration::from_secs(2);
+    let ended = match end::folders(connection, folders.to_vec(), patience).await {
+        Err(fault) if fault.cause == Cause::Lost => {
+            let (target, socket) = (connection.target(), sockets.next());
+            let again = Connection::open(target, &plan.ssh, socket, &plan.remote_dir, "-").await?;
+            end::folders(&again, folders.to_vec(), patience).await?
+        }
+        ended => ended?,
+    };
+    match ended.into_iter().find(|(_, how)| *how == Ended::Stays) {
+        Some((folder, _)) => {
+            let message = format!("the agent of {folder} does not end, not even by SIGKILL");
+            Err(HostFault::new(connection.target().host.clone(), Cause::Agent, message))
+        }
+        None => Ok(()),
     }
 }
 
@@ -140,13 +164,13 @@ pub async fn start(
         bring_up(plan, &binary, &folder, &sockets, &mut file, &mut starting).await?;
         folder.write(&file)?;
         if plan.detached {
-            detach(&mut starting.running).await?;
+            detach(&mut starting.running, &starting.connections).await?;
         }
         Ok(file)
     };
     let outcome = tokio::select! {
         biased;
-        () = cancel => Err(LaunchError::Interrupted),
+        () = cancel => Err(LaunchError::Interrupted { left: Vec::new() }),
         outcome = started => outcome,
     };
     match outcome {
@@ -161,8 +185,8 @@ pub async fn start(
             let mut agents = Vec::new();
             let mut lifelines = Vec::new();
             for running in starting.running.drain(..) {
-                agents.push((running.entry.name, running.child, None));
-                lifelines.push(running.stdin);
+                agents.push((running.entry.name, running.session.child, None));
+                lifelines.push(running.session.stdin);
             }
             let beating = tokio::spawn(beat(lifelines));
             let held = Held { beating, _connections: connections, _sockets: sockets };
@@ -170,11 +194,19 @@ pub async fn start(
         }
         Err(cause) => {
             // Over the sockets, which go after it.
-            starting.undo().await;
+            let remains = starting.undo(plan, &sockets).await;
             drop(sockets);
             // Best effort: what stays is found stale by the next command.
             let _ = folder.remove();
-            Err(cause)
+            Err(match cause {
+                LaunchError::Hosts { faults, .. } => LaunchError::Hosts { faults, left: remains },
+                LaunchError::Interrupted { .. } => LaunchError::Interrupted { left: remains },
+                other if remains.is_empty() => other,
+                other => {
+                    let own = HostFault::new("this machine", Cause::Other, other.to_string());
+                    LaunchError::Hosts { faults: vec![own], left: remains }
+                }
+            })
         }
     }
 }
@@ -214,7 +246,7 @@ async fn bring_up(
     }
     all_well(faults)?;
     note_noise(folder, &starting.connections);
-    let launch = format!("{}-{}-{}", plan.cluster, file.launcher.pid, file.launcher.started);
+    let launch = run_name(&plan.cluster, file.launcher);
     all_well(prepare::copy_all(&starting.connections, binary, &launch).await)?;
 
     let jobs: Vec<Job<'_>> = plan
@@ -250,19 +282,33 @@ async fn bring_up(
     };
     let address = coordinator.entry.address.clone();
     starting.running.push(coordinator);
-    let others = rest.iter().map(|job| job.start(Some(address.clone()), file.key.clone()));
+    let others = join_all(rest.iter().map(|job| job.start(Some(address.clone()), file.key.clone())));
+    let coordinator = &mut starting.running[0];
+    let joined = tokio::select! {
+        biased;
+        joined = others => joined,
+        // Nobody can join any more: what each of them would say of that is not waited for.
+        fault = coordinator.ended(&starting.connections) => return Err(hosts(vec![fault])),
+    };
     let mut faults = Vec::new();
-    for other in join_all(others).await {
+    for other in joined {
         match other {
             Ok(running) => starting.running.push(running),
             Err(fault) => faults.push(fault),
         }
     }
     if !faults.is_empty() {
+        // Where it is the coordinator that does not answer, the others have nothing to say.
+        let coordinator = &mut starting.running[0];
+        let nobody = LaunchRequest::Peers(Vec::new());
+        if let Err(fault) = coordinator.ask(&nobody, COORDINATOR_WITHIN, &starting.connections).await {
+            faults.retain(|fault| !fault.message.contains(JOIN_FAILED));
+            faults.insert(0, fault);
+        }
         let first = &plan.agents[0];
         return Err(hosts(faults.into_iter().map(|fault| name_pair(fault, first, &address)).collect()));
     }
-    all_well(check_peers(&mut starting.running).await)?;
+    all_well(check_peers(&mut starting.running, &starting.connections).await)?;
 
     file.agents = starting.running.iter().map(|running| running.entry.clone()).collect();
     file.coordinator = address;
@@ -271,14 +317,6 @@ async fn bring_up(
     let direct = net::dial(&file.coordinator, Kind::Control, &security, DIRECT).await.is_ok();
     file.road = Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: !direct });
     Ok(())
-}
-
-fn hosts(faults: Vec<HostFault>) -> LaunchError {
-    LaunchError::Hosts { faults }
-}
-
-fn all_well(faults: Vec<HostFault>) -> Result<(), LaunchError> {
-    if faults.is_empty() { Ok(()) } else { Err(hosts(faults)) }
 }
 
 /// What start-up files printed is kept beside the logs: it explains a host that behaves oddly.
@@ -297,9 +335,12 @@ fn note_noise(folder: &ClusterFolder, connections: &[Connection]) {
     }
 }
 
+/// What an agent says that could not join its coordinator, before the cause.
+const JOIN_FAILED: &str = "cannot join the cluster: ";
+
 /// An agent that could not join its coordinator: both are named.
 fn name_pair(fault: HostFault, coordinator: &RemoteAgent, address: &str) -> HostFault {
-    let Some(cause) = fault.message.split_once("cannot join the cluster: ").map(|(_, cause)| cause) else {
+    let Some(cause) = fault.message.split_once(JOIN_FAILED).map(|(_, cause)| cause) else {
         return fault;
     };
     let message = format!(
@@ -373,14 +414,9 @@ impl Job<'_> {
         let mut session =
             Session::open(self.connection, &script::start(), &[&folder, &path]).map_err(&said)?;
         let config = self.config(coordinator, key);
-        let answer = tokio::time::timeout(READY_WITHIN, session.ask(&config)).await;
-        let answer = match answer {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(cause)) => return Err(said(cause)),
-            Err(_) => {
-                let waited = format!("it was not ready within {} s", READY_WITHIN.as_secs());
-                return Err(said(waited + &self.last_words(&folder).await));
-            }
+        let answer = match self.answer(&mut session, &config, &folder).await {
+            Ok(answer) => answer,
+            Err(cause) => return Err(said(cause)),
         };
         let (address, pid, started) = match answer {
             Some(AgentReady::Ready { address, pid, started, version, binary }) => {
@@ -388,30 +424,23 @@ impl Job<'_> {
                 (address, pid, started)
             }
             Some(AgentReady::Failed { message }) => {
-                let fault = said(message.clone());
-                return Err(if message.contains("cannot listen on") {
-                    fault.remedy("stop what holds the port, or leave port= out")
-                } else {
-                    fault
-                });
+                if message.contains("cannot listen on") {
+                    return Err(said(message).remedy("stop what holds the port, or leave port= out"));
+                }
+                let fault =
+                    cause::on_host(&self.agent.target.host, &format!("agent {agent}"), None, &message);
+                return Err(if fault.cause == Cause::Other { said(message) } else { fault });
             }
             Some(other) => return Err(said(format!("it answered something else: {other:?}"))),
             None => {
-                let (code, errors) = session.end().await;
-                if errors.contains("cannot be executed")
-                    || errors.contains("No space left")
-                    || code == Some(255)
-                {
-                    let host = &self.agent.target.host;
-                    return Err(cause::on_host(host, &format!("starting agent {agent}"), code, &errors));
-                }
-                let how = "it ended before it was ready".to_owned();
-                return Err(said(how + &self.last_words(&folder).await));
+                return Err(session
+                    .agent_ended(self.connection, agent, &folder, "before it was ready")
+                    .await);
             }
         };
         let host = HostEntry {
             target: self.agent.target.clone(),
-            folder,
+            folder: folder.clone(),
             socket: self.connection.socket().to_owned(),
         };
         let entry = AgentEntry {
@@ -421,7 +450,29 @@ impl Job<'_> {
             host: Some(host),
         };
         let host = self.agent.target.host.clone();
-        Ok(Running { entry, host, child: session.child, stdin: session.stdin, lines: session.lines })
+        Ok(Running { entry, host, place: self.place, folder, session })
+    }
+
+    /// The agent's first answer. One that is seen to be stopped is not waited for to the end.
+    async fn answer(
+        &self,
+        session: &mut Session,
+        config: &AgentConfig,
+        folder: &str,
+    ) -> Result<Option<AgentReady>, String> {
+        let mut asked = std::pin::pin!(session.ask(config));
+        let began = Instant::now();
+        loop {
+            tokio::select! {
+                answer = &mut asked => return answer,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let fate = fate(self.connection, folder).await;
+            let waited = began.elapsed();
+            if fate.is_stopped || waited >= READY_WITHIN {
+                return Err(format!("it was not ready within {} s{}", waited.as_secs(), fate.words));
+            }
+        }
     }
 
     /// A stale binary is named, whatever its file is called.
@@ -440,138 +491,4 @@ impl Job<'_> {
             self.binary.file_name()
         )))
     }
-
-    /// The last line of the agent's log, as `; it said: ..`, or nothing.
-    async fn last_words(&self, folder: &str) -> String {
-        let (script, arguments) = (script::last_words(), [folder]);
-        let asked = self.connection.run("reading the log", &script, &arguments, ANSWER_WITHIN);
-        let Ok(output) = asked.await else { return String::new() };
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.lines().rfind(|line| !line.trim().is_empty()).map_or_else(String::new, |line| {
-            let shown: String = line.chars().filter(|c| !c.is_control()).take(300).collect();
-            format!("; it said: {shown}")
-        })
-    }
-}
-
-/// A process on a host that answers in lines.
-#[derive(Debug)]
-pub(super) struct Session {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Split<BufReader<tokio::io::Take<ChildStdout>>>,
-}
-
-impl Session {
-    pub(super) fn open(connection: &Connection, script: &str, arguments: &[&str]) -> Result<Self, String> {
-        let mut child = connection
-            .script(script, arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|cause| format!("ssh cannot be run ({cause})"))?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the input and output of ssh are not there".into());
-        };
-        let lines = BufReader::new(stdout.take(ANSWER_LIMIT)).split(b'\n');
-        Ok(Self { child, stdin, lines })
-    }
-
-    /// Sends a line; gives the next answer, or `None` at the end of the output.
-    pub(super) async fn ask(
-        &mut self,
-        request: &impl serde::Serialize,
-    ) -> Result<Option<AgentReady>, String> {
-        // Who ends before it reads says why in the answer or the log.
-        let _ = send(&mut self.stdin, request).await;
-        next_answer(&mut self.lines, &mut Vec::new()).await
-    }
-
-    /// How it ended, and what it said on standard error.
-    pub(super) async fn end(mut self) -> (Option<i32>, String) {
-        drop(self.stdin);
-        let mut said = Vec::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            let reading = async { stderr.take(64 << 10).read_to_end(&mut said).await };
-            // What came so far has to do.
-            let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
-        }
-        let status = tokio::time::timeout(Duration::from_secs(2), self.child.wait()).await;
-        let code = status.ok().and_then(Result::ok).and_then(|status| status.code());
-        (code, String::from_utf8_lossy(&said).into_owned())
-    }
-}
-
-async fn send(to: &mut ChildStdin, request: &impl serde::Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(request).map_err(std::io::Error::other)?;
-    line.push(b'\n');
-    to.write_all(&line).await?;
-    to.flush().await
-}
-
-impl Running {
-    async fn ask(&mut self, request: &LaunchRequest) -> Result<AgentReady, HostFault> {
-        let name = self.entry.name.clone();
-        let host = self.host.clone();
-        let fault = |cause: String| HostFault::new(host, Cause::Agent, format!("agent {name}: {cause}"));
-        let exchange = async {
-            let _ = send(&mut self.stdin, request).await;
-            next_answer(&mut self.lines, &mut Vec::new()).await
-        };
-        match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
-            Ok(Ok(Some(AgentReady::Failed { message }))) => Err(fault(message)),
-            Ok(Ok(Some(answer))) => Ok(answer),
-            Ok(Ok(None)) => Err(fault("it has ended".into())),
-            Ok(Err(cause)) => Err(fault(cause)),
-            Err(_) => Err(fault(format!("no answer within {} s", ANSWER_WITHIN.as_secs()))),
-        }
-    }
-}
-
-/// Each agent dials all others, before any row flows.
-async fn check_peers(running: &mut [Running]) -> Vec<HostFault> {
-    let all: Vec<(Peer, String)> = running
-        .iter()
-        .map(|agent| {
-            let peer = Peer { name: agent.entry.name.clone(), address: agent.entry.address.clone() };
-            (peer, agent.host.clone())
-        })
-        .collect();
-    let asked = running.iter_mut().map(async |agent| {
-        let others = all.iter().filter(|(peer, _)| peer.name != agent.entry.name);
-        let peers: Vec<Peer> = others.map(|(peer, _)| peer.clone()).collect();
-        let (name, host) = (agent.entry.name.clone(), agent.host.clone());
-        match agent.ask(&LaunchRequest::Peers(peers)).await {
-            Err(fault) => vec![fault],
-            Ok(AgentReady::Peers(failed)) => failed
-                .into_iter()
-                .map(|peer| {
-                    let there = all.iter().find(|(known, _)| known.name == peer.name);
-                    let there = there.map_or("?", |(_, host)| host.as_str());
-                    let message = format!(
-                        "agent {name} cannot reach agent {} on host {there} at {}: {}",
-                        peer.name, peer.address, peer.cause
-                    );
-                    HostFault::new(host.clone(), Cause::Peer, message).remedy(
-                        "data=.. must name a network that all hosts share, and no firewall may close it",
-                    )
-                })
-                .collect(),
-            Ok(other) => {
-                vec![HostFault::new(
-                    host,
-                    Cause::Agent,
-                    format!("agent {name} answered something else: {other:?}"),
-                )]
-            }
-        }
-    });
-    join_all(asked).await.into_iter().flatten().collect()
-}
-
-/// Cuts the lifelines. Until all have said so, a failure ends all of them by signals.
-async fn detach(running: &mut [Running]) -> Result<(), LaunchError> {
-    let asked = running.iter_mut().map(|agent| agent.ask(&LaunchRequest::Detach));
-    all_well(join_all(asked).await.into_iter().filter_map(Result::err).collect())
 }

@@ -178,7 +178,7 @@ impl GroupTable {
         hash_rows(key_columns, input.num_rows(), &mut scratch.hashes)?;
         scratch.sort(self.partitions, partitions)?;
         let keys = self.form.read(key_columns)?;
-        let filters = filters(&self.program, input.columns());
+        let filters = filters(&program.aggregates, input.columns());
         let kinds = &program.values.fields()[program.keys..];
         let mut pieces: Vec<Vec<ArrayRef>> = vec![Vec::new(); kinds.len()];
         let mut refused = Vec::new();

@@ -19,7 +19,7 @@ use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{OnError, Text, Window};
 use tuplane_core::time::WindowSpec;
 
-use super::batch;
+use super::{Incoming, batch};
 use crate::aggregate::AggregateProgram;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
 use crate::sql::Language;
@@ -58,10 +58,19 @@ impl WindowProgram {
         on_error: OnError,
     ) -> Result<Self, Vec<Fault>> {
         let aggregate = AggregateProgram::compile(language, keys, compute, input, on_error)?;
+        Self::over(aggregate, window, keys.iter().chain(compute))
+    }
+
+    /// A window over an aggregate, of one input or several; `named` are the texts of its columns, in order.
+    pub(crate) fn over<'a>(
+        aggregate: AggregateProgram,
+        window: &Window,
+        named: impl Iterator<Item = &'a Text>,
+    ) -> Result<Self, Vec<Fault>> {
         // What a window lacks is a fault of its own stage, which has been reported there.
         let spec = WindowSpec::new(window).map_err(|message| vec![Fault::new(At::default(), message)])?;
         let made = aggregate.final_schema();
-        let taken = keys.iter().chain(compute).zip(made.fields()).filter(|(_, field)| is_added(field.name()));
+        let taken = named.zip(made.fields()).filter(|(_, field)| is_added(field.name()));
         let faults: Vec<Fault> = taken
             .map(|(text, field)| {
                 let message = format!("`{}` is a column that the window adds", field.name());
@@ -86,6 +95,11 @@ impl WindowProgram {
     pub(crate) fn carrying(mut self, system: SystemColumns) -> Self {
         self.output = with_system(&self.output, system);
         self
+    }
+
+    /// What is computed in each window.
+    pub(crate) fn aggregate(&self) -> &AggregateProgram {
+        &self.aggregate
     }
 
     /// How many key columns lead a row, partial or final.
@@ -182,6 +196,8 @@ struct Input {
     partitions: Option<UInt16Array>,
     /// Their numbers in the batch that was given, unless they are the same.
     origin: Option<Vec<usize>>,
+    /// What they are.
+    incoming: Incoming,
 }
 
 impl Input {
@@ -206,9 +222,19 @@ impl WindowTable {
 
     /// Takes in rows, which have event times; their key partitions are computed unless they are known.
     pub fn update(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
+        self.update_from(0, batch, partitions)
+    }
+
+    /// As [`WindowTable::update`], with rows of one of several inputs.
+    pub fn update_from(
+        &mut self,
+        input: usize,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+    ) -> Result<(), EvalError> {
         match &mut self.open {
-            Open::Panes(table) => table.update(batch, partitions, &mut self.late),
-            Open::Sessions(table) => table.update(batch, partitions, &mut self.late),
+            Open::Panes(table) => table.update(input, batch, partitions, &mut self.late),
+            Open::Sessions(table) => table.update(input, batch, partitions, &mut self.late),
         }
     }
 
@@ -295,9 +321,11 @@ impl WindowTable {
     }
 }
 
-/// Evaluates keys and arguments of rows that have event times. Rows that these cannot take go to `dropped`.
+/// Evaluates keys and arguments of rows of an input that have event times. Rows that these cannot take go to
+/// `dropped`.
 fn input(
     program: &AggregateProgram,
+    side: usize,
     rows: &RecordBatch,
     partitions: Option<&UInt16Array>,
     dropped: &mut Vec<Dropped>,
@@ -309,14 +337,16 @@ fn input(
     };
     let inner = &program.inner;
     let mut failed = Failed::new(inner.on_error);
-    let projected = inner.input.eval_into(rows, &mut failed)?;
+    let (columns, aggregates) = inner.side(side);
+    let projected = columns.eval_into(rows, &mut failed)?;
+    let incoming = Incoming::Rows(aggregates);
     if let Some(one) = failed.last() {
         *last = Some(one.clone());
     }
     let left_out = failed.into_dropped();
     if left_out.is_empty() {
         let partitions = partitions.cloned();
-        return Ok(Input { rows: projected, times: times.clone(), partitions, origin: None });
+        return Ok(Input { rows: projected, times: times.clone(), partitions, origin: None, incoming });
     }
     let mask = keep_mask(rows.num_rows(), &left_out);
     let partitions = partitions.map(|all| filter(all, &mask)).transpose()?;
@@ -325,6 +355,7 @@ fn input(
         times: filter(times, &mask)?.as_primitive::<TimestampNanosecondType>().clone(),
         partitions: partitions.map(|all| all.as_primitive::<UInt16Type>().clone()),
         origin: Some((0..rows.num_rows()).filter(|row| mask.value(*row)).collect()),
+        incoming,
     };
     dropped.extend(left_out);
     Ok(kept)

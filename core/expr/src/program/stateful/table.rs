@@ -296,24 +296,14 @@ fn then(inner: &Inner, rows: &Origin, outcome: &Outcome) -> Result<(Advanced, Ve
     let fail = |error: EvalError| rows.error(input.error(error));
     // What becomes null counts as left out here, for the sake of the state.
     let mut first = Failed::new(if inner.on_error == OnError::Fail { OnError::Fail } else { OnError::Drop });
-    let advanced = match &inner.then {
-        Then::Map(projection) => {
-            let mut made = projection.eval_into(&input.batch, &mut first).map_err(fail)?;
-            if inner.on_error == OnError::Null && !first.dropped().is_empty() {
-                let mut again = Failed::new(OnError::Null);
-                made = projection.eval_into(&input.batch, &mut again).map_err(fail)?;
-            }
-            Advanced::Rows(made)
-        }
-        Then::Filter(filter) => {
-            let mask = filter.mask(&input.batch, &mut first).map_err(fail)?;
-            Advanced::Rows(filter_record_batch(&own.batch, &mask)?)
-        }
-        Then::FlatMap(unnest) => {
-            let state = unnest.start_into(&input.batch, &mut first).map_err(fail)?;
-            Advanced::Unnest(Box::new(state))
-        }
-    };
+    let mut advanced = inner.then.apply(&input.batch, &own.batch, &mut first).map_err(fail)?;
+    if let Then::Map(projection) = &inner.then
+        && inner.on_error == OnError::Null
+        && !first.dropped().is_empty()
+    {
+        let mut again = Failed::new(OnError::Null);
+        advanced = Advanced::Rows(projection.eval_into(&input.batch, &mut again).map_err(fail)?);
+    }
     let left_out = first.into_dropped().into_iter().map(|one| input.dropped(one)).collect();
     Ok((advanced, left_out))
 }

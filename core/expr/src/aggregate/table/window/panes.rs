@@ -81,12 +81,14 @@ impl PaneTable {
 
     pub(super) fn update(
         &mut self,
+        side: usize,
         rows: &RecordBatch,
         partitions: Option<&UInt16Array>,
         late: &mut Late,
     ) -> Result<(), EvalError> {
-        let input = input(&self.program.aggregate, rows, partitions, &mut self.dropped, &mut self.last)?;
-        self.take_in(&input, Incoming::Rows, late)
+        let input =
+            input(&self.program.aggregate, side, rows, partitions, &mut self.dropped, &mut self.last)?;
+        self.take_in(&input, late)
     }
 
     pub(super) fn merge(
@@ -103,11 +105,17 @@ impl PaneTable {
             return Err(EvalError { row: None, message });
         };
         let rows = partials.project(&(0..width).collect::<Vec<_>>())?;
-        let input = Input { rows, times, partitions: partitions.cloned(), origin: None };
-        self.take_in(&input, Incoming::Partials, late)
+        let input = Input {
+            rows,
+            times,
+            partitions: partitions.cloned(),
+            origin: None,
+            incoming: Incoming::Partials,
+        };
+        self.take_in(&input, late)
     }
 
-    fn take_in(&mut self, input: &Input, incoming: Incoming, late: &mut Late) -> Result<(), EvalError> {
+    fn take_in(&mut self, input: &Input, late: &mut Late) -> Result<(), EvalError> {
         let mut by_pane: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         let mut before: Option<(i64, bool)> = None;
         for (row, time) in input.times.values().iter().enumerate() {
@@ -132,7 +140,7 @@ impl PaneTable {
                 self.changed.insert(pane);
             }
             if rows.len() == input.rows.num_rows() {
-                table.take_in(&input.rows, input.partitions.as_ref(), incoming)?;
+                table.take_in(&input.rows, input.partitions.as_ref(), &input.incoming)?;
                 continue;
             }
             let rows = UInt32Array::from(rows);
@@ -141,7 +149,7 @@ impl PaneTable {
             let picked = batch(&input.rows.schema(), columns, rows.len())?;
             let partitions = input.partitions.as_ref().map(|all| take(all, &rows, None)).transpose()?;
             let partitions = partitions.as_ref().map(AsArray::as_primitive::<UInt16Type>);
-            table.take_in(&picked, partitions, incoming)?;
+            table.take_in(&picked, partitions, &input.incoming)?;
         }
         Ok(())
     }
@@ -248,7 +256,7 @@ impl PaneTable {
                 }
             }
             let all = concat_batches(&self.program.aggregate.partial_schema(), &pieces)?;
-            table.take_in(&all, Some(&ids.into()), Incoming::Partials)?;
+            table.take_in(&all, Some(&ids.into()), &Incoming::Partials)?;
             if done {
                 self.open.remove(&pane);
                 self.changed.remove(&pane);

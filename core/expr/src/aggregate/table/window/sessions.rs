@@ -103,19 +103,22 @@ impl SessionTable {
 
     pub(super) fn update(
         &mut self,
+        side: usize,
         rows: &RecordBatch,
         partitions: Option<&UInt16Array>,
         late: &mut Late,
     ) -> Result<(), EvalError> {
         let aggregate = self.program.aggregate.clone();
-        let input = input(&aggregate, rows, partitions, &mut self.dropped, &mut self.last)?;
+        let input = input(&aggregate, side, rows, partitions, &mut self.dropped, &mut self.last)?;
         let columns = input.rows.columns();
         let key_columns = &columns[..aggregate.keys()];
         let mut scratch = std::mem::take(&mut self.scratch);
         hash_rows(key_columns, input.rows.num_rows(), &mut scratch.hashes)?;
         scratch.sort(self.partitions, input.partitions.as_ref())?;
         let keys = self.form.read(key_columns)?;
-        let filters = filters(&aggregate, columns);
+        let (_, of) = aggregate.inner.side(side);
+        let aggregates = &aggregate.inner.aggregates[of.clone()];
+        let filters = filters(aggregates, columns);
         let bounds = Bounds { gap: self.gap, watermark: self.watermark };
         for partition in 0..usize::from(self.partitions) {
             let (start, end) = (scratch.starts[partition] as usize, scratch.starts[partition + 1] as usize);
@@ -145,7 +148,7 @@ impl SessionTable {
                 accumulator.resize(table.slots);
             }
             let rows = Rows { rows: &taken, groups: &slots };
-            update_all(&mut table.accumulators, &aggregate.inner.aggregates, columns, &filters, rows)?;
+            update_all(&mut table.accumulators[of.clone()], aggregates, columns, &filters, rows)?;
             for (from, to) in joined {
                 table.join(from, to)?;
             }

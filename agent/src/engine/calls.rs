@@ -1,0 +1,449 @@
+//! An instance that calls a service: rows in hand are bounded, results leave in order or as they come, and a
+//! mark never passes a row.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::task::{JoinError, JoinSet};
+use tuplane_core::job::{self, OnError, UsingService};
+use tuplane_expr::arrow::array::{RecordBatch, new_null_array};
+use tuplane_expr::arrow::compute::concat_batches;
+use tuplane_expr::arrow::datatypes::SchemaRef;
+use tuplane_expr::system::Places;
+use tuplane_expr::{Advanced, Dropped, EvalError, ServiceProgram};
+use tuplane_wire::message::{FaultCode, WireFault};
+
+use super::clock::Doing;
+use super::instance::{ADAPT, Body, Instance, LOOK, STEP, fault, instance_fault};
+use super::ledger::Counters;
+use super::operator::{DROPPED_BY_EXPRESSION, DroppedRows, OperatorError, Remark};
+use super::output::Output;
+use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows};
+use crate::exchange::inbox::Taken;
+use crate::exchange::mark::Mark;
+use crate::service::{Service, ask};
+
+/// The reason under which rows are counted whose call failed.
+const DROPPED_BY_SERVICE: &str = "service";
+
+/// One instance's calls.
+pub(crate) struct Calls {
+    stage: String,
+    program: ServiceProgram,
+    service: Arc<dyn Service>,
+    options: job::Calls,
+    /// Requests under way at once.
+    most: usize,
+    /// Rows of a request.
+    batch: usize,
+    ordered: bool,
+    /// It gets a thread of its own (`cooperative = false`).
+    own_thread: bool,
+    /// Rows that no request has taken yet.
+    waiting: VecDeque<Question>,
+    waiting_rows: usize,
+    /// What was asked, in the order of the rows, with the marks between them.
+    line: VecDeque<Place>,
+    /// The number of the line's first place.
+    first: u64,
+    /// Rows that are asked, or answered and not gone.
+    asked_rows: usize,
+    /// A mark that stands behind waiting rows.
+    mark: Option<Mark>,
+    running: JoinSet<(u64, Result<RecordBatch, String>)>,
+    /// Rows that have left since windows were divided last.
+    done: u64,
+}
+
+/// Rows, and what each asks.
+struct Question {
+    rows: RecordBatch,
+    question: RecordBatch,
+    /// Their charges stay until they are done.
+    kept: Vec<Arc<Kept>>,
+}
+
+enum Place {
+    Asked(Held),
+    Answered(Held, RecordBatch),
+    Mark(Mark),
+    Gone,
+}
+
+struct Held {
+    rows: RecordBatch,
+    _kept: Vec<Arc<Kept>>,
+}
+
+impl Calls {
+    pub(crate) fn new(
+        stage: &str,
+        program: ServiceProgram,
+        using: &UsingService,
+        service: Arc<dyn Service>,
+    ) -> Self {
+        Self {
+            stage: stage.to_owned(),
+            program,
+            service,
+            options: using.calls.clone(),
+            most: using.calls.concurrency(using.asynchronous),
+            batch: using.calls.batch(using.batched),
+            ordered: using.calls.preserve_order(),
+            own_thread: !using.cooperative,
+            waiting: VecDeque::new(),
+            waiting_rows: 0,
+            line: VecDeque::new(),
+            first: 0,
+            asked_rows: 0,
+            mark: None,
+            running: JoinSet::new(),
+            done: 0,
+        }
+    }
+
+    /// It wants a thread of its own.
+    pub(crate) fn blocks(&self) -> bool {
+        self.own_thread
+    }
+
+    /// Rows that may be taken. A row keeps its place until it has left, also behind one that is slow.
+    fn room(&self) -> usize {
+        (self.most * self.batch).saturating_sub(self.waiting_rows + self.asked_rows)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.line.is_empty() && self.mark.is_none() && self.running.is_empty()
+    }
+
+    /// Something could leave if there were room for it.
+    fn has_results(&self) -> bool {
+        let answered = |place: &Place| matches!(place, Place::Answered(..));
+        let mut next = self.line.iter().take_while(|place| !matches!(place, Place::Mark(_)));
+        if self.ordered { next.next().is_some_and(answered) } else { next.any(answered) }
+    }
+
+    fn take(&mut self, rows: &Rows, with: &With<'_>) -> Result<(), WireFault> {
+        let places = Places::of(rows.batch());
+        let asked = self.program.ask(rows.batch().clone());
+        let asked = asked.map_err(|error| with.failed(&self.stage, error, &places))?;
+        with.left_out(&self.stage, &asked.dropped, asked.last, &places);
+        with.finished(asked.dropped.len());
+        if asked.rows.num_rows() > 0 {
+            self.waiting_rows += asked.rows.num_rows();
+            let kept = vec![Arc::new(rows.kept())];
+            self.waiting.push_back(Question { rows: asked.rows, question: asked.question, kept });
+        }
+        Ok(())
+    }
+
+    /// Begins requests. A request with fewer rows than it may have waits until the one before it is back, unless
+    /// nothing is to come.
+    fn send(&mut self, ending: bool) -> Result<(), WireFault> {
+        while self.running.len() < self.most && self.waiting_rows > 0 {
+            let pressing = ending || self.mark.is_some() || self.running.is_empty();
+            if self.waiting_rows < self.batch && !pressing {
+                break;
+            }
+            let Question { rows, question, kept } = self.next_question()?;
+            self.waiting_rows -= rows.num_rows();
+            self.asked_rows += rows.num_rows();
+            let number = self.first + self.line.len() as u64;
+            self.line.push_back(Place::Asked(Held { rows, _kept: kept }));
+            let call = ask(Arc::clone(&self.service), question, self.options.clone(), number);
+            if self.service.blocks() {
+                let handle = tokio::runtime::Handle::current();
+                self.running.spawn_blocking(move || (number, handle.block_on(call)));
+            } else {
+                self.running.spawn(async move { (number, call.await) });
+            }
+        }
+        if self.waiting.is_empty()
+            && let Some(mark) = self.mark.take()
+        {
+            self.line.push_back(Place::Mark(mark));
+        }
+        Ok(())
+    }
+
+    /// The rows of the next request.
+    fn next_question(&mut self) -> Result<Question, WireFault> {
+        let joined = |pieces: &[RecordBatch]| {
+            concat_batches(pieces[0].schema_ref(), pieces)
+                .map_err(|e| instance_fault(&self.stage, &e.to_string()))
+        };
+        let first = self.waiting.front().map_or(0, |first| first.rows.num_rows());
+        if first < self.batch && self.waiting.len() > 1 {
+            let rows: Vec<RecordBatch> = self.waiting.iter().map(|one| one.rows.clone()).collect();
+            let questions: Vec<RecordBatch> = self.waiting.iter().map(|one| one.question.clone()).collect();
+            let (rows, question) = (joined(&rows)?, joined(&questions)?);
+            // Joined rows are copies: the charges of those they were made of stand for them.
+            let kept = self.waiting.drain(..).flat_map(|one| one.kept).collect();
+            self.waiting.push_back(Question { rows, question, kept });
+        }
+        let Some(mut all) = self.waiting.pop_front() else {
+            return Err(instance_fault(&self.stage, "a request without rows"));
+        };
+        let count = self.service.fits(&all.question, self.batch);
+        let left = all.rows.num_rows() - count;
+        if left > 0 {
+            let kept = all.kept.clone();
+            let (rows, question) = (all.rows.slice(count, left), all.question.slice(count, left));
+            self.waiting.push_front(Question { rows, question, kept });
+            (all.rows, all.question) = (all.rows.slice(0, count), all.question.slice(0, count));
+        }
+        Ok(all)
+    }
+
+    /// A request is back.
+    fn note(
+        &mut self,
+        joined: Result<(u64, Result<RecordBatch, String>), JoinError>,
+        with: &With<'_>,
+    ) -> Result<(), WireFault> {
+        let (number, answer) = joined.map_err(|error| instance_fault(with.name, &broken(error)))?;
+        let place = &mut self.line[(number - self.first) as usize];
+        let Place::Asked(held) = std::mem::replace(place, Place::Gone) else {
+            return Err(instance_fault(with.name, "an answer to nothing"));
+        };
+        let rows = held.rows.num_rows();
+        let answer = match (answer, self.program.on_error()) {
+            (Ok(answer), _) => answer,
+            (Err(message), on_error) => {
+                let at = Places::of(&held.rows).of_row(0);
+                let remark = Remark::of(&self.stage, &message, at);
+                match on_error {
+                    OnError::Fail if at.is_some() => {
+                        return Err(WireFault::new(FaultCode::Row, remark.text()).at(at));
+                    }
+                    OnError::Fail => {
+                        let message = format!("{}: {message}", with.name);
+                        return Err(WireFault::new(FaultCode::Row, message));
+                    }
+                    OnError::Drop => {
+                        with.counters.remark(&remark);
+                        let dropped = DroppedRows::from([(DROPPED_BY_SERVICE.to_owned(), rows as u64)]);
+                        with.counters.drop_rows(dropped);
+                        with.finished(rows);
+                        self.asked_rows -= rows;
+                        return Ok(());
+                    }
+                    OnError::Null => {
+                        with.counters.remark(&remark);
+                        nothing(self.program.answered(), rows)
+                            .map_err(|e| with.failed(&self.stage, e, &Places::default()))?
+                    }
+                }
+            }
+        };
+        self.line[(number - self.first) as usize] = Place::Answered(held, answer);
+        Ok(())
+    }
+
+    /// Lets out what may leave, waiting for room between pieces.
+    async fn release(&mut self, output: &mut Output, with: &With<'_>) -> Result<(), WireFault> {
+        loop {
+            let (mut ready, mut marked) = (Vec::new(), false);
+            if !self.ordered {
+                // No row passes a mark, from neither side.
+                for place in self.line.iter_mut().take_while(|place| !matches!(place, Place::Mark(_))) {
+                    if matches!(place, Place::Answered(..))
+                        && let Place::Answered(held, answer) = std::mem::replace(place, Place::Gone)
+                    {
+                        ready.push((held, answer));
+                    }
+                }
+            }
+            while let Some(place) = self.line.front() {
+                match place {
+                    Place::Asked(_) => break,
+                    // What was asked before it goes first.
+                    Place::Mark(_) if !ready.is_empty() => break,
+                    _ => {}
+                }
+                self.first += 1;
+                match self.line.pop_front() {
+                    Some(Place::Answered(held, answer)) => ready.push((held, answer)),
+                    Some(Place::Mark(mark)) => {
+                        marked = true;
+                        output.mark(mark).map_err(|e| fault(with.name, &e))?;
+                    }
+                    _ => {}
+                }
+            }
+            if ready.is_empty() && marked {
+                // What stands behind it may leave now.
+                continue;
+            }
+            if ready.is_empty() {
+                return Ok(());
+            }
+            self.emit(ready, output, with).await?;
+        }
+    }
+
+    async fn emit(
+        &mut self,
+        ready: Vec<(Held, RecordBatch)>,
+        output: &mut Output,
+        with: &With<'_>,
+    ) -> Result<(), WireFault> {
+        with.counters.clock.set(Doing::Busy);
+        let (held, answers): (Vec<Held>, Vec<RecordBatch>) = ready.into_iter().unzip();
+        let broken = |e: &dyn std::fmt::Display| instance_fault(with.name, &e.to_string());
+        let rows = concat_batches(held[0].rows.schema_ref(), held.iter().map(|one| &one.rows))
+            .map_err(|e| broken(&e))?;
+        let answers = concat_batches(self.program.answered(), &answers).map_err(|e| broken(&e))?;
+        let places = Places::of(&rows);
+        let answered = self.program.answer(&rows, &answers);
+        let answered = answered.map_err(|error| with.failed(&self.stage, error, &places))?;
+        with.left_out(&self.stage, &answered.dropped, answered.last, &places);
+        match answered.made {
+            Advanced::Rows(made) => output.emit(made).map_err(|e| fault(with.name, &e))?,
+            Advanced::Unnest(mut state) => {
+                while let Some(piece) = state.next(MOST_ROWS, MOST_BYTES as usize) {
+                    let piece = piece.map_err(|error| with.failed(&self.stage, error, &places))?;
+                    output.emit(piece).map_err(|e| fault(with.name, &e))?;
+                    while output.is_full() {
+                        with.counters.clock.set(Doing::Blocked);
+                        output.wait().await;
+                        with.counters.clock.set(Doing::Busy);
+                    }
+                }
+            }
+        }
+        self.asked_rows -= rows.num_rows();
+        self.done += rows.num_rows() as u64;
+        with.finished(rows.num_rows());
+        Ok(())
+    }
+}
+
+/// Why a call came to no end.
+fn broken(error: JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => format!("a call panicked: {}", super::said(panic.as_ref())),
+        Err(error) => format!("a call was ended: {error}"),
+    }
+}
+
+/// Answers that are not there.
+fn nothing(columns: &SchemaRef, rows: usize) -> Result<RecordBatch, EvalError> {
+    let nulls = columns.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
+    Ok(RecordBatch::try_new(Arc::clone(columns), nulls)?)
+}
+
+/// What an instance's calls say things with.
+struct With<'a> {
+    name: &'a str,
+    counters: &'a Counters,
+}
+
+impl With<'_> {
+    fn failed(&self, stage: &str, error: EvalError, places: &Places) -> WireFault {
+        fault(self.name, &OperatorError::of(stage, error, places))
+    }
+
+    /// Rows that an expression could not take.
+    fn left_out(&self, stage: &str, dropped: &[Dropped], last: Option<Dropped>, places: &Places) {
+        if !dropped.is_empty() {
+            let count = dropped.len() as u64;
+            self.counters.drop_rows(DroppedRows::from([(DROPPED_BY_EXPRESSION.to_owned(), count)]));
+        }
+        if let Some(last) = last {
+            self.counters.remark(&Remark::of(stage, &last.message, places.of_row(last.row)));
+        }
+    }
+
+    /// So many rows are no longer in hand.
+    fn finished(&self, rows: usize) {
+        self.counters.working.fetch_sub(rows as u64, Ordering::Relaxed);
+    }
+}
+
+/// Runs an instance of calls to the end of its input.
+pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
+    let Instance { name, body, inbox, output, counters, queue_time, .. } = instance;
+    let Body::Calls(calls) = body else { return Err(instance_fault(name, "it calls no service")) };
+    let with = With { name, counters };
+    let (mut ending, mut began) = (false, Instant::now());
+    let mut adapted = (Instant::now(), 0);
+    loop {
+        while let Some(joined) = calls.running.try_join_next() {
+            calls.note(joined, &with)?;
+        }
+        if !output.is_full() {
+            calls.release(output, &with).await?;
+        }
+        calls.send(ending)?;
+        let full = output.is_full();
+        let open = !ending && calls.mark.is_none();
+        let room = calls.room();
+        let taken = if open {
+            inbox.take(room.max(1), full || room == 0).map_err(|e| instance_fault(name, &e))?
+        } else {
+            Taken::Nothing
+        };
+        let nothing = matches!(taken, Taken::Nothing);
+        match taken {
+            Taken::Rows { rows, .. } => {
+                let count = rows.len() as u64;
+                counters.add_in(count);
+                counters.working.fetch_add(count, Ordering::Relaxed);
+                counters.clock.set(Doing::Busy);
+                calls.take(&rows, &with)?;
+            }
+            Taken::Watermark(time) => {
+                counters.set_watermark(time);
+                calls.mark = Some(Mark::Watermark(time));
+            }
+            Taken::Idle => calls.mark = Some(Mark::Idle),
+            Taken::Barrier(number) => calls.mark = Some(Mark::Barrier(number)),
+            Taken::Ended => ending = true,
+            Taken::InputEnded(_) | Taken::ChannelEnded(_) | Taken::Nothing => {}
+        }
+        if ending && calls.is_empty() {
+            return output.end_step().map_err(|e| fault(name, &e));
+        }
+        if adapted.0.elapsed() >= ADAPT {
+            let busy = counters.clock.read().busy;
+            if let Some(ns_per_row) = (busy - adapted.1).checked_div(calls.done) {
+                inbox.adapt(ns_per_row, *queue_time);
+            }
+            (adapted, calls.done) = ((Instant::now(), busy), 0);
+        }
+        if !nothing {
+            if began.elapsed() >= STEP {
+                output.end_step().map_err(|e| fault(name, &e))?;
+                tokio::task::yield_now().await;
+                began = Instant::now();
+            }
+            continue;
+        }
+        output.end_step().map_err(|e| fault(name, &e))?;
+        let at_most = ending || calls.mark.is_some() || room == 0;
+        counters.clock.set(match () {
+            () if full && calls.has_results() => Doing::Blocked,
+            // Rows in hand, and no further one can be taken: it works as hard as it may.
+            () if at_most && !calls.running.is_empty() => Doing::Busy,
+            () => Doing::Idle,
+        });
+        if !full {
+            output.flush();
+        }
+        tokio::select! {
+            Some(joined) = calls.running.join_next(), if !calls.running.is_empty() => {
+                calls.note(joined, &with)?;
+            }
+            () = inbox.wait(), if open => {}
+            () = output.wait(), if full => {}
+            () = tokio::time::sleep(LOOK), if full => {}
+        }
+        began = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests;

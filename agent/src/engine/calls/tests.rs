@@ -1,0 +1,251 @@
+//! Whatever a service takes its time for, order, marks and counts are as promised.
+
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use futures::FutureExt;
+use proptest::prelude::*;
+use tokio::sync::{Notify, mpsc, watch};
+use tuplane_core::job::{FileFormat, Job, Op};
+use tuplane_core::route::{Targets, make_policy};
+use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
+use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
+
+use super::*;
+use crate::engine::output::Exit;
+use crate::engine::rows::Budget;
+use crate::engine::splits::Splits;
+use crate::engine::timer::Timer;
+use crate::exchange::credit::Credit;
+use crate::exchange::edge::{Edge, EdgeSpec};
+use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
+use crate::exchange::mark::Item;
+use crate::exchange::outlet::{Link, Outlet, Outlets};
+use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::service::{Answering, CallError};
+
+/// Takes some milliseconds, by the row; refuses every seventh.
+struct Slow {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    blocks: bool,
+}
+
+impl Service for Slow {
+    fn name(&self, _: &RecordBatch) -> String {
+        "slow".to_owned()
+    }
+
+    fn blocks(&self) -> bool {
+        self.blocks
+    }
+
+    fn call(&self, question: RecordBatch) -> Answering {
+        let (now, most, blocks) = (Arc::clone(&self.now), Arc::clone(&self.most), self.blocks);
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let asked: Vec<i64> =
+                question.column(0).as_string::<i32>().iter().map(|id| id.unwrap().parse().unwrap()).collect();
+            let time = Duration::from_micros(asked.iter().sum::<i64>().unsigned_abs() * 7919 % 3000);
+            if blocks {
+                std::thread::sleep(time);
+            } else {
+                tokio::time::sleep(time).await;
+            }
+            now.fetch_sub(1, Ordering::SeqCst);
+            if asked.iter().any(|id| id % 7 == 6) {
+                return Err(CallError::lasting("seven"));
+            }
+            let responses: StringArray = asked.iter().map(|id| Some(format!("r{id}"))).collect();
+            let status = Int64Array::from(vec![200; asked.len()]);
+            let columns: Vec<ArrayRef> = vec![Arc::new(responses), Arc::new(status)];
+            Ok(RecordBatch::try_new(answer_columns(), columns).unwrap())
+        }
+        .boxed()
+    }
+}
+
+/// What goes in: so many rows, or a watermark.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Rows(i64),
+    Mark,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    concurrency: usize,
+    /// Rows of a request, if it is batched.
+    batch: Option<usize>,
+    ordered: bool,
+    blocks: bool,
+}
+
+fn compiled(form: Form) -> (ServiceProgram, UsingService) {
+    let batched = form.batch.map_or_else(String::new, |batch| format!("batched = true, batch = {batch}, "));
+    let text = format!(
+        r#"stage = [
+{{ id = "s", op = "source", connector = "ids", n = 1 }},
+{{ id = "c", op = "map_using_service_async", in = "s", service = "http", url = "cast(id as text)", body = "id", method = "POST",
+   {batched}concurrency = {}, preserve_order = {}, on_error = "drop", select = ["id", "response"] }},
+{{ id = "o", op = "sink", in = "c", connector = "count" }},
+]"#,
+        form.concurrency, form.ordered
+    );
+    let job = Job::parse(&text, FileFormat::Toml).unwrap();
+    let (types, dag) = (resolve(&job).unwrap(), tuplane_core::plan::plan(&job).unwrap());
+    let vertex = (0..dag.vertices.len() as u32)
+        .find(|v| dag.vertex(tuplane_core::plan::VertexId(*v)).label() == "c")
+        .unwrap();
+    let program = vertex_program(&job, &types, &dag, tuplane_core::plan::VertexId(vertex)).unwrap().program;
+    let Program::Service(program) = program else { panic!("{program:?}") };
+    let Op::UsingService(using) = &job.stages[1].op else { panic!("{:?}", job.stages[1]) };
+    (program, using.clone())
+}
+
+/// Runs an instance over the steps; gives what left it, its counters and the most calls at once.
+async fn outcome(form: Form, steps: &[Step]) -> (Vec<String>, Arc<Counters>, usize) {
+    let budget = Budget::new(64 << 20);
+    let inbox = |credit| {
+        let channels = vec![Upstream::Local(credit)];
+        Inbox::new(vec![InputSpec { edge: 0, priority: 0, channels }], 8 << 20, Arc::clone(&budget))
+    };
+    let wake = Arc::<Notify>::default();
+    let (source, credit) = (inbox(Credit::new(Arc::default())), Credit::new(Arc::clone(&wake)));
+    let target = inbox(Arc::clone(&credit));
+    let link = Link::Local { inbox: Arc::clone(&target), channel: 0 };
+    let outlet = Outlet { instance: 0, agent: 0, credit, link, sent_rows: 0, sent_bytes: 0 };
+    let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 256, routes: Routes::Any };
+    let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
+    let room = Arc::<Notify>::default();
+    let queue = OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0]);
+    let sender = edge.add_sender(0, queue, 8 << 20, Arc::clone(&room));
+    let counters = Arc::new(Counters::new("c".to_owned()));
+    let (program, using) = compiled(form);
+    let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let service = Arc::new(Slow { now, most: Arc::clone(&most), blocks: form.blocks });
+    let schema = Arc::clone(program.output());
+    let exit = Exit { edge: Arc::clone(&edge), sender, key: None };
+    let output =
+        Output::new(vec![exit], room, Arc::clone(&budget), Arc::clone(&counters), schema, OnError::Fail);
+    let (_options, changes) = mpsc::unbounded_channel();
+    let (_start, started) = watch::channel(true);
+    let instance = Instance {
+        name: "c#0".to_owned(),
+        body: Body::Calls(Box::new(Calls::new("c", program, &using, service))),
+        inbox: Arc::clone(&source),
+        output,
+        counters: Arc::clone(&counters),
+        options: changes,
+        start: started,
+        timer: Timer::start().unwrap(),
+        splits: Splits::None,
+        queue_time: true,
+        stamper: None,
+        arrivals: None,
+    };
+    let running = tokio::spawn(instance.run());
+    let pump = tokio::spawn({
+        let edge = Arc::clone(&edge);
+        async move { edge.run().await }
+    });
+    let (mut id, mut time) = (0, 0);
+    for step in steps {
+        match step {
+            Step::Rows(count) => {
+                let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(id..id + count));
+                let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+                source.push(0, Item::Rows(Rows::new(batch, None, &budget).unwrap()));
+                id += count;
+            }
+            Step::Mark => {
+                time += 1;
+                source.push(0, Item::Mark(Mark::Watermark(time)));
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    source.push(0, Item::Mark(Mark::End));
+    running.await.unwrap().unwrap();
+    pump.abort();
+    let mut seen = Vec::new();
+    loop {
+        match target.take(1000, false).unwrap() {
+            Taken::Rows { rows, .. } => {
+                let batch = rows.batch();
+                let responses = batch.column(1).as_string::<i32>();
+                seen.extend(responses.iter().map(|response| response.unwrap().to_owned()));
+            }
+            Taken::Watermark(time) => seen.push(format!("mark {time}")),
+            Taken::Ended => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    (seen, counters, most.load(Ordering::SeqCst))
+}
+
+/// What must leave, in order, where no row is refused with others.
+fn wanted(steps: &[Step], refused: impl Fn(i64) -> bool) -> Vec<String> {
+    let (mut id, mut time, mut all) = (0, 0, Vec::new());
+    for step in steps {
+        match step {
+            Step::Rows(count) => {
+                all.extend((id..id + count).filter(|id| !refused(*id)).map(|id| format!("r{id}")));
+                id += count;
+            }
+            Step::Mark => {
+                time += 1;
+                all.push(format!("mark {time}"));
+            }
+        }
+    }
+    all
+}
+
+/// Rows between two marks, whatever their order.
+fn groups(all: &[String]) -> Vec<Vec<String>> {
+    let mut groups = vec![Vec::new()];
+    for one in all {
+        if one.starts_with("mark") {
+            groups.push(vec![one.clone()]);
+        } else if let Some(last) = groups.last_mut() {
+            last.push(one.clone());
+        }
+    }
+    for group in &mut groups {
+        group.sort();
+    }
+    groups
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn order_marks_bounds_and_counts_hold(
+        steps in prop::collection::vec(prop_oneof![4 => (1..30i64).prop_map(Step::Rows), 1 => Just(Step::Mark)], 1..12),
+        concurrency in 1..6usize,
+        batch in prop::option::of(1..9usize),
+        ordered: bool,
+        blocks: bool,
+    ) {
+        let form = Form { concurrency, batch, ordered, blocks };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (seen, counters, most) = runtime.block_on(outcome(form, &steps));
+        let rows: i64 = steps.iter().map(|step| if let Step::Rows(count) = step { *count } else { 0 }).sum();
+        let dropped = counters.rare_facts().0.get(DROPPED_BY_SERVICE).copied().unwrap_or_default();
+        let left = seen.iter().filter(|one| !one.starts_with("mark")).count() as u64;
+        prop_assert_eq!(left + dropped, rows as u64);
+        prop_assert_eq!(counters.working.load(Ordering::Relaxed), 0);
+        prop_assert_eq!(counters.rows_out.load(Ordering::Relaxed), left);
+        prop_assert!(most <= concurrency);
+        // Where a request may have several rows, a refused one takes its neighbours with it.
+        let there = |id: i64| seen.contains(&format!("r{id}"));
+        let wanted = wanted(&steps, |id| if batch.is_some() { !there(id) } else { id % 7 == 6 });
+        if ordered {
+            prop_assert_eq!(&seen, &wanted);
+        } else {
+            prop_assert_eq!(groups(&seen), groups(&wanted));
+        }
+    }
+}
