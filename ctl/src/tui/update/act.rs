@@ -5,13 +5,17 @@ use tuplane_core::route::policy_names;
 use super::{complain, say};
 use crate::output::table::counted;
 use crate::report::phase_word;
+use crate::tui::command::{Do, key_of};
 use crate::tui::effect::{Ask, Effect};
 use crate::tui::key::Key;
+use crate::tui::model::area;
 use crate::tui::model::dialog::{Dialog, Then};
 use crate::tui::model::picture::{EdgePicture, JobPicture};
-use crate::tui::model::{Mode, Model};
+use crate::tui::model::{Mode, Model, Screen};
 use crate::tui::text;
-use crate::tui::view::area;
+
+/// Lines of a page in what stands over a screen.
+pub(super) const PAGE: usize = 10;
 
 /// A run in full as it is now, whatever is held still; `None` if the cluster was asked about another one.
 fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
@@ -57,7 +61,8 @@ pub(super) fn cancel_job(model: &mut Model) {
 /// Chooses a policy for the edge that is meant, or asks about the one that was named.
 pub(super) fn policy(model: &mut Model, named: &str) {
     let Some(edge) = model.meant_edge() else {
-        complain(model, "select an edge first: Tab on the graph, or screen 2".into());
+        let (pane, edges) = (key_of(Do::NextPane), key_of(Do::Show(Screen::Edges)));
+        complain(model, format!("select an edge first: {pane} on the graph, or screen {edges}"));
         return;
     };
     let Some((run, picture)) = live_edge(model, model.meant_run(), edge) else { return };
@@ -137,6 +142,7 @@ fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'s
 pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Dialog(open) = &model.mode else { return Vec::new() };
     let blind = matches!(open, Dialog::Confirm { .. }) && !area::can_answer(model, open);
+    let most = area::facts_top(model, open);
     let Mode::Dialog(dialog) = &mut model.mode else { return Vec::new() };
     let pressed = key.name().map(str::to_owned).or_else(|| key.typed().map(|c| c.to_string()));
     let pressed = pressed.unwrap_or_default();
@@ -178,15 +184,18 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                     return Vec::new();
                 };
                 say(model, format!("asked: {}", ask.words()));
-                let id = model.next_id;
-                model.next_id += 1;
-                return vec![Effect::Ask { id, ask }];
+                if let Ask::Cancel { run } = ask {
+                    model.ending = Some(run);
+                }
+                return vec![Effect::Ask(ask)];
             }
             _ => {}
         },
-        Dialog::Facts { lines, top, .. } => match pressed.as_str() {
-            "up" | "k" => *top = top.saturating_sub(1),
-            "down" | "j" => *top = (*top + 1).min(lines.len().saturating_sub(1)),
+        Dialog::Facts { top, .. } => match pressed.as_str() {
+            "up" | "k" => *top = top.saturating_sub(1).min(most),
+            "down" | "j" => *top = (*top + 1).min(most),
+            "pageup" => *top = top.saturating_sub(PAGE).min(most),
+            "pagedown" => *top = (*top + PAGE).min(most),
             "enter" => model.mode = Mode::Normal,
             _ => {}
         },

@@ -2,12 +2,13 @@
 
 use tui_input::{Input, InputRequest};
 
+use super::act::PAGE;
 use super::{complain, keys};
-use crate::tui::command::{self, COMMANDS};
+use crate::tui::command::{self, COMMANDS, Do};
 use crate::tui::effect::Effect;
 use crate::tui::key::Key;
 use crate::tui::model::filter::Filter;
-use crate::tui::model::{Mode, Model, columns};
+use crate::tui::model::{Mode, Model, columns, help};
 
 /// So many lines of `:` are remembered.
 const REMEMBERED: usize = 50;
@@ -37,28 +38,68 @@ fn edit(input: &mut Input, key: Key) -> bool {
     input.handle(request).is_some()
 }
 
+/// What was pasted goes into a line that is open, as one line; anywhere else it would be taken for keys.
+pub(super) fn paste(model: &mut Model, text: &str) {
+    let (mut input, mode) = match std::mem::replace(&mut model.mode, Mode::Normal) {
+        Mode::Filter(input, before) => (input, Mode::Filter(Input::default(), before)),
+        Mode::Command(input) => (input, Mode::Command(Input::default())),
+        Mode::Help(input, _) => (input, Mode::Help(Input::default(), 0)),
+        other => {
+            model.mode = other;
+            let (filter, line) = (command::key_of(Do::Filter), command::key_of(Do::CommandLine));
+            complain(model, format!("what was pasted was left out: it goes into a line, {filter} or {line}"));
+            return;
+        }
+    };
+    let room = LONGEST.saturating_sub(input.value().chars().count());
+    let fits = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room);
+    for c in fits {
+        input.handle(InputRequest::InsertChar(c));
+    }
+    model.mode = match mode {
+        Mode::Filter(_, before) => {
+            model.list_mut(model.screen).filter = Filter::new(input.value());
+            Mode::Filter(input, before)
+        }
+        Mode::Command(_) => Mode::Command(input),
+        _ => Mode::Help(input, 0),
+    };
+}
+
 /// The filter line: rows follow as it is typed.
 pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Filter(input, before) = &mut model.mode else { return Vec::new() };
     match key.name() {
-        Some("esc") => {
-            let before = std::mem::take(before);
-            model.mode = Mode::Normal;
-            model.list_mut(model.screen).filter = before;
-        }
+        Some("esc") => leave_filter(model),
         Some("enter") => {
-            let (text, before) = (input.value().to_owned(), std::mem::take(before));
-            model.mode = Mode::Normal;
-            model.list_mut(model.screen).filter = before;
-            set_filter(model, &text);
+            let text = input.value().to_owned();
+            let typed = model.list(model.screen).filter;
+            let kept = matches!(&model.mode, Mode::Filter(_, before) if text.is_empty() && typed == *before);
+            leave_filter(model);
+            if !kept {
+                set_filter(model, &text);
+            }
+        }
+        Some("up") => {
+            *input = Input::new(before.text.clone());
+            let filter = before.clone();
+            model.list_mut(model.screen).filter = filter;
         }
         _ => {
-            edit(input, key);
-            let filter = Filter::new(input.value());
-            model.list_mut(model.screen).filter = filter;
+            if edit(input, key) {
+                let filter = Filter::new(input.value());
+                model.list_mut(model.screen).filter = filter;
+            }
         }
     }
     Vec::new()
+}
+
+/// Closes the filter line; the filter is what it was.
+pub(super) fn leave_filter(model: &mut Model) {
+    if let Mode::Filter(_, before) = std::mem::replace(&mut model.mode, Mode::Normal) {
+        model.list_mut(model.screen).filter = before;
+    }
 }
 
 /// Filters by this, or says why not and leaves the filter as it was.
@@ -145,14 +186,15 @@ fn complete(typed: &str) -> Option<String> {
 
 /// The help: typing filters it.
 pub(super) fn help(model: &mut Model, key: Key) -> Vec<Effect> {
+    let most = help::last_top(model);
     let Mode::Help(input, top) = &mut model.mode else { return Vec::new() };
     match (key.name(), key.typed()) {
         (Some("esc" | "enter"), _) => model.mode = Mode::Normal,
         (_, Some('q' | '?')) if input.value().is_empty() => model.mode = Mode::Normal,
-        (Some("up"), _) => *top = top.saturating_sub(1),
-        (Some("down"), _) => *top = (*top + 1).min(COMMANDS.len()),
-        (Some("pageup"), _) => *top = top.saturating_sub(10),
-        (Some("pagedown"), _) => *top = (*top + 10).min(COMMANDS.len()),
+        (Some("up"), _) => *top = (*top).min(most).saturating_sub(1),
+        (Some("down"), _) => *top = (*top + 1).min(most),
+        (Some("pageup"), _) => *top = (*top).min(most).saturating_sub(PAGE),
+        (Some("pagedown"), _) => *top = (*top + PAGE).min(most),
         _ => {
             edit(input, key);
             *top = 0;
