@@ -260,9 +260,8 @@ mod tests {
         let (_keep, watched) = watch::channel(None);
         let polling = tokio::spawn(poll(fake(true), watched, out));
         let lost = loop {
-            match inbox.recv().await.unwrap() {
-                What::Connection(News::Lost { attempt, next_in, .. }) => break (attempt, next_in),
-                _ => {}
+            if let What::Connection(News::Lost { attempt, next_in, .. }) = inbox.recv().await.unwrap() {
+                break (attempt, next_in);
             }
         };
         assert!(lost.0 == 7 && (1..=3000).contains(&lost.1), "{lost:?}");

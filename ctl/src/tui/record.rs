@@ -102,7 +102,9 @@ mod tests {
 
     fn written(events: &[Event]) -> Vec<u8> {
         let mut recorder = Recorder::new(Vec::new(), (80, 24)).unwrap();
-        events.iter().for_each(|event| recorder.write(event).unwrap());
+        for event in events {
+            recorder.write(event).unwrap();
+        }
         recorder.to
     }
 

@@ -68,13 +68,17 @@ fn entries(model: &Model, filter: &str) -> Vec<Line> {
         lines.push((mark, doc.to_owned()));
     };
     if model.screen == Screen::Graph && !model.graph_is_list() {
-        LEGEND.iter().for_each(|(mark, doc)| explain(mark, doc));
+        for (mark, doc) in LEGEND {
+            explain(mark, doc);
+        }
     } else {
         for column in columns::columns(model.screen) {
             explain(&column.name.to_uppercase(), column.doc);
         }
     }
-    EVERYWHERE.iter().for_each(|(mark, doc)| explain(mark, doc));
+    for (mark, doc) in EVERYWHERE {
+        explain(mark, doc);
+    }
     let wanted = filter.to_lowercase();
     lines.retain(|(keys, doc)| format!("{keys} {doc}").to_lowercase().contains(&wanted));
     if lines.is_empty() {

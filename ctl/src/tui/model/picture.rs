@@ -61,8 +61,8 @@ impl Plan {
 
     /// Where its boxes stand on a terminal of so many columns: as roomy as fits, else as tight as can be.
     pub(crate) fn laid(&self, columns: u16) -> &Laid {
-        let fits = self.laid.iter().find(|laid| laid.width <= i32::from(columns));
         static NONE: Laid = Laid { width: 0, height: 0, boxes: Vec::new(), routes: Vec::new() };
+        let fits = self.laid.iter().find(|laid| laid.width <= i32::from(columns));
         fits.or(self.laid.last()).unwrap_or(&NONE)
     }
 }
