@@ -1,6 +1,8 @@
 //! The one list of commands: keys, the `?` overlay, the footer, the `:` line and the key table of the
 //! documentation all come from it.
 
+pub(crate) mod open;
+
 use std::sync::LazyLock;
 
 use super::key::Key;

@@ -4,6 +4,7 @@ use tui_input::{Input, InputRequest};
 
 use super::act::PAGE;
 use super::{complain, keys};
+use crate::tui::command::open::{Act, Open, of_open};
 use crate::tui::command::{self, COMMANDS, Do};
 use crate::tui::effect::Effect;
 use crate::tui::key::Key;
@@ -17,23 +18,11 @@ const REMEMBERED: usize = 50;
 const LONGEST: usize = 500;
 
 /// The change that a key makes to a line.
-fn edit(input: &mut Input, key: Key) -> bool {
-    let request = match (key.typed(), key.name()) {
+fn edit(input: &mut Input, key: Key, act: Option<Act>) -> bool {
+    let request = match (key.typed(), act) {
+        (_, Some(Act::Edit(request))) => request,
         (Some(c), _) if input.value().chars().count() < LONGEST => InputRequest::InsertChar(c),
-        (_, Some("backspace")) => InputRequest::DeletePrevChar,
-        (_, Some("delete")) => InputRequest::DeleteNextChar,
-        (_, Some("left")) => InputRequest::GoToPrevChar,
-        (_, Some("right")) => InputRequest::GoToNextChar,
-        (_, Some("home")) => InputRequest::GoToStart,
-        (_, Some("end")) => InputRequest::GoToEnd,
-        _ => match key.to_string().as_str() {
-            "<c-a>" => InputRequest::GoToStart,
-            "<c-e>" => InputRequest::GoToEnd,
-            "<c-u>" => InputRequest::DeleteLine,
-            "<c-w>" => InputRequest::DeletePrevWord,
-            "<c-k>" => InputRequest::DeleteTillEnd,
-            _ => return false,
-        },
+        _ => return false,
     };
     input.handle(request).is_some()
 }
@@ -69,9 +58,10 @@ pub(super) fn paste(model: &mut Model, text: &str) {
 /// The filter line: rows follow as it is typed.
 pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Filter(input, before) = &mut model.mode else { return Vec::new() };
-    match key.name() {
-        Some("esc") => leave_filter(model),
-        Some("enter") => {
+    let act = of_open(key, Open::Filter);
+    match act {
+        Some(Act::Close) => leave_filter(model),
+        Some(Act::Take) => {
             let text = input.value().to_owned();
             let typed = model.list(model.screen).filter;
             let kept = matches!(&model.mode, Mode::Filter(_, before) if text.is_empty() && typed == *before);
@@ -80,13 +70,13 @@ pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
                 set_filter(model, &text);
             }
         }
-        Some("up") => {
+        Some(Act::Up) => {
             *input = Input::new(before.text.clone());
             let filter = before.clone();
             model.list_mut(model.screen).filter = filter;
         }
         _ => {
-            if edit(input, key) {
+            if edit(input, key, act) {
                 let filter = Filter::new(input.value());
                 model.list_mut(model.screen).filter = filter;
             }
@@ -114,25 +104,28 @@ pub(super) fn set_filter(model: &mut Model, text: &str) {
 /// The command line.
 pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Command(input) = &mut model.mode else { return Vec::new() };
-    match key.name() {
-        Some("esc") => model.mode = Mode::Normal,
-        Some("backspace") if input.value().is_empty() => model.mode = Mode::Normal,
-        Some("enter") => {
+    let act = of_open(key, Open::Command);
+    match act {
+        Some(Act::Close) => model.mode = Mode::Normal,
+        Some(Act::Edit(InputRequest::DeletePrevChar)) if input.value().is_empty() => {
+            model.mode = Mode::Normal
+        }
+        Some(Act::Take) => {
             let text = input.value().trim().to_owned();
             model.mode = Mode::Normal;
             return carry_out(model, &text);
         }
-        Some("tab") => {
+        Some(Act::Complete) => {
             if let Some(name) = complete(input.value()) {
                 *input = Input::new(name);
             }
         }
-        Some(arrow @ ("up" | "down")) => {
+        Some(arrow @ (Act::Up | Act::Down)) => {
             let at = model.commands.iter().position(|known| known == input.value());
             let count = model.commands.len();
             let next = match (arrow, at) {
-                ("up", None) => count.checked_sub(1),
-                ("up", Some(at)) => at.checked_sub(1),
+                (Act::Up, None) => count.checked_sub(1),
+                (Act::Up, Some(at)) => at.checked_sub(1),
                 (_, Some(at)) => Some(at + 1).filter(|next| *next < count),
                 _ => None,
             };
@@ -141,7 +134,7 @@ pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
             }
         }
         _ => {
-            edit(input, key);
+            edit(input, key, act);
         }
     }
     Vec::new()
@@ -188,15 +181,19 @@ fn complete(typed: &str) -> Option<String> {
 pub(super) fn help(model: &mut Model, key: Key) -> Vec<Effect> {
     let most = help::last_top(model);
     let Mode::Help(input, top) = &mut model.mode else { return Vec::new() };
-    match (key.name(), key.typed()) {
-        (Some("esc" | "enter"), _) => model.mode = Mode::Normal,
-        (_, Some('q' | '?')) if input.value().is_empty() => model.mode = Mode::Normal,
-        (Some("up"), _) => *top = (*top).min(most).saturating_sub(1),
-        (Some("down"), _) => *top = (*top + 1).min(most),
-        (Some("pageup"), _) => *top = (*top).min(most).saturating_sub(PAGE),
-        (Some("pagedown"), _) => *top = (*top + PAGE).min(most),
+    let act = of_open(key, Open::Help);
+    // What leaves the UI or opens the help elsewhere closes it, as long as nothing is typed.
+    let leaves = command::of_key(key, model.screen)
+        .is_some_and(|command| matches!(command.what, Do::Quit | Do::Help) && input.value().is_empty());
+    match act {
+        _ if leaves => model.mode = Mode::Normal,
+        Some(Act::Close) => model.mode = Mode::Normal,
+        Some(Act::Up) => *top = (*top).min(most).saturating_sub(1),
+        Some(Act::Down) => *top = (*top + 1).min(most),
+        Some(Act::PageUp) => *top = (*top).min(most).saturating_sub(PAGE),
+        Some(Act::PageDown) => *top = (*top + PAGE).min(most),
         _ => {
-            edit(input, key);
+            edit(input, key, act);
             *top = 0;
         }
     }

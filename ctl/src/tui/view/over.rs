@@ -3,6 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::pen::Pen;
+use crate::tui::command::open::{Open, hints};
 use crate::tui::command::{Do, key_of};
 use crate::tui::model::dialog::Dialog;
 use crate::tui::model::link::Link;
@@ -57,7 +58,8 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
     } else {
         format!("help: {}", text::name(filter))
     };
-    let keys = [("type", "to filter"), ("Up Down PgUp PgDn", "scroll"), ("Esc", "closes")];
+    let mut keys = hints(Open::Help);
+    keys.insert(0, "type to filter".to_owned());
     let foot = foot(&keys, (first, lines.len() - first - seen), width);
     let mut pen = frame(pen, &title, &foot, width, seen.max(1));
     for (y, (keys, doc)) in lines.iter().skip(first).take(seen).enumerate() {
@@ -67,7 +69,7 @@ pub(crate) fn help(pen: &mut Pen<'_>, model: &Model, filter: &str, top: usize) {
 }
 
 /// What stands in the lower border: how much there is above and below, then keys, as far as there is room.
-fn foot(keys: &[(&str, &str)], (above, below): (usize, usize), width: usize) -> String {
+fn foot(keys: &[String], (above, below): (usize, usize), width: usize) -> String {
     let more = match (above, below) {
         (0, 0) => None,
         (above, 0) => Some(format!("{above} lines above")),
@@ -75,7 +77,7 @@ fn foot(keys: &[(&str, &str)], (above, below): (usize, usize), width: usize) -> 
         (above, below) => Some(format!("{above} lines above, {below} below")),
     };
     let mut out = String::new();
-    for part in more.into_iter().chain(keys.iter().map(|(key, word)| format!("{key} {word}"))) {
+    for part in more.into_iter().chain(keys.iter().cloned()) {
         let between = if out.is_empty() { "" } else { ", " };
         if text::width(&out) + text::width(between) + text::width(&part) > width {
             break;
@@ -89,9 +91,8 @@ fn foot(keys: &[(&str, &str)], (above, below): (usize, usize), width: usize) -> 
 pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
     match dialog {
         Dialog::Choice { title, items, at, .. } => {
-            let keys = [("Enter", "takes it"), ("Esc", "closes"), ("Up Down", "choose")];
-            let (most, foot) =
-                (help::width(pen.area.width), foot(&keys, (0, 0), help::width(pen.area.width)));
+            let most = help::width(pen.area.width);
+            let foot = foot(&hints(Open::Choice), (0, 0), most);
             let texts = items.iter().chain([title, &foot]).map(|item| text::width(item));
             let width = (texts.max().unwrap_or(0) + 2).min(most);
             let foot = text::fit(&foot, width, pen.glyphs);
@@ -115,13 +116,10 @@ pub(crate) fn dialog(pen: &mut Pen<'_>, dialog: &Dialog) {
             let widest = lines.iter().map(|(_, value)| names + text::width(value)).max().unwrap_or(0);
             let seen = lines.len().min(usize::from(pen.area.height.saturating_sub(area::FRAME.1)));
             let first = (*top).min(lines.len() - seen);
-            let keys = [("Esc", "closes"), ("Up Down", "scroll")];
+            let keys = hints(Open::Facts);
             let most = help::width(pen.area.width);
-            let foot = foot(
-                &keys[..if seen < lines.len() { 2 } else { 1 }],
-                (first, lines.len() - first - seen),
-                most,
-            );
+            let scrolls = if seen < lines.len() { keys.len() } else { 1 };
+            let foot = foot(&keys[..scrolls.min(keys.len())], (first, lines.len() - first - seen), most);
             let width = widest.max(text::width(&foot) + 2).min(most);
             let mut pen = frame(pen, &text::name(title), &foot, width, seen);
             for (y, (name, value)) in (0..).zip(lines.iter().skip(first).take(seen)) {
@@ -146,8 +144,7 @@ pub(crate) fn question(pen: &mut Pen<'_>, dialog: &Dialog) {
         return;
     };
     let heading = if asked.title_in_frame { title.as_str() } else { "" };
-    let keys = [("Enter", "answers"), ("Esc", "closes"), ("Left Right", "choose")];
-    let foot = foot(&keys, (0, 0), asked.width);
+    let foot = foot(&hints(Open::Question), (0, 0), asked.width);
     let mut pen = frame(pen, heading, &foot, asked.width, asked.height());
     let mut y = 0;
     for line in &asked.lines {
