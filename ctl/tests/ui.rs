@@ -328,9 +328,8 @@ fn where_no_shell_waits_nothing_is_suspended() {
     let Some(pty) = Pty::new("where_no_shell_waits_nothing_is_suspended") else { return };
     // As under `ssh -t`: the parent is of another session.
     let folder = pty.path("").display().to_string();
-    let script = format!(
-        "cd {folder}; setsid --ctty --wait $TUPLANE {PLAN} 2> errors; echo $? > code; stty -a > after"
-    );
+    let script =
+        format!("cd {folder}; setsid --wait $TUPLANE {PLAN} 2> errors; echo $? > code; stty -a > after");
     let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:\\x1a").step("wait:there is no shell");
     let ran = pty.step("send:q").script(&script, &[]);
     assert_eq!(ran.code, "0", "{}", ran.errors);

@@ -298,3 +298,23 @@ async fn submit_demo(cluster: &Cluster, result: String) -> Outcome {
         .map_err(|_| Failure::Internal("the demo's job is broken".into()))?;
     cluster.submit(submit::encode(&job)?, false).await.map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+
+    #[test]
+    fn agents_that_stay_are_said_however_the_ui_ended() {
+        let stays = || Err(Failure::Failed { kind: "agent", message: "agent a does not end".into() });
+        let code = |ended, down| {
+            let mut output = Output::new(Format::Text, Color::Never, false, false);
+            both(ended, down, &mut output).map_err(|failure| failure.code())
+        };
+        // The signal's code stays; what is said goes to standard error.
+        assert_eq!(code(Err(Failure::Ended(130)), stays()), Err(130));
+        assert_eq!(code(Ok(()), stays()), Err(1));
+        assert_eq!(code(Err(Failure::Ended(143)), Ok(())), Err(143));
+        assert_eq!(code(Ok(()), Ok(())), Ok(()));
+    }
+}

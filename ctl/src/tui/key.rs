@@ -61,14 +61,6 @@ impl Key {
         Some(Self { code, ctrl: has(KeyModifiers::CONTROL), alt: has(KeyModifiers::ALT) })
     }
 
-    /// The name of a key that is no character.
-    pub(crate) fn name(self) -> Option<&'static str> {
-        match self.code {
-            Code::Named(name) if !self.ctrl && !self.alt => Some(name),
-            _ => None,
-        }
-    }
-
     /// The character that typing it gives.
     pub(crate) fn typed(self) -> Option<char> {
         match self.code {

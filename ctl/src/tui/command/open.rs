@@ -136,29 +136,36 @@ pub(crate) fn hints(open: Open) -> Vec<String> {
     words.into_iter().map(|(word, keys)| format!("{} {word}", keys.join(" "))).collect()
 }
 
+/// Where bindings hold, in words.
+fn places(on: &[Open]) -> String {
+    let name = |open: &Open| match open {
+        Open::Choice => "choices",
+        Open::Question => "questions",
+        Open::Facts => "an instance in full",
+        Open::Filter => "`/`",
+        Open::Command => "`:`",
+        Open::Help => "help",
+    };
+    on.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// All of them: the keys for people, where they hold and what they do there.
+pub(crate) fn all() -> impl Iterator<Item = (Vec<String>, String, &'static str)> {
+    let shown = |binding: &Binding| {
+        let keys = binding.keys.iter().filter_map(|key| key.parse::<Key>().ok());
+        keys.map(Key::shown).collect()
+    };
+    BINDINGS.iter().map(move |binding| (shown(binding), places(binding.on), binding.doc))
+}
+
 /// The key table of the documentation.
 #[cfg(test)]
 pub(crate) fn table() -> String {
-    let mut out = String::from("| keys | where | what it does |\n| --- | --- | --- |\n");
-    for binding in BINDINGS {
-        let keys: Vec<String> = binding
-            .keys
-            .iter()
-            .filter_map(|key| key.parse::<Key>().ok())
-            .map(|key| format!("`{}`", key.shown()))
-            .collect();
-        let name = |open: &Open| match open {
-            Open::Choice => "choices",
-            Open::Question => "questions",
-            Open::Facts => "an instance in full",
-            Open::Filter => "`/`",
-            Open::Command => "`:`",
-            Open::Help => "help",
-        };
-        let on: Vec<&str> = binding.on.iter().map(name).collect();
-        out.push_str(&format!("| {} | {} | {} |\n", keys.join(" "), on.join(", "), binding.doc));
-    }
-    out
+    let row = |(keys, places, doc): (Vec<String>, String, &str)| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+        format!("| {} | {places} | {doc} |\n", keys.join(" "))
+    };
+    format!("| keys | where | what it does |\n| --- | --- | --- |\n{}", all().map(row).collect::<String>())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The help: what the keys of a screen do and what its marks mean, in lines as they are drawn.
 
 use super::{Mode, Model, Screen, area, columns};
-use crate::tui::command::{COMMANDS, Command, Do, key_of};
+use crate::tui::command::{COMMANDS, Command, Do, key_of, open};
 use crate::tui::text;
 
 /// What the drawing of the graph means.
@@ -79,6 +79,7 @@ fn entries(model: &Model, filter: &str) -> Vec<Line> {
     for (mark, doc) in EVERYWHERE {
         explain(mark, doc);
     }
+    lines.extend(open::all().map(|(keys, places, doc)| (keys.join(" "), format!("in {places}: {doc}"))));
     let wanted = filter.to_lowercase();
     lines.retain(|(keys, doc)| format!("{keys} {doc}").to_lowercase().contains(&wanted));
     if lines.is_empty() {
