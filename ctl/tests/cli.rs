@@ -253,7 +253,7 @@ fn what_names_no_cluster_is_refused_before_anything_is_suggested() {
     for name in ["", "../c1", "a b", "127.0.0.1:99999", ":1", "127.0.0.1:"] {
         let got = ran(tuplane(&runtime).args(["status", "--cluster", name]));
         assert_eq!(got.code, Some(2), "{name}: {}", got.err);
-        assert!(!got.err.contains("start it with") && got.err.contains(&format!("`{name}`")), "{}", got.err);
+        assert!(!got.err.contains("starts one") && got.err.contains(&format!("`{name}`")), "{}", got.err);
     }
 }
 
