@@ -97,8 +97,8 @@ fn road_what_a_configuration_reaches_through_another_host_is_not_this_machine() 
 #[test]
 fn road_up_names_all_that_would_fail_as_the_check_does() {
     let road = road!("road_all_failures", &["127.0.0.2", "127.0.0.3", "127.0.0.4"]);
-    let held = TcpListener::bind("127.0.0.3:0").unwrap();
-    let held = held.local_addr().unwrap().port();
+    let holder = TcpListener::bind("127.0.0.3:0").unwrap();
+    let held = holder.local_addr().unwrap().port();
     let closed = TcpListener::bind("127.0.0.5:0").unwrap().local_addr().unwrap().port();
     let port = road.port;
     let hosts = road.world.file(
@@ -108,8 +108,6 @@ fn road_up_names_all_that_would_fail_as_the_check_does() {
              root@127.0.0.3:{port} name=b port={held}\nroot@127.0.0.4:{port} name=c\n"
         ),
     );
-    // Only held while a listener is there.
-    let _held = TcpListener::bind(("127.0.0.3", held)).unwrap();
     let output = road.up(&["--detach"], &hosts);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let said = said(&output);
@@ -147,6 +145,19 @@ fn road_a_folder_that_others_may_write_to_is_refused() {
         }
     }
     assert!(!proof.exists(), "nothing there was run, and nobody got the key");
+}
+
+#[test]
+fn road_a_folder_that_cannot_be_made_is_said_with_a_way_out() {
+    let road = road!("road_no_folder", &["127.0.0.2"]);
+    let options = kit::with_option(road.ssh(), "--remote-dir", "/proc/x");
+    let hosts = road.hosts_file(&["name=a"]);
+    let output = road.world.command(&["up", "--detach", "--hosts", &hosts]).args(&options).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = said(&output);
+    for part in ["127.0.0.2: ", "/proc/x", "use a folder that you may write to with --remote-dir"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }
 
 #[test]
@@ -222,11 +233,11 @@ fn road_a_way_through_ssh_that_broke_off_is_made_anew() {
     let (carrier, address) = (carrier(&road), echo());
     runtime().block_on(async {
         assert!(is_carried(&carrier, &address).await);
-        let first = ssh_children(std::process::id());
         assert!(is_carried(&carrier, &address).await);
-        let masters = |pids: &[u32]| pids.iter().filter(|pid| alive(**pid)).count();
-        assert_eq!(masters(&first), 1, "one connection serves both");
-        for pid in first {
+        let living =
+            || ssh_children(std::process::id()).into_iter().filter(|pid| alive(*pid)).collect::<Vec<_>>();
+        wait("one connection serves both", Duration::from_secs(10), || living().len() == 1);
+        for pid in living() {
             signal(pid, "KILL");
         }
         assert!(is_carried(&carrier, &address).await, "over a connection of its own again");
