@@ -16,7 +16,7 @@ use tuplane_wire::net::Security;
 use tuplane_wire::service::Hello;
 
 /// Far more than any job here takes, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a job is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 

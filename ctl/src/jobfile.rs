@@ -15,9 +15,6 @@ use crate::output::Output;
 /// The largest job file that is read: anything longer is something else.
 const LONGEST: u64 = 16 << 20;
 
-/// A way from text to a job.
-type Parse = fn(&str, FileFormat, &[(String, String)]) -> Result<Job, Vec<Fault>>;
-
 /// A job that can run, and what its file says in vain.
 #[derive(Debug)]
 pub(crate) struct Checked {
@@ -73,11 +70,7 @@ impl JobFile {
 
     /// The job's structure as far as planning needs it, its paths absolute.
     pub(crate) fn parse(&self) -> Result<Job, Vec<Fault>> {
-        self.parsed(Job::parse_with)
-    }
-
-    fn parsed(&self, parse: Parse) -> Result<Job, Vec<Fault>> {
-        let mut job = parse(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
+        let mut job = Job::parse_with(&self.text, FileFormat::guess(&self.name, &self.text), &self.sets)?;
         if let Some(name) = &self.renamed {
             job.name.clone_from(name);
         }
@@ -88,7 +81,7 @@ impl JobFile {
     /// All that a run needs: structure, functions, connectors, plan and types; every fault that
     /// can be found together.
     pub(crate) fn check(&self) -> Result<Checked, Vec<Fault>> {
-        let job = self.parsed(Job::parse_to_run)?;
+        let job = self.parse()?;
         let warnings = job.ready(types(&job)).map_err(|mut faults| {
             for fault in &mut faults {
                 name_override(fault, &self.sets);

@@ -164,15 +164,15 @@ impl Driver {
 
     /// Logs, then answers and acts.
     async fn finish(&mut self, turn: Turn) -> Result<(), String> {
-        if !turn.entries.is_empty() {
-            if let Err(error) = self.log.append(&turn.entries, &self.state).await {
-                let said = format!("nothing was changed: {error}; the coordinator ends");
-                for (reply, _) in turn.replies {
-                    // Whoever asked may have given up.
-                    let _ = reply.send(Err(WireFault::new(FaultCode::Internal, said.clone())));
-                }
-                return Err(error.to_string());
+        if !turn.entries.is_empty()
+            && let Err(error) = self.log.append(&turn.entries, &self.state).await
+        {
+            let said = format!("nothing was changed: {error}; the coordinator ends");
+            for (reply, _) in turn.replies {
+                // Whoever asked may have given up.
+                let _ = reply.send(Err(WireFault::new(FaultCode::Internal, said.clone())));
             }
+            return Err(error.to_string());
         }
         for (reply, result) in turn.replies {
             // Whoever asked may have given up.

@@ -233,7 +233,10 @@ impl Instance {
     /// The least watermark of all inputs has risen.
     async fn watermark(&mut self, time: i64) -> Result<(), WireFault> {
         self.counters.set_watermark(time);
-        if let Body::Operator(operator) = &mut self.body {
+        // The least of all says only that those who were idle are so no more.
+        if let Body::Operator(operator) = &mut self.body
+            && time > i64::MIN
+        {
             self.counters.clock.set(Doing::Busy);
             operator.watermark(time).map_err(|e| fault(&self.name, &e))?;
             self.pull().await?;

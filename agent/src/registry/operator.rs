@@ -69,7 +69,7 @@ pub trait Operator: Send {
     }
 
     /// No row with an event time before `ns` (nanoseconds since 1970, UTC) comes any more, but for late ones.
-    /// Not called in this version, whose rows have no event time.
+    /// Called where the rows that come have event time; those that go have none before an `add_timestamps` stage.
     ///
     /// # Errors
     /// The job fails with these words.
@@ -206,6 +206,12 @@ impl EngineOperator for Custom {
             self.out.batches.push_front(batch.slice(count, batch.num_rows() - count));
         }
         Ok(Some(batch.slice(0, count)))
+    }
+
+    fn watermark(&mut self, time: i64) -> Result<(), OperatorError> {
+        self.operator.watermark(time, &mut self.out).map_err(|why| self.failed(&why))?;
+        self.more = true;
+        Ok(())
     }
 
     fn end(&mut self) -> Result<(), OperatorError> {

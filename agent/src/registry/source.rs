@@ -9,7 +9,7 @@ use tuplane_wire::message::Split;
 use super::given::conforming;
 use super::{Context, Failure, Given};
 use crate::source::pace::Pace;
-use crate::source::{Polled, Rejected, Source as EngineSource, SourceError};
+use crate::source::{Polled, Rejected, Schedule, Source as EngineSource, SourceError};
 
 /// A sort of source: one for the agent, which makes instances of it.
 pub trait SourceKind: Send + Sync {
@@ -131,6 +131,10 @@ impl EngineSource for OwnSource {
 
     fn blocks(&self) -> bool {
         self.blocks
+    }
+
+    fn schedule(&self, rows: usize) -> Option<Schedule> {
+        self.pace.schedule(rows)
     }
 
     fn rejected(&self) -> &Rejected {

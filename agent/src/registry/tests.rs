@@ -191,6 +191,11 @@ impl Operator for Counts {
         Ok(true)
     }
 
+    fn watermark(&mut self, ns: i64, out: &mut Out) -> Result<(), Failure> {
+        out.give(numbers(ns..ns + 1));
+        Ok(())
+    }
+
     fn end(&mut self, out: &mut Out) -> Result<(), Failure> {
         out.give(numbers(-1..0));
         Ok(())
@@ -215,6 +220,8 @@ fn results_come_in_pieces_and_more_is_asked_for_when_they_have_left() {
         assert_eq!(all, (0..650).chain(0..3).collect::<Vec<_>>());
         assert_eq!(custom.take_dropped()["odd"], 2);
     }
+    custom.watermark(7_000).unwrap();
+    assert_eq!(drain(&mut custom, 8, 8).iter().flat_map(values).collect::<Vec<_>>(), [7_000]);
     custom.end().unwrap();
     assert_eq!(drain(&mut custom, 8, 8).iter().flat_map(values).collect::<Vec<_>>(), [-1]);
     assert!(custom.take_dropped().is_empty());

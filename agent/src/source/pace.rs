@@ -64,7 +64,7 @@ impl Pace {
     }
 
     /// When the last `rows` rows were due that were given.
-    pub(super) fn schedule(&self, rows: usize) -> Option<Schedule> {
+    pub(crate) fn schedule(&self, rows: usize) -> Option<Schedule> {
         let (share, start) = (self.share?, self.start?);
         let seconds = self.given.saturating_sub(rows as u64) as f64 / share;
         let first = start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;

@@ -49,7 +49,7 @@ pub(super) fn faults(
     registry: &Registry,
 ) -> Result<(usize, Vec<Fault>), Vec<Fault>> {
     let format = FileFormat::guess(&path.to_string_lossy(), text);
-    let mut job = Job::parse_to_run(text, format, &[])?;
+    let mut job = Job::parse(text, format)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     job.rebase(&folder.display().to_string());
     // Of a header that cannot be read, the types say that it is not known.

@@ -2,14 +2,11 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileFormat, FileSource, Files, Format, Job, OnError, Op, SourceConnector,
-    StatefulShape, Text,
+    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
 };
-use tuplane_core::plan::{VertexId, plan};
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
     AggregateProgram, Determinism, Filter, KeyExprs, Language, Projection, Unnest, resolve, resolve_with,
-    vertex_program,
 };
 
 use crate::prelude::*;
@@ -248,22 +245,6 @@ fn a_sum_of_texts_says_what_to_do() {
         AggregateProgram::compile(language(), &[], &texts(&["sum(client)"]), &columns(), OnError::Fail);
     let said = faults.unwrap_err()[0].to_string();
     assert!(said.contains("cast(x as double)"), "{said}");
-}
-
-#[test]
-fn what_this_version_cannot_run_says_so() {
-    let text = r#"
-name = "own"
-stage = [
-{ id = "lines", op = "source", connector = "generator", kind = "words" },
-{ id = "own", op = "map_using_service", in = "lines", service = "own" },
-{ id = "out", op = "sink", in = "own", connector = "count" },
-]"#;
-    let job = Job::parse(text, FileFormat::Toml).unwrap();
-    let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
-    let found = dag.vertices.iter().position(|v| v.stages == ["own"]).unwrap();
-    let fault = vertex_program(&job, &types, &dag, VertexId(found as u32)).unwrap_err();
-    assert_eq!(fault.message, "`map_using_service` can be planned, but this version cannot run it");
 }
 
 #[test]

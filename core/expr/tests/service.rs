@@ -10,6 +10,7 @@ use tuplane_expr::{Advanced, ServiceProgram, answer_columns};
 
 use crate::prelude::*;
 
+#[expect(clippy::default_trait_access, reason = "the type of `with` is no dependency here")]
 fn using(shape: StatefulShape, url: &str, body: Option<&str>, then: &[&str]) -> UsingService {
     let http = HttpCall {
         url: Some(text(url)),

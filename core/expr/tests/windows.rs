@@ -444,6 +444,22 @@ fn a_source_with_a_vertex_for_its_stamps_hands_on_what_that_needs() {
 }
 
 #[test]
+fn an_operator_of_a_registry_hands_no_event_time_on() {
+    let behind = |from: &str| {
+        one("window", "w", from, MINUTES)
+            + &one("aggregate", "counts", "w", "compute = [\"count(*) as n\"]")
+            + &one("sink", "out", "counts", SINK)
+    };
+    let own = one("custom_transform", "own", "in", "call = \"own\"");
+    let same = |asked: tuplane_expr::types::Asked<'_>| Ok(asked.input.cloned());
+    let resolved = |stages: &str| tuplane_expr::resolve_registered(&job_of(stages), &|_| None, &same);
+    let faults = resolved(&format!("time = \"at\"\n{own}{}", behind("own"))).unwrap_err();
+    assert_eq!(faults[0].message, "`own` hands no event time on, as no operator of a registry does");
+    let stamps = one("add_timestamps", "stamped", "own", "time = \"at\"");
+    assert!(resolved(&format!("{own}{stamps}{}", behind("stamped"))).is_ok());
+}
+
+#[test]
 fn faults_of_windows_and_times_are_said() {
     let said = |stages: &str| {
         let faults = resolve(&job_of(stages)).unwrap_err();

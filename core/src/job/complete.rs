@@ -113,34 +113,6 @@ impl Job {
     }
 }
 
-/// Whether this version runs the op, or only plans it.
-pub(super) fn runs(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Source(_)
-            | Op::Rebalance(_)
-            | Op::Map { .. }
-            | Op::Filter { .. }
-            | Op::FlatMap { .. }
-            | Op::Merge
-            | Op::GroupBy { .. }
-            | Op::Window(_)
-            | Op::AddTimestamps { .. }
-            | Op::Aggregate { .. }
-            | Op::CoAggregate { .. }
-            | Op::HashJoin { .. }
-            | Op::Distinct { .. }
-            | Op::RollingAggregate { .. }
-            | Op::Stateful { .. }
-            | Op::Sort { .. }
-            | Op::Peek { .. }
-            | Op::UsingService(_)
-            | Op::CustomTransform { .. }
-            | Op::Work(_)
-            | Op::Sink(_)
-    )
-}
-
 /// A job is asked for by its name, and digits alone are a run's number; a name is also shown, and typed
 /// behind a command's options.
 fn name_refusal(name: &str) -> Option<Fault> {
@@ -164,10 +136,6 @@ fn name_refusal(name: &str) -> Option<Fault> {
 }
 
 fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
-    if !runs(&stage.op) {
-        faults.push(later(stage.at, stage.op.name()));
-        return;
-    }
     let mut missing = |key: &str, help: &str| {
         let message = format!("stage `{}` ({}) has no `{key}`", stage.id, stage.op.name());
         faults.push(Fault::new(stage.at, message).help(help));
@@ -252,10 +220,6 @@ fn meant<'n>(name: &Text, built_in: &[&'n str]) -> Option<&'n str> {
 
 fn aside(name: &Text, built_in: &[&str]) -> String {
     meant(name, built_in).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"))
-}
-
-pub(super) fn later(at: At, what: &str) -> Fault {
-    Fault::new(at, format!("`{what}` plans, but this version does not run it yet"))
 }
 
 fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {

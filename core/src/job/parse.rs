@@ -2,7 +2,7 @@
 
 use super::model::Job;
 use super::overrides::{apply, name_override};
-use super::read::{self, Purpose};
+use super::read;
 use super::tree::{FileFormat, Node, Value};
 use crate::fault::{At, Fault};
 
@@ -18,29 +18,10 @@ impl Job {
     /// The same with overrides, each (`STAGE.OPTION` or `job.OPTION`, value). What an override sets
     /// has no line; its faults begin with `--set`.
     pub fn parse_with(text: &str, format: FileFormat, sets: &[(String, String)]) -> Result<Self, Vec<Fault>> {
-        Self::parse_for(text, format, sets, Purpose::Plan)
-    }
-
-    /// The same for a job that shall run: of an op that this version only plans it asks nothing, so that
-    /// the first thing said of it is that it does not run ([`Job::runnable`] says so too).
-    pub fn parse_to_run(
-        text: &str,
-        format: FileFormat,
-        sets: &[(String, String)],
-    ) -> Result<Self, Vec<Fault>> {
-        Self::parse_for(text, format, sets, Purpose::Run)
-    }
-
-    fn parse_for(
-        text: &str,
-        format: FileFormat,
-        sets: &[(String, String)],
-        purpose: Purpose,
-    ) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let Some(mut root) = Node::parse(text, format, &mut faults) else { return Err(faults) };
         apply(&mut root, sets, &mut faults);
-        read::job(&root, purpose, &mut faults).ok_or_else(|| {
+        read::job(&root, &mut faults).ok_or_else(|| {
             for fault in &mut faults {
                 name_override(fault, sets);
             }
@@ -51,7 +32,7 @@ impl Job {
     /// Reads a job from a tree, such as a part of a larger file.
     pub fn from_tree(root: &Node) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
-        read::job(root, Purpose::Plan, &mut faults).ok_or(faults)
+        read::job(root, &mut faults).ok_or(faults)
     }
 }
 

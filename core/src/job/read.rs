@@ -7,7 +7,6 @@ mod sink;
 mod source;
 
 use super::check::{self, Seen};
-use super::complete;
 use super::model::{Job, OnError, Op, Options, Overflow, Restart, RouteEntry, Settings, Stage, Text};
 use super::table::{Table, place};
 use super::tree::{DOUBLED, Entry, Node, Value};
@@ -46,20 +45,11 @@ const LATER: [&str; 4] = ["placement", "snapshot", "notes", "spill"];
 const ON_ERROR: [(&str, OnError); 3] =
     [("fail", OnError::Fail), ("drop", OnError::Drop), ("null", OnError::Null)];
 
-/// What a job is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Its plan.
-    Plan,
-    /// To run it: options of ops that do not run are not looked at.
-    Run,
-}
-
 /// Reads a job from a tree; `faults` may hold some already, and gets all others, in file order.
-pub(super) fn job(root: &Node, purpose: Purpose, faults: &mut Vec<Fault>) -> Option<Job> {
+pub(super) fn job(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
     let mut top = Table::new(root, "the job", faults)?;
     let (name, options) = options(&mut top, faults);
-    let drafts = stages(&mut top, purpose, faults);
+    let drafts = stages(&mut top, faults);
     let routes = routes(&mut top, faults);
     top.finish(faults, |key| later(key).or_else(|| is_case(key)));
 
@@ -67,11 +57,6 @@ pub(super) fn job(root: &Node, purpose: Purpose, faults: &mut Vec<Fault>) -> Opt
     faults.extend(check::stages(&seen));
     faults.extend(check::routes(&seen, &routes));
     if !faults.is_empty() {
-        if purpose == Purpose::Run {
-            let ops = drafts.iter().filter_map(|draft| Some((draft, draft.op.as_ref()?)));
-            let planned = ops.filter(|(_, op)| !complete::runs(op));
-            faults.extend(planned.map(|(draft, op)| complete::later(draft.at, op.name()).stage(&draft.id)));
-        }
         faults.sort_by_key(|fault| fault.at);
         faults.dedup();
         return None;
@@ -176,7 +161,7 @@ fn routes(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<RouteEntry> {
     nodes.iter().filter_map(|node| route::entry(node, faults)).collect()
 }
 
-fn stages(top: &mut Table<'_>, purpose: Purpose, faults: &mut Vec<Fault>) -> Vec<Draft> {
+fn stages(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<Draft> {
     let Some((node, nodes)) = list(top, ["stage", "stages"], faults) else {
         if top.node("stage").is_none() && top.node("stages").is_none() {
             top.missing("stage", "a job is a list of stages: [[stage]] with `id` and `op`");
@@ -186,7 +171,7 @@ fn stages(top: &mut Table<'_>, purpose: Purpose, faults: &mut Vec<Fault>) -> Vec
     if nodes.is_empty() {
         faults.push(Fault::new(node.at, "the job has no stages").help("each needs an `id` and an `op`"));
     }
-    nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, purpose, faults)).collect()
+    nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, faults)).collect()
 }
 
 /// A stage as far as it could be read.
@@ -219,7 +204,7 @@ impl Draft {
     }
 }
 
-fn stage(node: &Node, nth: usize, purpose: Purpose, faults: &mut Vec<Fault>) -> Option<Draft> {
+fn stage(node: &Node, nth: usize, faults: &mut Vec<Fault>) -> Option<Draft> {
     let mut table = Table::new(node, format!("stage number {nth}"), faults)?;
     let id = table.text("id");
     match &id {
@@ -246,9 +231,6 @@ fn stage(node: &Node, nth: usize, purpose: Purpose, faults: &mut Vec<Fault>) -> 
     let op = op_name.as_ref().and_then(|name| op::read(name, &mut table, inputs.as_deref()));
     numbers(&mut table, op.as_ref(), parallelism, instances);
     match &op {
-        Some(op) if purpose == Purpose::Run && !complete::runs(op) && id.is_some() && inputs.is_some() => {
-            table.finish_open(&mut Vec::new());
-        }
         Some(op) => match op::unknown_connector(op, &table) {
             // Which keys are right depends on the connector, so this is one fault.
             Some(fault) => {

@@ -73,14 +73,14 @@ fn functions_and_connectors() {
 }
 
 #[test]
-fn ops_and_policies_that_only_plan() {
+fn policies_that_only_plan() {
     missing(
         r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1, timestamps = "source" },
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
 { id = "w", op = "window", in = "r", type = "tumbling", size = "1s" },
 { id = "a", op = "aggregate", in = "w", compute = "count(*) as n" },
-{ id = "d", op = "map_using_service", in = "a", service = "own" },
+{ id = "d", op = "map_using_service", in = "a", service = "own", select = "*" },
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
@@ -183,27 +183,6 @@ route = [{ edge = "s..o", policy = "shufle" }]"#;
         "{told:?}"
     );
     assert!(told[1].ends_with("there is no policy `shufle` (did you mean `shuffle`?)"), "{told:?}");
-}
-
-#[test]
-fn what_does_not_run_says_so_before_it_asks_for_anything() {
-    let text = r#"stage = [
-{ id = "s", op = "source", connector = "ids", n = 1 },
-{ id = "w", op = "map_using_service", in = "s", timeot = "1s" },
-{ id = "o", op = "sink", in = "w", connector = "count" },
-]"#;
-    let planned = Job::parse(text, FileFormat::Toml).unwrap_err();
-    assert!(planned[0].message.contains("timeot"), "{planned:?}");
-    let later = "`map_using_service` plans, but this version does not run it yet";
-    let job = Job::parse_to_run(text, FileFormat::Toml, &[]).unwrap();
-    let told: Vec<_> = job.runnable().unwrap_err().into_iter().map(|fault| fault.message).collect();
-    assert_eq!(told, [later]);
-    // Beside another fault too.
-    let broken = text.replace("n = 1", "n = 0");
-    let told = Job::parse_to_run(&broken, FileFormat::Toml, &[]).unwrap_err();
-    let lines: Vec<(u32, &str)> = told.iter().map(|fault| (fault.at.line, fault.message.as_str())).collect();
-    assert_eq!(lines.len(), 2, "{told:?}");
-    assert_eq!(lines[1], (3, later));
 }
 
 #[test]

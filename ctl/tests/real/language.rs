@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::world::{World, assert_exact_ledger, text};
 
 mod joins;
+mod nexmark;
 mod order;
 mod rebalance;
 mod server;

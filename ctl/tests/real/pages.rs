@@ -24,7 +24,7 @@ fn read(page: &str, plans: &[String]) -> (String, Vec<Example>, String) {
     while let Some(at) = rest.find(OPEN) {
         let before = &rest[..at];
         if let Some(last) = before.lines().rev().find(|line| line.starts_with("## ")) {
-            heading = last.trim_start_matches("## ").to_owned();
+            last.trim_start_matches("## ").clone_into(&mut heading);
         }
         let body = &rest[at + OPEN.len()..];
         let end = body.find(CLOSE).unwrap();
@@ -38,7 +38,7 @@ fn read(page: &str, plans: &[String]) -> (String, Vec<Example>, String) {
         let mut plan = String::new();
         if let Some(told) = rest.strip_prefix('\n').and_then(|rest| rest.strip_prefix(PLAN)) {
             let end = told.find(CLOSE).unwrap();
-            plan = told[..end].to_owned();
+            told[..end].clone_into(&mut plan);
             rest = &told[end + CLOSE.len()..];
         }
         let fresh = plans.get(examples.len()).unwrap_or(&plan);
@@ -76,7 +76,8 @@ fn the_examples_of_the_stages_run_and_plan_as_the_page_says() {
         let edges = &said[said.find("edges\n").unwrap() + "edges\n".len()..];
         let edges = edges.split("\nnotes\n").next().unwrap();
         let lines = edges.lines().map(|line| line.strip_prefix("  ").unwrap_or(line));
-        plans.push(lines.filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>());
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).chain([""]).collect();
+        plans.push(lines.join("\n"));
         let output = world.tuplane(&["run", &file, "--agents", "2", "-o", "json"]);
         assert!(output.status.success(), "{}: {}", example.heading, text(&output));
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

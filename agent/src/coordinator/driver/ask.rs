@@ -304,12 +304,11 @@ impl Driver {
 
     fn status(&self, turn: &mut Turn, name: Option<&str>, reply: Reply) {
         let none = || WireFault::new(FaultCode::NotFound, "no job was submitted yet");
-        let found = match name {
-            Some(name) => self.find(name),
-            None => {
-                let lives = self.state.jobs().rev().find(|job| job.is_live());
-                lives.or_else(|| self.state.jobs().next_back()).ok_or_else(none)
-            }
+        let found = if let Some(name) = name {
+            self.find(name)
+        } else {
+            let lives = self.state.jobs().rev().find(|job| job.is_live());
+            lives.or_else(|| self.state.jobs().next_back()).ok_or_else(none)
         };
         let job = match found {
             Ok(job) => job,

@@ -94,7 +94,9 @@ fn compiled(form: Form) -> (ServiceProgram, UsingService) {
     );
     let job = Job::parse(&text, FileFormat::Toml).unwrap();
     let (types, dag) = (resolve(&job).unwrap(), tuplane_core::plan::plan(&job).unwrap());
-    let vertex = (0..).find(|v| dag.vertex(tuplane_core::plan::VertexId(*v)).label() == "c").unwrap();
+    let vertex = (0..dag.vertices.len() as u32)
+        .find(|v| dag.vertex(tuplane_core::plan::VertexId(*v)).label() == "c")
+        .unwrap();
     let program = vertex_program(&job, &types, &dag, tuplane_core::plan::VertexId(vertex)).unwrap().program;
     let Program::Service(program) = program else { panic!("{program:?}") };
     let Op::UsingService(using) = &job.stages[1].op else { panic!("{:?}", job.stages[1]) };
@@ -210,7 +212,9 @@ fn groups(all: &[String]) -> Vec<Vec<String>> {
             last.push(one.clone());
         }
     }
-    groups.iter_mut().for_each(|group| group.sort());
+    for group in &mut groups {
+        group.sort();
+    }
     groups
 }
 
