@@ -22,7 +22,7 @@ use tuplane_agent::{Allocator, Registry};
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Events of all kinds that a job reads, unless `--set persons.n=`, `auctions.n=` and `bids.n=` say otherwise.
+/// Events of all kinds that a job reads, unless `--set SOURCE.n=` says otherwise for each of its sources.
 const EVENTS: u64 = 500_000;
 
 /// Closed auctions over which query 6 averages.

@@ -86,7 +86,7 @@ fn the_example_runs_on_three_agents() {
 
     let held = String::from_utf8(own_says(&["registry"]).stdout).unwrap();
     let sorts: Vec<&str> = held.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(sorts, ["operator", "operator", "source", "sink", "fingerprint"], "{held}");
+    assert_eq!(sorts, ["operator", "operator", "source", "sink", "service", "fingerprint"], "{held}");
 
     world.up(&["--local", "3", "--slots", "2", "--agent", own]);
     let asked = world.tuplane(&["check", "--agents", &job]);
