@@ -108,7 +108,7 @@ pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
     match act {
         Some(Act::Close) => model.mode = Mode::Normal,
         Some(Act::Edit(InputRequest::DeletePrevChar)) if input.value().is_empty() => {
-            model.mode = Mode::Normal
+            model.mode = Mode::Normal;
         }
         Some(Act::Take) => {
             let text = input.value().trim().to_owned();
