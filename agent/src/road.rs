@@ -9,7 +9,7 @@ use futures::future::join_all;
 use sysinfo::Networks;
 use tokio::sync::mpsc;
 use tuplane_core::fingerprint::Fingerprint;
-use tuplane_wire::launch::{AgentReady, KeyPem, LaunchRequest, Peer, PeerFault, Road, pid_line};
+use tuplane_wire::launch::{AgentReady, KeyPem, LaunchRequest, Peer, PeerFault, Road, StartFault, pid_line};
 use tuplane_wire::net::{self, Kind, Security};
 
 use crate::telemetry;
@@ -142,24 +142,30 @@ fn asked(road: &Road, data: &str, own: &[Interface]) -> Result<Interface, String
     if own.iter().any(|i| i.name == data) {
         let on: Vec<&Interface> =
             own.iter().filter(|i| i.name == data && i.up && !is_link_local(i.address)).collect();
-        // An interface with one IPv4 address means that one; IPv6 can be said in full.
-        let v4: Vec<&Interface> = on.iter().copied().filter(|i| i.address.is_ipv4()).collect();
-        return one_of(if v4.is_empty() { on } else { v4 }, &format!("on {data}"), own);
+        return one_of(plain(on), &format!("on {data}"), own);
     }
     let (addresses, by) = resolve(road, data)?;
-    let ours = addresses.iter().find_map(|address| own.iter().find(|i| i.address == *address));
+    let mut ours: Vec<&Interface> = own.iter().filter(|i| addresses.contains(&i.address)).collect();
+    ours.sort_by_key(|i| i.address);
+    ours.dedup_by_key(|i| i.address);
     let loopback = addresses.iter().find(|address| address.is_loopback());
-    match (ours, loopback) {
-        (Some(found), _) => Ok(found.clone()),
-        (None, Some(address)) => {
+    match (ours.is_empty(), loopback) {
+        (false, _) => one_of(plain(ours), &format!("that {data} stands for ({by})"), own),
+        (true, Some(address)) => {
             Ok(Interface { name: "lo".to_owned(), address: *address, prefix: 8, up: true })
         }
-        (None, None) => Err(format!(
+        (true, None) => Err(format!(
             "data={data} stands for {} ({by}), which is no address of the host{}",
             join(&addresses),
             list(own)
         )),
     }
+}
+
+/// Those of IPv4 where there are any: a name with one of them means that one, and IPv6 can be said in full.
+fn plain(found: Vec<&Interface>) -> Vec<&Interface> {
+    let v4: Vec<&Interface> = found.iter().copied().filter(|i| i.address.is_ipv4()).collect();
+    if v4.is_empty() { found } else { v4 }
 }
 
 fn one_of(found: Vec<&Interface>, what: &str, own: &[Interface]) -> Result<Interface, String> {
@@ -258,7 +264,7 @@ pub fn confirm(road: &Road, answer: &AgentReady) -> AgentReady {
     let mut answer = answer.clone();
     if let AgentReady::Ready { address, binary, .. } = &mut answer {
         let ssh = ssh_address().unwrap_or_else(|| "unknown".to_owned());
-        tracing::info!("listening on {address}, announced as {address}, ssh address {ssh}");
+        tracing::info!("listening on {address}, ssh address {ssh}");
         tracing::info!(host = road.host, "started over ssh");
         *binary = own_fingerprint();
     }
@@ -317,6 +323,7 @@ pub async fn serve(
             }
             None => answer(&AgentReady::Failed {
                 message: "an order of the launcher is of another version: use one build everywhere".into(),
+                kind: StartFault::Other,
             }),
         }
     }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
-use tuplane_wire::launch::{AgentConfig, AgentReady, LaunchRequest, READY_MARKER};
+use tuplane_wire::launch::{AgentConfig, AgentReady, LaunchRequest, READY_MARKER, StartFault};
+use tuplane_wire::net::NetError;
 
-use crate::node::{self, Build, Farewell};
+use crate::node::{self, Build, Farewell, NodeError};
 use crate::registry::Registry;
 use crate::road;
 
@@ -57,9 +58,18 @@ pub fn run(registry: Registry) -> ExitCode {
             let message = format!("{error:#}");
             tracing::error!(message, "the agent could not start");
             say(&message);
-            announce(&AgentReady::Failed { message });
+            announce(&AgentReady::Failed { message, kind: kind(&error) });
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What the launcher is told apart.
+fn kind(error: &anyhow::Error) -> StartFault {
+    match error.downcast_ref::<NodeError>() {
+        Some(NodeError::Join(cause)) => StartFault::Join { cause: cause.clone() },
+        Some(NodeError::Net(NetError::Bind { .. })) => StartFault::Port,
+        _ => StartFault::Other,
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, Parser, Subcommand};
 use tuplane_core::job::LEAST_MEMORY;
-use tuplane_testbed::launch::ssh::{HostKeys, SshOptions};
+use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
     agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, run, set, status, submit, tui,
     up,
 };
+use crate::failure::{Failure, Outcome};
 use crate::output::time::parse_span;
 use crate::output::{Color, Format};
 
@@ -120,10 +121,10 @@ pub(crate) struct Overrides {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LocalArgs {
     /// Instances per vertex on each agent [default: processors over agents]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
     pub(crate) slots: Option<u32>,
     /// Most rows in `work` at once on each agent [default: no limit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
     pub(crate) cores: Option<u32>,
     /// Zones, dealt to the agents in turn
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
@@ -162,11 +163,11 @@ pub(crate) struct SshArgs {
     #[arg(long, value_name = "[USER@]HOST[:PORT],..")]
     pub(crate) jump: Option<String>,
     /// How long connecting to a host may take
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = CONNECT, value_parser = parse_span)]
     pub(crate) connect_timeout: Duration,
     /// Logins under way at once; through one jump host at most 4
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) fan_out: u16,
+    #[arg(long, value_name = "N", default_value_t = FAN_OUT, value_parser = whole::<usize>(1, 1024))]
+    pub(crate) fan_out: usize,
     /// Folder on the hosts for the agent's binary and what runs, below the home folder unless absolute
     #[arg(long, value_name = "FOLDER", default_value = tuplane_testbed::launch::ssh::REMOTE_DIR)]
     pub(crate) remote_dir: String,
@@ -174,15 +175,20 @@ pub(crate) struct SshArgs {
 
 impl SshArgs {
     /// As the launcher takes them. Paths are made absolute: other commands need them later.
-    pub(crate) fn options(&self) -> SshOptions {
+    pub(crate) fn options(&self) -> Outcome<SshOptions> {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        SshOptions {
+        if let Some(file) = &self.ssh_config
+            && let Err(cause) = std::fs::File::open(file)
+        {
+            return Err(Failure::Usage(format!("--ssh-config {} cannot be read: {cause}", file.display())));
+        }
+        Ok(SshOptions {
             host_keys: self.host_keys,
             known_hosts: self.known_hosts.as_ref().map(absolute),
             config: self.ssh_config.as_ref().map(absolute),
             options: self.ssh_options.clone(),
             connect_s: self.connect_timeout.as_secs().max(1),
-        }
+        })
     }
 }
 
@@ -231,6 +237,21 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
     Ok((target.to_owned(), value.to_owned()))
 }
 
+/// A whole number from `least` to `most`, in our own words where it is none.
+pub(crate) fn whole<N: TryFrom<u64> + Clone + Send + Sync + 'static>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| (least..=most).contains(number));
+        let range = || match most {
+            u64::MAX => format!("write a whole number, at least {least}"),
+            _ => format!("write a whole number from {least} to {most}"),
+        };
+        number.and_then(|number| N::try_from(number).ok()).ok_or_else(range)
+    }
+}
+
 fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().or_else(|| tuplane_core::job::units::size(text));
     match size {
@@ -248,6 +269,16 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_said_in_our_words() {
+        let hosts = whole::<u32>(1, 256);
+        assert_eq!((hosts("1"), hosts("256")), (Ok(1), Ok(256)));
+        for bad in ["three", "0", "257", "-1", "1.5", "", "99999999999999999999"] {
+            assert_eq!(hosts(bad).unwrap_err(), "write a whole number from 1 to 256", "{bad}");
+        }
+        assert_eq!(whole::<u64>(1, u64::MAX)("0").unwrap_err(), "write a whole number, at least 1");
     }
 
     #[test]

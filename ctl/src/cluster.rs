@@ -46,6 +46,16 @@ impl Cluster {
 
     /// The same, saying what is to be said by the way; the UI has nowhere to print.
     pub(crate) fn find_saying(global: &Global, say: impl Fn(&str)) -> Outcome<Self> {
+        Self::find_or(global, say, |more| format!("; `tuplane up --local 3{more}` starts one"))
+    }
+
+    /// The same for who wants to end it: nobody is told to start one.
+    pub(crate) fn find_to_end(global: &Global, output: &Output) -> Outcome<Self> {
+        Self::find_or(global, |notice| output.notice(notice), |_| ": there is nothing to end".to_owned())
+    }
+
+    /// `advice` is said where there is none, given the options that name it.
+    fn find_or(global: &Global, say: impl Fn(&str), advice: impl Fn(String) -> String) -> Outcome<Self> {
         match global.cluster.as_deref() {
             Some(address) if address.contains(':') => return Self::at_address(address, global),
             Some(name) => check_name(name)?,
@@ -61,15 +71,14 @@ impl Cluster {
             let Some(index) = found.live.iter().position(|(_, file)| file.name == *name) else {
                 let known = if names.is_empty() { "none runs".into() } else { format!("running: {names}") };
                 return Err(Failure::Unreachable(format!(
-                    "no cluster named {name} runs here ({known}); start it with `tuplane up --local 3 --cluster {name}`"
+                    "no cluster named {name} runs here ({known}){}",
+                    advice(format!(" --cluster {name}"))
                 )));
             };
             return Self::local(found.live.swap_remove(index), global.timeout);
         }
         match found.live.len() {
-            0 => Err(Failure::Unreachable(
-                "no cluster runs here; start one with `tuplane up --local 3`".into(),
-            )),
+            0 => Err(Failure::Unreachable(format!("no cluster runs here{}", advice(String::new())))),
             1 => Self::local(found.live.swap_remove(0), global.timeout),
             _ => Err(Failure::Usage(format!(
                 "several clusters run here: {}; choose one with --cluster or TUPLANE_CLUSTER",
@@ -146,9 +155,18 @@ impl Cluster {
     }
 
     fn explain(&self, error: CallError) -> Failure {
+        let has_died = matches!(error, CallError::Unreachable { refused: true, .. }) && self.local.is_some();
         match Failure::from(error) {
             Failure::Unreachable(message) => {
-                Failure::Unreachable(format!("cluster {} is not reachable: {message}", self.name))
+                let advice = if has_died {
+                    format!(
+                        "; if it has died, `tuplane down --cluster {}` ends what is left and forgets it",
+                        self.name
+                    )
+                } else {
+                    String::new()
+                };
+                Failure::Unreachable(format!("cluster {} is not reachable: {message}{advice}", self.name))
             }
             other => other,
         }

@@ -39,7 +39,7 @@ pub(crate) fn read(given: &str, output: &mut Output) -> Outcome<Vec<Spanned<Host
     } else {
         let file = std::fs::File::open(path).map_err(|cause| match cause.kind() {
             std::io::ErrorKind::NotFound => Failure::Usage(format!(
-                "there is no hosts file {given}; a host alone is written with a comma: --hosts {given},"
+                "there is no hosts file {given}; a host alone is written with a comma: `{given},`"
             )),
             _ => Failure::file("read", path, &cause),
         })?;

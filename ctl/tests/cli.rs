@@ -214,6 +214,46 @@ fn what_destroys_needs_yes_where_nobody_can_be_asked() {
 }
 
 #[test]
+fn who_wants_to_end_a_cluster_is_not_told_to_start_one() {
+    let runtime = runtime();
+    for more in [&[][..], &["--cluster", "none"]] {
+        let got = ran(tuplane(&runtime).arg("down").args(more));
+        assert_eq!(got.code, Some(3), "{}", got.err);
+        assert!(got.err.contains("nothing to end") && !got.err.contains("tuplane up"), "{}", got.err);
+        let got = ran(tuplane(&runtime).arg("jobs").args(more));
+        assert!(got.err.contains("`tuplane up --local 3"), "{}", got.err);
+    }
+    // Nobody listens on a port that has just been let go.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    pretend(&runtime, "dead", &gone);
+    let got = ran(tuplane(&runtime).arg("jobs"));
+    assert_eq!(got.code, Some(3), "{}", got.err);
+    assert!(
+        got.err.contains("`tuplane down --cluster dead` ends what is left and forgets it"),
+        "{}",
+        got.err
+    );
+}
+
+#[test]
+fn options_that_cannot_be_are_refused_in_words_of_ours() {
+    for (args, words) in [
+        (&["up", "--local", "three"][..], "write a whole number from 1 to 256"),
+        (&["run", "--agents", "three", "x.toml"], "write a whole number from 1 to 256"),
+        (&["up", "--hosts", "h1,", "--fan-out", "0"], "write a whole number from 1 to 1024"),
+        (
+            &["up", "--hosts", "h1,", "--ssh-config", "/nowhere/config"],
+            "--ssh-config /nowhere/config cannot be read",
+        ),
+        (&["hosts", "check", "h2"], "a host alone is written with a comma: `h2,`"),
+    ] {
+        let got = ran(tuplane(&runtime()).args(args));
+        assert_eq!(got.code, Some(2), "{args:?}: {}", got.err);
+        assert!(got.err.contains(words) && !got.err.contains("invalid digit"), "{}", got.err);
+    }
+}
+
+#[test]
 fn an_address_needs_a_key() {
     let refused = ran(tuplane(&runtime()).args(["agents", "--cluster", "127.0.0.1:1"]));
     assert_eq!(refused.code, Some(2));
@@ -253,7 +293,7 @@ fn what_names_no_cluster_is_refused_before_anything_is_suggested() {
     for name in ["", "../c1", "a b", "127.0.0.1:99999", ":1", "127.0.0.1:"] {
         let got = ran(tuplane(&runtime).args(["status", "--cluster", name]));
         assert_eq!(got.code, Some(2), "{name}: {}", got.err);
-        assert!(!got.err.contains("start it with") && got.err.contains(&format!("`{name}`")), "{}", got.err);
+        assert!(!got.err.contains("starts one") && got.err.contains(&format!("`{name}`")), "{}", got.err);
     }
 }
 

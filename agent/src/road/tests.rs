@@ -70,6 +70,15 @@ fn a_name_is_what_the_launcher_says_it_is_and_must_be_ours() {
     named.resolved = vec!["10.10.1.9".into()];
     let refused = data_address(&named, &node()).unwrap_err();
     assert!(refused.contains("node-link stands for 10.10.1.9"), "{refused}");
+    // Several of ours: none is guessed. One of IPv4 is meant before one of IPv6.
+    named.resolved = vec!["10.10.1.2".into(), "128.110.219.4".into()];
+    let refused = data_address(&named, &node()).unwrap_err();
+    assert!(refused.contains("several addresses that node-link stands for"), "{refused}");
+    assert!(refused.contains("10.10.1.2, 128.110.219.4; say data="), "{refused}");
+    let mut six = node();
+    six.push(interface("eno2", "fd00::2", 64, true));
+    named.resolved = vec!["fd00::2".into(), "10.10.1.2".into()];
+    assert_eq!(data_address(&named, &six).unwrap().address.to_string(), "10.10.1.2");
     // As many systems map their own name.
     named.resolved = vec!["127.0.1.1".into()];
     let refused = data_address(&named, &node()).unwrap_err();

@@ -21,9 +21,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 /// Longest that connecting may take, whatever the call's deadline.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// The same where a carrier comes first, which may have to log in.
-const CONNECT_OVER: Duration = Duration::from_secs(12);
-
 /// Why a call has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -86,8 +83,12 @@ pub struct Outage {
 
 /// Opens the bytes below a connection where an address cannot be dialled from here.
 pub trait Carrier: std::fmt::Debug + Send + Sync {
-    /// Bytes to and from `host:port`, or why there are none.
+    /// Bytes to and from `host:port`, or why there are none. One that is given up and asked for again goes on
+    /// where it was.
     fn open(&self, address: &str) -> BoxFuture<'_, Result<Stream, String>>;
+
+    /// How long that may take, which is no part of a call's deadline: it may have to log in.
+    fn patience(&self) -> Duration;
 }
 
 /// A control client for one address; may be called from many tasks at once.
@@ -191,10 +192,14 @@ impl Client {
         Request: serde::Serialize,
         Reply: serde::de::DeserializeOwned,
     {
-        let until = Instant::now() + deadline;
-        let timeout = || CallError::Timeout { address: self.address.clone(), waited: deadline };
-        let link =
-            tokio::time::timeout_at(until.into(), self.connected(until)).await.map_err(|_| timeout())??;
+        let timeout = |waited| CallError::Timeout { address: self.address.clone(), waited };
+        let connecting =
+            deadline + self.carrier.as_ref().map_or(Duration::ZERO, |carrier| carrier.patience());
+        let until = Instant::now() + connecting;
+        let link = tokio::time::timeout_at(until.into(), self.connected(until))
+            .await
+            .map_err(|_| timeout(connecting))??;
+        let until = if self.carrier.is_some() { Instant::now() + deadline } else { until };
         let payload = Payload::encode(link.version, request)
             .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
         let len = payload.as_bytes().len();
@@ -213,7 +218,7 @@ impl Client {
         };
         // A deadline of our own: tarpc's is not looked at while its connection cannot be written to.
         match tokio::time::timeout_at(until.into(), reply).await {
-            Err(_) | Ok(Err(RpcError::DeadlineExceeded)) => Err(timeout()),
+            Err(_) | Ok(Err(RpcError::DeadlineExceeded)) => Err(timeout(deadline)),
             Ok(Ok(payload)) => {
                 let result: Result<Reply, WireFault> = payload.decode().map_err(|e| {
                     WireFault::new(FaultCode::Version, format!("{} answered with {e}", self.address))
@@ -250,7 +255,7 @@ impl Client {
             return Err(self.unreachable(&outage));
         }
         tokio::time::sleep_until(outage.retry_at.into()).await;
-        let most = if self.carrier.is_some() { CONNECT_OVER } else { CONNECT };
+        let most = CONNECT + self.carrier.as_ref().map_or(Duration::ZERO, |carrier| carrier.patience());
         let limit = most.min(until.saturating_duration_since(Instant::now()));
         match tokio::time::timeout(limit, self.connect(limit)).await {
             Ok(Ok(link)) => {

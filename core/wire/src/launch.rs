@@ -124,6 +124,21 @@ impl std::fmt::Debug for KeyPem {
     }
 }
 
+/// Why an agent could not start, as far as its launcher acts on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartFault {
+    /// Anything else.
+    #[default]
+    Other,
+    /// Its port cannot be listened on.
+    Port,
+    /// Its coordinator cannot be joined.
+    Join {
+        /// Why.
+        cause: String,
+    },
+}
+
 /// The agent's answer on standard output, behind [`READY_MARKER`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentReady {
@@ -146,6 +161,9 @@ pub enum AgentReady {
     Failed {
         /// One sentence.
         message: String,
+        /// What a launcher knows a remedy for.
+        #[serde(default)]
+        kind: StartFault,
     },
     /// To [`LaunchRequest::Peers`]: those that could not be reached.
     Peers(Vec<PeerFault>),

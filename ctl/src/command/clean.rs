@@ -14,8 +14,8 @@ use crate::output::{Output, safe};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What is ended is found by the pid and start time that each agent recorded in its folder, never by a name. Clusters that \
-run from this machine, or are being started from it, are left alone: `tuplane down` ends them. Nothing is asked where \
-nothing is left.
+run from this machine are left alone: `tuplane down` ends them. So are those that are just being started from it, which end \
+with the command that starts them. Nothing is asked where nothing is left.
 
 The agent's binary, which `up`, `run` and `hosts check` copy to each host (about 100 MB, in the folder of --remote-dir), \
 stays there for the next start unless --binaries is given.")]
@@ -38,9 +38,14 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let jump = args.ssh.jump.as_deref();
     let targets: Vec<Target> = hosts.iter().map(|host| Target::of(&host.value, jump)).collect();
     let root = runtime_root();
-    let ssh = args.ssh.options();
+    let ssh = args.ssh.options()?;
     let clean = async |look: bool| {
-        let options = CleanOptions { dir: &args.ssh.remote_dir, binaries: args.binaries, look };
+        let options = CleanOptions {
+            dir: &args.ssh.remote_dir,
+            binaries: args.binaries,
+            look,
+            fan_out: args.ssh.fan_out,
+        };
         ssh::clean(&targets, &ssh, options, &root).await
     };
     // Without `--yes` it is looked first: nobody need be asked where there is nothing to end.

@@ -13,7 +13,7 @@ use crate::output::{Output, safe};
 pub(crate) struct Args {}
 
 pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcome {
-    let cluster = Cluster::find(global, output)?;
+    let cluster = Cluster::find_to_end(global, output)?;
     super::confirm(global, &format!("end cluster {} with its jobs and agents", cluster.name))?;
     let stopped = cluster.down().await?;
     if output.is_text() {

@@ -86,7 +86,7 @@ fn show(plan: &RemotePlan, reports: &[HostReport], output: &mut Output) -> Outco
         table.row([
             report.agent.clone(),
             report.ssh.clone(),
-            or_none(report.data.clone()),
+            or_none(report.data.as_deref().map(data)),
             or_none(report.processors.map(|n| n.to_string())),
             or_none(report.memory.map(bytes)),
             or_none(report.kernel.clone()),
@@ -100,6 +100,14 @@ fn show(plan: &RemotePlan, reports: &[HostReport], output: &mut Output) -> Outco
     }
     text.push_str(&format!("host keys: {}\n", plan.ssh.host_keys));
     output.text(&text)
+}
+
+/// Where an agent would listen. Port 0 is none yet.
+fn data(address: &str) -> String {
+    match address.strip_suffix(":0") {
+        Some(host) => format!("{host} (any port)"),
+        None => address.to_owned(),
+    }
 }
 
 fn document(report: &HostReport) -> Value {

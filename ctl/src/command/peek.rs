@@ -12,7 +12,7 @@ use tuplane_core::job::{Job, Op};
 use tuplane_core::plan::{Dag, Role};
 use tuplane_wire::message::{JobStatus, PeekRow, Peeked};
 
-use crate::args::Global;
+use crate::args::{Global, whole};
 use crate::cluster::{AgentClient, Cluster};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The stage, or `STAGE/prepare` for the first of its two steps
     stage: String,
     /// Ends after so many rows
-    #[arg(short = 'n', long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = whole::<u64>(1, u64::MAX))]
     rows: Option<u64>,
     /// Rows per second over all instances, at most 10000/s; a busy stage shows a sample
     #[arg(long, value_name = "RATE", default_value = "10/s", value_parser = parse_rate)]

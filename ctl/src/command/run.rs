@@ -10,7 +10,7 @@ use tuplane_core::place::STANDARD_INPUT;
 use tuplane_testbed::launch::{LocalCluster, runtime_root};
 use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
-use crate::args::{Global, LocalArgs, Overrides, SshArgs};
+use crate::args::{Global, LocalArgs, Overrides, SshArgs, whole};
 use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     overrides: Overrides,
     /// Agents to start on this machine
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1, 256))]
     agents: u32,
     /// Starts an agent on each host of a file, of standard input (`-`), or of a list `h1,h2`, over ssh
     #[arg(long, value_name = "FILE|-|H1,H2", conflicts_with = "agents")]
@@ -340,7 +340,7 @@ fn format_word(format: SinkFormat) -> &'static str {
 }
 
 /// Stages whose sink prints.
-fn stdout_sinks(status: &JobStatus) -> Vec<(String, SinkFormat)> {
+pub(super) fn stdout_sinks(status: &JobStatus) -> Vec<(String, SinkFormat)> {
     let Ok(job) = serde_json::from_str::<Job>(&status.job) else { return Vec::new() };
     job.stages
         .into_iter()

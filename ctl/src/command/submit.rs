@@ -95,7 +95,17 @@ async fn started(cluster: &Cluster, run: u64, name: &str, limit: Duration, outpu
         return output.document("submit", &body).and(outcome);
     }
     outcome?;
-    let hint = if output.is_quiet() { String::new() } else { format!("; see `tuplane status {run}`") };
+    let hint = match (output.is_quiet(), super::run::stdout_sinks(&status).is_empty(), phase) {
+        (true, ..) => String::new(),
+        (_, true, _) => format!("; see `tuplane status {run}`"),
+        // Nobody sees them otherwise.
+        (_, false, JobPhase::Finished) => format!("; `tuplane fetch {run} DIR` brings its rows"),
+        (_, false, _) => {
+            format!(
+                "; see `tuplane status {run}`, and when it has ended `tuplane fetch {run} DIR` brings its rows"
+            )
+        }
+    };
     let state = match phase {
         JobPhase::Starting => "is submitted and has not started yet",
         JobPhase::Finished => "has run to its end",

@@ -9,7 +9,7 @@ use tuplane_testbed::launch::{
     ClusterFile, LocalCluster, LocalOptions, LocalPlan, find_clusters, runtime_root, start,
 };
 
-use crate::args::{Global, LocalArgs, SshArgs};
+use crate::args::{Global, LocalArgs, SshArgs, whole};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::hostsfile;
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(250);
 #[command(group(clap::ArgGroup::new("where").required(true).args(["local", "hosts"])))]
 pub(crate) struct Args {
     /// Starts N agents as processes on this machine
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 256))]
     local: Option<u32>,
     /// Starts an agent on each host of a file, of standard input (`-`), or of a list `h1,h2`, over ssh
     #[arg(long, value_name = "FILE|-|H1,H2")]
@@ -124,10 +124,10 @@ pub(super) fn remote_plan(
         agent: args.agent.clone(),
         insecure: args.insecure,
         detached,
-        ssh: ssh.options(),
+        ssh: ssh.options()?,
         jump: ssh.jump.clone(),
         remote_dir: ssh.remote_dir.clone(),
-        fan_out: ssh.fan_out.into(),
+        fan_out: ssh.fan_out,
     };
     Ok(options.plan()?)
 }

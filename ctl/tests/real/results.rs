@@ -92,6 +92,23 @@ fn words_of_generated_text() {
 }
 
 #[test]
+fn a_submitted_job_says_how_the_rows_of_a_stdout_sink_are_got() {
+    let world = World::new();
+    world.json(&["up", "--local", "1", "--cluster", "t", "--detach"]);
+    let rows = "name = \"few\"\n[[stage]]\nid = \"rows\"\nop = \"source\"\nconnector = \"ids\"\nn = 3\n\
+                [[stage]]\nid = \"out\"\nop = \"sink\"\nin = \"rows\"\nconnector = \"stdout\"\n";
+    let output = world.tuplane(&["submit", &world.file("few.toml", rows)]);
+    assert!(output.status.success(), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("`tuplane fetch 1 DIR` brings its rows"), "{said}");
+    world.wait_for("few", "finished", std::time::Duration::from_secs(20));
+    let folder = world.path("brought").display().to_string();
+    let output = world.tuplane(&["fetch", "1", &folder]);
+    assert!(output.status.success() && text(&output).contains("3 rows"), "{}", text(&output));
+    assert!(world.tuplane(&["down", "--yes"]).status.success());
+}
+
+#[test]
 fn an_empty_input_ends_well() {
     let world = World::new();
     let empty = world.file("empty.txt", "");

@@ -173,7 +173,9 @@ impl<'t> Line<'t> {
     }
 
     fn range_fault(&self, word: Word<'_>, error: &RangeError) -> Fault {
-        let fault = Fault::new(self.at_word(word), format!("`{}`: {}", word.text, error.message));
+        let shown: String = word.text.chars().take(64).collect();
+        let cut = if shown.len() < word.text.len() { ".." } else { "" };
+        let fault = Fault::new(self.at_word(word), format!("`{shown}{cut}`: {}", error.message));
         fault.help("ranges look like node[0-9], node[01:10] or node[1-3,7]")
     }
 

@@ -12,8 +12,14 @@ fn error(message: impl Into<String>) -> RangeError {
     RangeError { message: message.into() }
 }
 
+/// The most ranges of one word.
+const RANGES: usize = 8;
+
 /// All words that a word with ranges stands for, in order; the last range runs fastest.
 pub(super) fn expand(word: &str) -> Result<Vec<String>, RangeError> {
+    if word.matches('[').nth(RANGES).is_some() {
+        return Err(error(format!("more than {RANGES} ranges in a word")));
+    }
     let Some(open) = word.find('[') else {
         return if word.contains(']') { Err(error("`]` without `[`")) } else { Ok(vec![word.to_owned()]) };
     };
@@ -102,6 +108,14 @@ mod tests {
             ["n[", "n]", "n[]", "n[a-b]", "n[3-1]", "n[1-99999]", "n[1-2", "n[1-1000][1-1000]", "a]b[1]"]
         {
             assert!(expand(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_very_many_ranges_is_refused() {
+        assert_eq!(all(&"[1]".repeat(RANGES)), ["1".repeat(RANGES)]);
+        for many in [RANGES + 1, 1_000_000] {
+            assert!(expand(&"[1]".repeat(many)).unwrap_err().message.contains("more than 8 ranges"));
         }
     }
 

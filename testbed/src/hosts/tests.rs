@@ -240,3 +240,14 @@ fn a_port_as_ssh_takes_it_is_one_fault_with_the_way_to_write_it() {
     assert_eq!(faults("n1 -p -i").len(), 1);
     assert_eq!(hosts("n-p")[0].host, "n-p");
 }
+
+#[test]
+fn the_documentation_has_a_row_for_each_key_and_no_other() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/hosts.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| key | value")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with("| `"));
+    let documented: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    assert_eq!(documented.iter().collect::<BTreeSet<_>>(), KEYS.iter().collect::<BTreeSet<_>>());
+    assert_eq!(documented.len(), KEYS.len(), "{documented:?}");
+}

@@ -22,8 +22,7 @@ pub fn parse_costs(text: &str, zones: &[String]) -> Result<Vec<CostEntry>, Vec<S
                 for zone in [from, to] {
                     if !zones.iter().any(|known| known == zone) {
                         good = false;
-                        let known =
-                            if zones.is_empty() { "none; give --zones".to_owned() } else { zones.join(", ") };
+                        let known = zones.join(", ");
                         faults.push(format!("line {number}: no agent is in zone `{zone}` (zones: {known})"));
                     }
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tuplane_wire::launch::KeyPem;
 
-use super::ssh::{SshOptions, Target};
+use super::ssh::{FAN_OUT, SshOptions, Target};
 use super::{LaunchError, ProcessId};
 
 /// The schema of `cluster.json`.
@@ -48,6 +48,14 @@ pub struct RoadEntry {
     pub ssh: SshOptions,
     /// Agents cannot be dialled from here: connections go through ssh as well.
     pub through_ssh: bool,
+    /// Logins under way at once.
+    #[serde(default = "fan_out")]
+    pub fan_out: usize,
+}
+
+/// What clusters of older builds did not record.
+fn fan_out() -> usize {
+    FAN_OUT
 }
 
 /// The host of an agent that was started over ssh.
@@ -469,7 +477,7 @@ mod tests {
             process: ProcessId::current().unwrap(),
             host: Some(host),
         }]);
-        remote.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false });
+        remote.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false, fan_out: FAN_OUT });
         assert_eq!((remote.agents[0].here(), remote.agents[0].is_alive_here()), (None, false));
         remote.launcher.started += 1;
         folder.write(&remote).unwrap();
@@ -545,7 +553,8 @@ mod tests {
             let mut starting = file(Vec::new());
             starting.name = cluster.into();
             assert_eq!(starting.run(), None, "agents of this machine have no run folder");
-            starting.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false });
+            starting.road =
+                Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false, fan_out: FAN_OUT });
             // It is known before the first agent is.
             assert_eq!(launcher_of(&starting.run().unwrap()), Some(starting.launcher));
         }

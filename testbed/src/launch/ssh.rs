@@ -10,6 +10,8 @@ mod cause;
 mod check;
 mod connection;
 mod end;
+mod group;
+mod lanes;
 mod plan;
 mod prepare;
 mod quote;
@@ -37,8 +39,8 @@ use crate::hosts::Host;
 /// Logins under way at once.
 pub const FAN_OUT: usize = 32;
 
-/// How long ssh may take to connect unless told otherwise.
-pub const CONNECT: Duration = Duration::from_secs(10);
+/// How long ssh may take to connect unless told otherwise, as `--connect-timeout` takes it.
+pub const CONNECT: &str = "10s";
 
 /// Where the agent's binary and the run folders lie on a host, below the home folder.
 pub const REMOTE_DIR: &str = ".cache/tuplane";
@@ -82,6 +84,11 @@ pub struct SshOptions {
 }
 
 impl SshOptions {
+    /// How long connecting may take.
+    fn connect(&self) -> Duration {
+        Duration::from_secs(self.connect_s.max(1))
+    }
+
     /// Arguments of every connection. What must hold comes before the user's options and what may be
     /// changed behind them, for ssh takes the first value that it finds.
     fn arguments(&self) -> Vec<String> {
@@ -154,16 +161,21 @@ impl fmt::Display for Target {
     }
 }
 
+/// `[user@]host[:port]` of a jump host, parted.
+fn host_and_port(hop: &str) -> (&str, Option<&str>) {
+    match hop.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && !host.ends_with(':') => (host, Some(port)),
+        _ => (hop, None),
+    }
+}
+
 /// What `-J` would do, with our own options for the jump host too: it must not ask either.
 fn proxy(jump: &str, options: &SshOptions) -> String {
     let (before, last) = match jump.rsplit_once(',') {
         Some((before, last)) => (Some(before), last),
         None => (None, jump),
     };
-    let (host, port) = match last.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() && !host.ends_with(':') => (host, Some(port)),
-        _ => (last, None),
-    };
+    let (host, port) = host_and_port(last);
     let mut words: Vec<String> = options.arguments();
     if let Some(before) = before {
         words.extend(["-o".to_owned(), format!("ProxyCommand={}", proxy(before, options))]);

@@ -335,7 +335,7 @@ async fn start_agent(
             };
             Ok(Started { entry, child, lifeline: Some(stdin) })
         }
-        AgentReady::Failed { message } => Err(fail(message)),
+        AgentReady::Failed { message, .. } => Err(fail(message)),
         other => Err(fail(format!("it answered something else: {other:?}"))),
     }
 }
@@ -400,11 +400,13 @@ pub(super) fn last_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tuplane_wire::launch::StartFault;
+
     use super::*;
 
     #[tokio::test]
     async fn lines_before_the_answer_are_skipped() {
-        let ready = AgentReady::Failed { message: "no".into() };
+        let ready = AgentReady::Failed { message: "no".into(), kind: StartFault::Other };
         let text = format!("Welcome\n\n{READY_MARKER}{}\nmore\n", serde_json::to_string(&ready).unwrap());
         assert_eq!(read_ready(text.as_bytes()).await, Ok(Some(ready)));
         assert_eq!(read_ready(&b"Welcome\n"[..]).await, Ok(None));

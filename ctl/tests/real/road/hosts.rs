@@ -41,7 +41,11 @@ fn road_a_name_that_is_no_file_and_a_list_are_told_apart() {
     let road = road!("road_list", &["127.0.0.2", "127.0.0.3"]);
     let output = road.command(&["hosts", "check", "nowhere.txt"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--hosts nowhere.txt,"), "{}", text(&output));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("with a comma: `nowhere.txt,`"),
+        "{}",
+        text(&output)
+    );
     let list = format!("root@127.0.0.[2-3]:{} slots=1", road.port);
     let output =
         road.command(&["up", "--hosts", &format!("{list},"), "--dry-run", "-o", "json"]).output().unwrap();

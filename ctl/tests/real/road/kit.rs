@@ -256,6 +256,13 @@ pub(crate) fn ssh_options(world: &World, key: &Path, remote: &Path) -> Vec<Strin
     all
 }
 
+/// Options of [`ssh_options`] with another value for one of them.
+pub(crate) fn with_option(mut options: Vec<String>, name: &str, value: &str) -> Vec<String> {
+    let place = options.iter().position(|option| option == name).unwrap();
+    value.clone_into(&mut options[place + 1]);
+    options
+}
+
 /// Counts the words of a small file with `run` and these options.
 pub(crate) fn word_count(world: &World, args: &[&str], more: &[String]) -> Vec<(String, String)> {
     let input = world.file("in.txt", INPUT);

@@ -48,7 +48,8 @@ fn road_p32_a_shell_that_waits_for_input_is_given_up() {
     let output = road.up(&["--connect-timeout", "1s"], &road.hosts_file(&["name=a"]));
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("its shell did not answer within 6 s"),
+        String::from_utf8_lossy(&output.stderr)
+            .contains("neither the login nor its shell answered within 6 s"),
         "{}",
         text(&output)
     );
@@ -124,7 +125,9 @@ fn road_a_full_disk_and_one_that_nothing_runs_from_are_named() {
     let test = "road_disks";
     let road = road!("road_disks", &["127.0.0.2"]);
     let (full, inert) = (road.world.path("full"), road.world.path("inert"));
-    let (Some(_full), Some(_inert)) = (Mount::new(&full, "size=1m"), Mount::new(&inert, "noexec")) else {
+    let (Some(_full), Some(_inert)) =
+        (Mount::new(&full, "size=1m,mode=700"), Mount::new(&inert, "noexec,mode=700"))
+    else {
         return crate::real::world::skip(test, "the right to mount");
     };
     let hosts = road.hosts_file(&["name=a"]);

@@ -1,8 +1,10 @@
 //! What went wrong on a host: one line with the cause and what to do about it.
 
 use std::fmt;
+use std::time::Duration;
 
-use super::{HostKeys, SshOptions, Target, quote};
+use super::connection::Resolved;
+use super::{HostKeys, SshOptions, Target, host_and_port, quote, script};
 
 /// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub enum Cause {
     Peer,
     /// The connection broke off, or something on this machine ended it.
     Lost,
+    /// The folder there is not the user's alone.
+    Unsafe,
+    /// An agent could not join its coordinator; the message is why.
+    Join,
     /// Another build runs there.
     Version,
     /// Anything else.
@@ -112,13 +118,7 @@ pub(super) fn connecting(target: &Target, options: &SshOptions, said: &str) -> H
         return changed_key(target, options, said);
     }
     if has("Host key verification failed") || has("host key is known for") {
-        let remedy = format!(
-            "check its key and note it: ssh-keyscan{} {} >> {}, or use --host-keys accept-new",
-            target.port.map_or_else(String::new, |port| format!(" -p {port}")),
-            plain_host(target),
-            known_hosts(options)
-        );
-        return fault(Cause::UnknownKey, "its host key is not known".into()).remedy(remedy);
+        return unknown_key(target, options, said, &Resolved::default());
     }
     if has("Could not resolve hostname") {
         return fault(Cause::NoSuchHost, "no such host".into())
@@ -188,6 +188,79 @@ fn without_host(target: &Target, line: String) -> String {
         Some(rest) => rest.to_owned(),
         None => line,
     }
+}
+
+/// A host's key that is not known, with the line that notes it. `ssh-keyscan` does not read ssh's
+/// configuration, so the line names what that stands for; a host behind another one is scanned from there.
+pub(super) fn unknown_key(
+    target: &Target,
+    options: &SshOptions,
+    said: &str,
+    resolved: &Resolved,
+) -> HostFault {
+    let fault = |message: String| HostFault::new(target.host.clone(), Cause::UnknownKey, message);
+    let (host, port) = match resolved.host.as_str() {
+        "" => (plain_host(target), target.port.map(|port| port.to_string())),
+        host => (host, Some(resolved.port.clone()).filter(|port| !port.is_empty() && port != "22")),
+    };
+    // `No ED25519 host key is known for [NAME]:PORT and you have requested strict checking.`
+    let named = said.lines().find_map(|line| {
+        let (_, rest) = line.split_once("host key is known for ")?;
+        rest.split_once(" and you have").map(|(name, _)| name)
+    });
+    let named = named.map(|name| match name.strip_prefix('[').and_then(|name| name.split_once("]:")) {
+        Some((host, port)) => (host, Some(port.to_owned())),
+        None => (name, None),
+    });
+    let is_own = named.as_ref().is_none_or(|(named, _)| named.eq_ignore_ascii_case(host));
+    let through = target.jump.as_deref().or(resolved.jump.as_deref());
+    let file = match (&options.known_hosts, &resolved.known_hosts) {
+        (None, Some(file)) => word(file),
+        _ => known_hosts(options),
+    };
+    let scan = |host: &str, port: Option<&str>| {
+        let port = port.map_or_else(String::new, |port| format!(" -p {port}"));
+        format!("ssh-keyscan{port} {host}")
+    };
+    let (message, line) = match (is_own, through, &named) {
+        (true, None, _) if !resolved.is_proxied => {
+            ("its host key is not known".to_owned(), Some(scan(host, port.as_deref())))
+        }
+        (true, Some(jump), _) => {
+            let (before, last) =
+                jump.rsplit_once(',').map_or((None, jump), |(before, last)| (Some(before), last));
+            let (gate, gate_port) = host_and_port(last);
+            let mut way = before.map_or_else(String::new, |before| format!(" -J {before}"));
+            if let Some(port) = gate_port {
+                way.push_str(&format!(" -p {port}"));
+            }
+            let line = format!("ssh{way} {} {}", gate.replace(['[', ']'], ""), scan(host, port.as_deref()));
+            ("its host key is not known".to_owned(), Some(line))
+        }
+        // The key of a host on the way.
+        (false, Some(_), Some((named, port))) => (
+            format!("the host key of {named}, through which it is reached, is not known"),
+            Some(scan(named, port.as_deref())),
+        ),
+        // Kept under a name of its own (HostKeyAlias), or reached by a command.
+        _ => ("its host key is not known".to_owned(), None),
+    };
+    let remedy = match line {
+        Some(line) => format!("check its key and note it: {line} >> {file}, or use --host-keys accept-new"),
+        None => "check its key and use --host-keys accept-new once, which notes it".to_owned(),
+    };
+    fault(message).remedy(remedy)
+}
+
+/// A host that ssh has reached and that does not come to its first word.
+pub(super) fn silent(target: &Target, options: &SshOptions, waited: Duration) -> HostFault {
+    let message =
+        format!("ssh reached it, and neither the login nor its shell answered within {} s", waited.as_secs());
+    HostFault::new(target.host.clone(), Cause::Timeout, message).remedy(format!(
+        "a slow login needs a longer --connect-timeout, and a start-up file there may wait for input; try it by hand: \
+         ssh {}",
+        by_hand(target, options)
+    ))
 }
 
 /// Nobody answered in time.
@@ -269,6 +342,15 @@ pub(super) fn missing_key(refused: HostFault, files: &[String]) -> HostFault {
         .remedy("correct IdentityFile in --ssh-option or in your ssh configuration")
 }
 
+/// What is done about a folder that is not the user's alone.
+const UNSAFE_REMEDY: &str = "who can write there could have the agent replaced: chmod go-w it if it is yours, or use another folder with --remote-dir";
+
+/// The folder on a host that is not the user's alone.
+pub(super) fn not_alone(host: &str, path: &str) -> HostFault {
+    let message = format!("{path} {}", script::NOT_ALONE);
+    HostFault::new(host, Cause::Unsafe, message).remedy(UNSAFE_REMEDY)
+}
+
 /// Reads what a command on the host said before it failed.
 pub(super) fn on_host(host: &str, what: &str, code: Option<i32>, said: &str) -> HostFault {
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it said nothing");
@@ -280,6 +362,13 @@ pub(super) fn on_host(host: &str, what: &str, code: Option<i32>, said: &str) -> 
     if code == Some(126) || said.contains("cannot be executed") || said.contains("Exec format error") {
         return fault(Cause::NoExec, format!("{what}: {last}"))
             .remedy("use a folder whose file system is mounted exec with --remote-dir");
+    }
+    if said.contains(script::NOT_ALONE) {
+        return fault(Cause::Unsafe, format!("{what}: {last}")).remedy(UNSAFE_REMEDY);
+    }
+    if last.starts_with("mkdir:") {
+        return fault(Cause::Other, format!("{what}: {last}"))
+            .remedy("use a folder that you may write to with --remote-dir");
     }
     // A session without its connection makes none of its own: it is given a way that leads nowhere.
     if code == Some(255) && said.contains("kex_exchange_identification") {
@@ -346,6 +435,39 @@ mod tests {
             let fault = read(said);
             assert_eq!(fault.cause, cause, "{said} gives {fault}");
             assert!(fault.remedy.is_some() && !fault.to_string().contains('\n'), "{fault}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_comes_with_the_line_that_notes_it_by_the_name_that_is_meant() {
+        let remedy = |jump: Option<&str>, resolved: &str, name: &str| {
+            let target = Target { host: "alias".into(), port: None, jump: jump.map(str::to_owned) };
+            let said = format!(
+                "No ED25519 host key is known for {name} and you have requested strict checking.\r\n"
+            );
+            let fault = unknown_key(&target, &SshOptions::default(), &said, &Resolved::read(resolved));
+            format!("{}; {}", fault.message, fault.remedy.unwrap())
+        };
+        let own = "hostname 10.0.0.7\nport 2222\nuserknownhostsfile /h/kh /h/kh2\n";
+        let said = remedy(None, own, "[10.0.0.7]:2222");
+        assert!(said.contains(": ssh-keyscan -p 2222 10.0.0.7 >> /h/kh, or"), "{said}");
+        let plain = remedy(None, "hostname n1.lab\nport 22\n", "n1.lab");
+        assert!(plain.contains(": ssh-keyscan n1.lab >> ~/.ssh/known_hosts, or"), "{plain}");
+        // Behind another host it is that one which can scan it.
+        let behind = "ssh -p 2022 me@gate ssh-keyscan -p 2222 10.0.0.7 >> /h/kh";
+        assert!(remedy(Some("me@gate:2022"), own, "[10.0.0.7]:2222").contains(behind));
+        assert!(remedy(None, &format!("{own}proxyjump me@gate:2022\n"), "[10.0.0.7]:2222").contains(behind));
+        let gate = remedy(Some("gate:2022"), own, "[gate]:2022");
+        assert!(
+            gate.contains("the host key of gate, through") && gate.contains(": ssh-keyscan -p 2022 gate >>"),
+            "{gate}"
+        );
+        // Under a name of its own, or behind a command, no line would do.
+        for said in [
+            remedy(None, own, "other-name"),
+            remedy(None, &format!("{own}proxycommand x\n"), "[10.0.0.7]:2222"),
+        ] {
+            assert!(said.contains("accept-new once") && !said.contains("ssh-keyscan"), "{said}");
         }
     }
 

@@ -8,6 +8,7 @@ use tuplane_wire::launch::{AgentConfig, AgentReady, Road};
 
 use super::cause::{Cause, HostFault};
 use super::connection::Connection;
+use super::lanes::Lanes;
 use super::prepare::{self, Binary, DataRule, Place, Sockets, Wanted};
 use super::session::Session;
 use super::{RemoteAgent, RemotePlan, script};
@@ -58,33 +59,87 @@ pub async fn check(plan: &RemotePlan, root: &Path) -> Result<Vec<HostReport>, La
     let binary = Binary::read(&plan.binary)?;
     let sockets = Sockets::of_command(root)?;
     let (targets, at) = prepare::machines(plan.agents.iter().map(|agent| &agent.target));
-    let places = prepare::places(&targets, &plan.ssh).await;
+    let lanes = Lanes::new(plan.fan_out, targets.iter());
+    let places = prepare::places(&targets, &plan.ssh, &lanes).await;
     let data: Vec<Option<String>> = plan.agents.iter().map(|agent| agent.data.clone()).collect();
     let rules = prepare::data_rules(&data, &at, &places).await;
     let wanted = targets.into_iter().map(|target| Wanted { target, dir: plan.remote_dir.clone() }).collect();
-    let logins = prepare::connect(wanted, &plan.ssh, plan.fan_out, &binary.file_name(), &sockets).await;
-    let unique = format!("check-{}", std::process::id());
-    let ready = logins.into_iter().enumerate().map(async |(number, login)| {
-        let connection = login?;
-        let unique = format!("{unique}-{number}");
-        let copied = match prepare::same_machine(&connection, &binary) {
-            Ok(()) => prepare::copy(&connection, &binary, &unique).await,
-            Err(fault) => Err(fault),
-        };
-        Ok::<_, HostFault>((connection, copied))
-    });
-    let ready = join_all(ready).await;
-    let reports = plan.agents.iter().zip(&at).zip(&rules).map(async |((agent, at), rule)| {
-        report(agent, rule, &places[*at], ready[*at].as_ref(), &binary).await
-    });
+    let logins = prepare::connect(wanted, &plan.ssh, &lanes, &binary.file_name(), &sockets).await;
+    let ready = Ready::of(logins, &binary, &format!("check-{}", std::process::id()), &lanes).await;
+    let reports = plan
+        .agents
+        .iter()
+        .zip(&at)
+        .zip(&rules)
+        .map(async |((agent, at), rule)| report(agent, rule, &places[*at], &ready, *at, &binary).await);
     Ok(join_all(reports).await)
+}
+
+/// Hosts that were logged in to and got the binary, as far as that went.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// Of each host the place of its connection, or why there is none.
+    pub(super) hosts: Vec<Result<usize, HostFault>>,
+    /// To all that let us in.
+    pub(super) connections: Vec<Connection>,
+    /// Of each connection whether the binary was copied, or why the host cannot be used.
+    pub(super) copied: Vec<Result<bool, HostFault>>,
+}
+
+impl Ready {
+    /// Makes hosts ready, in the order of the logins.
+    pub(super) async fn of(
+        logins: Vec<Result<Connection, HostFault>>,
+        binary: &Binary,
+        unique: &str,
+        lanes: &Lanes,
+    ) -> Self {
+        let (mut hosts, mut connections) = (Vec::new(), Vec::new());
+        for login in logins {
+            hosts.push(login.map(|connection| {
+                connections.push(connection);
+                connections.len() - 1
+            }));
+        }
+        let copied = prepare::copy_all(&connections, binary, unique, lanes).await;
+        Self { hosts, connections, copied }
+    }
+
+    /// Where a host cannot be used: what stands against it, and what would fail on the others, in the order of
+    /// the plan's agents. Nothing where all can be used.
+    pub(super) async fn faults(
+        &self,
+        plan: &RemotePlan,
+        at: &[usize],
+        rules: &[DataRule],
+        binary: &Binary,
+    ) -> Vec<HostFault> {
+        if (0..self.hosts.len()).all(|host| self.fit(host).is_ok()) {
+            return Vec::new();
+        }
+        let agents = plan.agents.iter().zip(at).zip(rules).enumerate();
+        let asked = agents.map(async |(index, ((agent, host), rule))| match self.fit(*host) {
+            Ok(connection) => would_fail(agent, rule, connection, binary).await,
+            // Once, however many agents it was to have.
+            Err(fault) => (at.iter().position(|other| other == host) == Some(index)).then(|| fault.clone()),
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// The connection to a host that can be used, or what stands against it.
+    pub(super) fn fit(&self, host: usize) -> Result<&Connection, &HostFault> {
+        let place = *self.hosts[host].as_ref()?;
+        self.copied[place].as_ref()?;
+        Ok(&self.connections[place])
+    }
 }
 
 async fn report(
     agent: &RemoteAgent,
     rule: &DataRule,
     place: &Place,
-    login: Result<&(Connection, Result<bool, HostFault>), &HostFault>,
+    ready: &Ready,
+    at: usize,
     binary: &Binary,
 ) -> HostReport {
     let mut report = HostReport {
@@ -93,28 +148,23 @@ async fn report(
         ssh: place.shown.clone(),
         ..HostReport::default()
     };
-    let (connection, copied) = match login {
-        Ok((connection, copied)) => (connection, copied),
+    let place = match &ready.hosts[at] {
+        Ok(place) => *place,
         Err(fault) => {
             report.fault = Some(fault.clone());
             return report;
         }
     };
-    let facts = &connection.facts;
+    let facts = &ready.connections[place].facts;
     report.machine = Some(facts.machine.clone());
     report.kernel = Some(facts.kernel.clone());
     report.processors = Some(facts.processors).filter(|n| *n > 0);
     report.memory = Some(facts.memory).filter(|n| *n > 0);
-    match copied {
-        Ok(copied) => report.copied = *copied,
-        Err(fault) => {
-            report.fault = Some(fault.clone());
-            return report;
-        }
-    }
-    if let Err(fault) = probe(agent, rule, connection, binary, &mut report).await {
-        report.fault = Some(fault);
-    }
+    report.copied = matches!(ready.copied[place], Ok(true));
+    report.fault = match ready.fit(at) {
+        Ok(connection) => probe(agent, rule, connection, binary, &mut report).await.err(),
+        Err(fault) => Some(fault.clone()),
+    };
     report
 }
 
@@ -151,7 +201,7 @@ async fn probe(
             report.version = Some(version);
             report.binary = Some(binary);
         }
-        Some(AgentReady::Failed { message }) => return Err(fault(Cause::Agent, message)),
+        Some(AgentReady::Failed { message, .. }) => return Err(fault(Cause::Agent, message)),
         Some(other) => return Err(fault(Cause::Version, format!("the agent answered {other:?}"))),
         None => {
             return Err(session.fault(connection, "running the agent").await);

@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{ChildStdin, Command};
 
 use super::cause::{self, Cause, HostFault};
+use super::group::Group;
 use super::{SshOptions, Target, quote, script};
 use crate::launch::start::{ANSWER_LIMIT, next_line};
 
 /// What a host takes longer than ssh itself: start-up files of its shell, and the probe.
-const SHELL: Duration = Duration::from_secs(5);
+pub(super) const SHELL: Duration = Duration::from_secs(5);
 
 /// How often a login that sshd dropped is tried.
 const TRIES: u32 = 10;
@@ -41,6 +42,8 @@ pub(super) struct Facts {
     pub(super) folder: String,
     /// Bytes of the agent's binary of the name that was asked for, if it is there.
     pub(super) binary: Option<u64>,
+    /// That folder or file, where others could have put something there.
+    pub(super) not_alone: Option<String>,
 }
 
 impl Facts {
@@ -53,6 +56,7 @@ impl Facts {
             memory: text("memory").parse::<u64>().unwrap_or(0) * 1024,
             folder: text("folder"),
             binary: text("binary").trim().parse().ok(),
+            not_alone: said.get("alone").cloned(),
         }
     }
 }
@@ -71,7 +75,7 @@ pub struct Connection {
 #[derive(Debug)]
 struct Master {
     /// Behind a lock, for it is asked how it ended while sessions go on.
-    child: tokio::sync::Mutex<Child>,
+    group: tokio::sync::Mutex<Group>,
     _lifeline: ChildStdin,
     /// What it said on standard error.
     said: Arc<Mutex<String>>,
@@ -134,12 +138,12 @@ impl Connection {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|cause| {
+        let mut group = Group::spawn(&mut command).map_err(|cause| {
             fault(Cause::NoSsh, format!("the command ssh cannot be run ({cause})"))
                 .remedy("install the OpenSSH client on this machine")
         })?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+            (group.child.stdin.take(), group.child.stdout.take(), group.child.stderr.take())
         else {
             return Err(fault(Cause::Other, "the input and output of ssh are not there".into()));
         };
@@ -162,13 +166,13 @@ impl Connection {
             }
             false
         };
-        let patience = Duration::from_secs(options.connect_s.max(1)) + SHELL;
+        let patience = options.connect() + SHELL;
         match tokio::time::timeout(patience, answer).await {
             Ok(true) => Ok(Self {
                 target: target.clone(),
                 socket: socket.to_owned(),
                 master: Some(Master {
-                    child: tokio::sync::Mutex::new(child),
+                    group: tokio::sync::Mutex::new(group),
                     _lifeline: stdin,
                     said: Arc::clone(&said),
                 }),
@@ -177,7 +181,7 @@ impl Connection {
             }),
             Ok(false) => {
                 drop(stdin);
-                let status = tokio::time::timeout(Duration::from_secs(2), child.wait()).await;
+                let status = tokio::time::timeout(Duration::from_secs(2), group.wait()).await;
                 // Its last words may still be in the pipe.
                 let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
                 let status = status.ok().and_then(Result::ok);
@@ -187,41 +191,43 @@ impl Connection {
                 }
                 let code = status.and_then(|status| status.code());
                 if code == Some(255) || code.is_none() {
-                    return Err(cause::connecting(target, options, &errors()));
+                    let fault = cause::connecting(target, options, &errors());
+                    if fault.cause == Cause::UnknownKey {
+                        let resolved = resolved(target, options).await;
+                        return Err(cause::unknown_key(target, options, &errors(), &resolved));
+                    }
+                    return Err(fault);
                 }
                 let mut all = noise.join("\n");
                 all.push('\n');
                 all.push_str(&errors());
                 Err(cause::on_host(&target.host, "its shell did not run our script", code, &all))
             }
-            // ssh itself would have given up before: what does not answer is the shell.
-            Err(_) => Err(fault(
-                Cause::Timeout,
-                format!(
-                    "the login came through, but its shell did not answer within {} s",
-                    patience.as_secs()
-                ),
-            )
-            .remedy("a start-up file there may wait for input: try it by hand")),
+            // ssh itself gives up a host that does not answer it: what takes longer is the login or the shell.
+            Err(_) => Err(cause::silent(target, options, patience)),
         }
     }
 
     /// The connection that another process keeps at this socket, if it stands.
     pub(super) async fn attach(target: &Target, socket: &Path) -> Option<Self> {
-        if !socket.exists() {
-            return None;
-        }
-        let mut command = ssh();
-        command.args(["-F", "none", "-O", "check", "-S"]).arg(socket_argument(socket)).arg(&target.host);
-        let checked = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        let stands = tokio::time::timeout(Duration::from_secs(2), checked).await;
-        stands.is_ok_and(|status| status.is_ok_and(|status| status.success())).then(|| Self {
+        let stands = socket.exists() && answers(target, socket).await;
+        stands.then(|| Self {
             target: target.clone(),
             socket: socket.to_owned(),
             master: None,
             facts: Facts::default(),
             noise: Vec::new(),
         })
+    }
+
+    /// Sessions can be opened over it, as far as can be seen from here.
+    pub(super) async fn stands(&self) -> bool {
+        if let Some(master) = &self.master
+            && !matches!(master.group.lock().await.has_ended(), Ok(None))
+        {
+            return false;
+        }
+        answers(&self.target, &self.socket).await
     }
 
     /// Where it goes.
@@ -299,8 +305,8 @@ impl Connection {
     /// How the connection has ended, if it has.
     pub(super) async fn broken(&self) -> Option<String> {
         let master = self.master.as_ref()?;
-        let mut child = master.child.lock().await;
-        let status = tokio::time::timeout(ENDING, child.wait()).await.ok()?.ok()?;
+        let mut group = master.group.lock().await;
+        let status = tokio::time::timeout(ENDING, group.wait()).await.ok()?.ok()?;
         let said = master.said.lock().unwrap_or_else(PoisonError::into_inner);
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
         let said = last.map_or_else(String::new, |last| format!(", it said: {last}"));
@@ -313,6 +319,15 @@ impl Connection {
         command.arg("-W").arg(address).arg(&self.target.host);
         command
     }
+}
+
+/// The master at this socket answers.
+async fn answers(target: &Target, socket: &Path) -> bool {
+    let mut command = ssh();
+    command.args(["-F", "none", "-O", "check", "-S"]).arg(socket_argument(socket)).arg(&target.host);
+    let checked = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let answered = tokio::time::timeout(Duration::from_secs(2), checked).await;
+    answered.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
 /// `ssh` in a process group of its own, so that Ctrl-C on the terminal reaches its owner alone, and so
@@ -408,32 +423,64 @@ pub(super) struct Resolved {
     pub(super) user: String,
     pub(super) host: String,
     pub(super) port: String,
+    /// The hosts that it goes through, as `ProxyJump` names them.
+    pub(super) jump: Option<String>,
+    /// It goes through another host or a command.
+    pub(super) is_proxied: bool,
+    /// The first file of known hosts.
+    pub(super) known_hosts: Option<String>,
     identities: Vec<String>,
 }
 
 /// Asks `ssh -G`. Empty where that fails: the login will say why.
 pub(super) async fn resolved(target: &Target, options: &SshOptions) -> Resolved {
     let mut command = ssh();
-    command.arg("-G").args(target.arguments(options)).arg(&target.host).stdin(Stdio::null());
-    let Ok(Ok(output)) = tokio::time::timeout(SHELL, command.output()).await else {
+    command.arg("-G").args(target.arguments(options)).arg(&target.host);
+    let Ok(Ok(said)) = tokio::time::timeout(SHELL, Group::output(&mut command)).await else {
         return Resolved::default();
     };
-    let mut found = Resolved::default();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        match line.split_once(' ') {
-            Some(("user", value)) => value.clone_into(&mut found.user),
-            Some(("hostname", value)) => value.clone_into(&mut found.host),
-            Some(("port", value)) => value.clone_into(&mut found.port),
-            Some(("identityfile", value)) => found.identities.push(value.to_owned()),
-            _ => {}
+    Resolved::read(&String::from_utf8_lossy(&said))
+}
+
+impl Resolved {
+    pub(super) fn read(said: &str) -> Self {
+        let mut found = Self::default();
+        for line in said.lines() {
+            match line.split_once(' ') {
+                Some(("user", value)) => value.clone_into(&mut found.user),
+                Some(("hostname", value)) => value.clone_into(&mut found.host),
+                Some(("port", value)) => value.clone_into(&mut found.port),
+                Some(("identityfile", value)) => found.identities.push(value.to_owned()),
+                Some(("userknownhostsfile", value)) => {
+                    found.known_hosts = value.split_whitespace().next().map(str::to_owned);
+                }
+                Some(("proxyjump", value)) if value != "none" => {
+                    found.jump = Some(value.to_owned());
+                    found.is_proxied = true;
+                }
+                Some(("proxycommand", value)) if value != "none" => found.is_proxied = true,
+                _ => {}
+            }
         }
+        found
     }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ssh_goes_through_is_read_from_its_own_words() {
+        let read = |more: &str| Resolved::read(&format!("user u\nhostname 127.0.0.1\nport 22\n{more}\n"));
+        let plain = read("userknownhostsfile /h/kh /h/kh2");
+        assert_eq!((plain.host.as_str(), plain.is_proxied, plain.jump), ("127.0.0.1", false, None));
+        assert_eq!(plain.known_hosts.as_deref(), Some("/h/kh"));
+        assert!(read("proxycommand nc gate 22").is_proxied);
+        assert!(!read("proxycommand none").is_proxied && !read("proxyjump none").is_proxied);
+        let jump = read("proxyjump me@gate:2022");
+        assert_eq!((jump.jump.as_deref(), jump.is_proxied), (Some("me@gate:2022"), true));
+    }
 
     #[test]
     fn a_named_key_that_is_not_there_is_told_from_defaults() {

@@ -8,6 +8,7 @@ use futures::future::join_all;
 
 use super::cause::{Cause, HostFault};
 use super::connection::Connection;
+use super::lanes::Lanes;
 use super::prepare::{self, Sockets, Wanted};
 use super::{FAN_OUT, SshOptions, Target, script};
 use crate::launch::folder::{AgentEntry, ClusterFile, find_clusters, launcher_of};
@@ -25,6 +26,8 @@ pub struct CleanOptions<'o> {
     pub binaries: bool,
     /// Only looks: nothing is ended or removed.
     pub look: bool,
+    /// Logins under way at once.
+    pub fan_out: usize,
 }
 
 /// One thing that `clean` found.
@@ -152,18 +155,20 @@ pub async fn end(file: &ClusterFile, root: &Path, patience: Duration) -> Result<
         }
     }
     let sockets = Sockets::of_command(root)?;
-    let work = by_host.into_iter().map(|(target, agents)| {
-        let (ssh, sockets) = (&ssh, &sockets);
+    let fan_out = file.road.as_ref().map_or(FAN_OUT, |road| road.fan_out);
+    let lanes = Lanes::new(fan_out, by_host.keys());
+    let work = by_host.iter().map(|(target, agents)| {
+        let (ssh, sockets, lanes) = (&ssh, &sockets, &lanes);
         async move {
             let socket =
                 agents.first().and_then(|agent| agent.host.as_ref()).map(|host| host.socket.as_path());
             let known = match socket {
-                Some(socket) => Connection::attach(&target, socket).await,
+                Some(socket) => Connection::attach(target, socket).await,
                 None => None,
             };
             let connection = match known {
                 Some(connection) => connection,
-                None => Connection::open(&target, ssh, sockets.next(), "", "").await?,
+                None => lanes.pass(target, Connection::open(target, ssh, sockets.next(), "", "")).await?,
             };
             let own = agents.iter().filter_map(|agent| agent.host.as_ref());
             let ended =
@@ -172,7 +177,8 @@ pub async fn end(file: &ClusterFile, root: &Path, patience: Duration) -> Result<
                 let folder = agent.host.as_ref().map(|host| &host.folder);
                 ended.iter().find(|(ended, _)| Some(ended) == folder).map_or(Ended::Gone, |(_, how)| *how)
             };
-            Ok(agents.into_iter().map(|agent| Stopped { agent: agent.clone(), how: how(agent) }).collect())
+            let stopped = |agent: &&AgentEntry| Stopped { agent: (*agent).clone(), how: how(agent) };
+            Ok(agents.iter().map(stopped).collect())
         }
     });
     gather(join_all(work).await)
@@ -199,8 +205,9 @@ pub async fn clean(
 ) -> Result<(Vec<Cleaned>, Vec<HostFault>), LaunchError> {
     let sockets = Sockets::of_command(root)?;
     let (targets, _) = prepare::machines(targets.iter());
+    let lanes = Lanes::new(options.fan_out, targets.iter());
     let wanted = targets.into_iter().map(|target| Wanted { target, dir: options.dir.to_owned() }).collect();
-    let logins = prepare::connect(wanted, ssh, FAN_OUT, "-", &sockets).await;
+    let logins = prepare::connect(wanted, ssh, &lanes, "-", &sockets).await;
     let work = logins.into_iter().map(async |login| {
         let connection = login?;
         clean_one(&connection, options, root).await

@@ -124,7 +124,10 @@ impl HostsOptions {
                 )));
             }
         }
+        // Those of spare hosts too: the table stays as it is when a host is kept back.
+        let zone = |host: &Spanned<Host>| host.value.zone.clone();
         let mut zones: Vec<String> = agents.iter().map(|agent| agent.zone.clone()).collect();
+        zones.extend(self.hosts.iter().filter_map(zone));
         zones.sort();
         zones.dedup();
         let costs = self.costs.as_deref().map_or(Ok(Vec::new()), |path| read_costs(path, &zones))?;
@@ -166,6 +169,19 @@ mod tests {
         assert_eq!(slots, [("n1", Some(7), "x"), ("n3", Some(3), "default")]);
         assert_eq!(plan.spares, ["n2"]);
         assert_eq!(plan.agents[1].target.jump, None);
+    }
+
+    #[test]
+    fn the_cost_table_may_name_zones_of_spare_hosts() {
+        let dir = tempfile::tempdir().unwrap();
+        let table = |text: &str| {
+            let path = dir.path().join("costs");
+            std::fs::write(&path, text).unwrap();
+            HostsOptions { costs: Some(path), ..options("n1 zone=x\nn2 zone=y spare") }.plan()
+        };
+        assert_eq!(table("x y 5\n").unwrap().costs.len(), 2);
+        let refused = table("x z 5\n").unwrap_err().to_string();
+        assert!(refused.contains("zone `z` (zones: x, y)"), "{refused}");
     }
 
     #[test]

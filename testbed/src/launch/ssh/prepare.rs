@@ -6,22 +6,17 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tuplane_core::fingerprint::fingerprint;
 
-use super::cause::{Cause, HostFault};
+use super::cause::{self, Cause, HostFault};
 use super::connection::{Connection, resolved};
+use super::lanes::Lanes;
 use super::{SshOptions, Target, script};
 use crate::launch::{LaunchError, ProcessId};
-
-/// Logins under way at once through the same jump host: its sshd counts them too.
-const FAN_OUT_JUMP: usize = 4;
 
 /// How long a copy may take.
 const COPY: Duration = Duration::from_mins(10);
@@ -144,54 +139,26 @@ pub(super) struct Wanted {
     pub(super) dir: String,
 }
 
-/// Logs in everywhere, at most `fan_out` at once. Answers come in the order of `wanted`.
+/// Logs in everywhere, as the lanes allow. Answers come in the order of `wanted`.
 pub(super) async fn connect(
     wanted: Vec<Wanted>,
     options: &SshOptions,
-    fan_out: usize,
+    lanes: &Lanes,
     binary: &str,
     sockets: &Sockets,
 ) -> Vec<Result<Connection, HostFault>> {
-    let all = Arc::new(Semaphore::new(fan_out.max(1)));
-    let mut jumps: BTreeMap<String, Arc<Semaphore>> = BTreeMap::new();
-    let mut logins = JoinSet::new();
-    let mut targets = Vec::new();
-    for (place, host) in wanted.into_iter().enumerate() {
-        let through = host.target.jump.clone().map(|jump| {
-            let known = jumps.entry(jump).or_insert_with(|| Arc::new(Semaphore::new(FAN_OUT_JUMP)));
-            Arc::clone(known)
-        });
-        targets.push(host.target.clone());
-        let (all, options, socket) = (Arc::clone(&all), options.clone(), sockets.next());
-        let binary = binary.to_owned();
-        logins.spawn(async move {
-            // Never closed, so a permit is only late.
-            let _through = match &through {
-                Some(jump) => jump.acquire().await.ok(),
-                None => None,
-            };
-            let _own = all.acquire().await.ok();
-            (place, Connection::open(&host.target, &options, socket, &host.dir, &binary).await)
-        });
-    }
-    let mut answers: Vec<Option<Result<Connection, HostFault>>> = targets.iter().map(|_| None).collect();
-    while let Some(joined) = logins.join_next().await {
-        if let Ok((place, answer)) = joined
-            && let Some(slot) = answers.get_mut(place)
-        {
-            *slot = Some(answer);
-        }
-    }
-    let broken = |target: Target| HostFault::new(target.host, Cause::Other, "the login was interrupted");
-    answers
-        .into_iter()
-        .zip(targets)
-        .map(|(answer, target)| answer.unwrap_or_else(|| Err(broken(target))))
-        .collect()
+    let logins = wanted.iter().map(|host| {
+        let login = Connection::open(&host.target, options, sockets.next(), &host.dir, binary);
+        lanes.pass(&host.target, login)
+    });
+    join_all(logins).await
 }
 
-/// The host runs what the binary is for.
-pub(super) fn same_machine(connection: &Connection, binary: &Binary) -> Result<(), HostFault> {
+/// The host runs what the binary is for, and its folder there is nobody else's.
+fn is_fit(connection: &Connection, binary: &Binary) -> Result<(), HostFault> {
+    if let Some(path) = &connection.facts.not_alone {
+        return Err(cause::not_alone(&connection.target().host, path));
+    }
     let found = &connection.facts.machine;
     match binary.machine {
         Some(wanted) if wanted != found => Err(HostFault::new(
@@ -204,8 +171,9 @@ pub(super) fn same_machine(connection: &Connection, binary: &Binary) -> Result<(
     }
 }
 
-/// Brings the binary to a host, unless it is there: under a name that only it has.
-pub(super) async fn copy(connection: &Connection, binary: &Binary, unique: &str) -> Result<bool, HostFault> {
+/// Brings the binary to a host that can use it, unless it is there: under a name that only it has.
+async fn copy(connection: &Connection, binary: &Binary, unique: &str) -> Result<bool, HostFault> {
+    is_fit(connection, binary)?;
     if connection.facts.binary == Some(binary.size) {
         return Ok(false);
     }
@@ -230,19 +198,30 @@ pub(super) async fn copy(connection: &Connection, binary: &Binary, unique: &str)
     }
 }
 
-/// Copies to all. One goes first where several need it: hosts that share their home folders then find
-/// the file there.
-pub(super) async fn copy_all(connections: &[Connection], binary: &Binary, unique: &str) -> Vec<HostFault> {
-    let mut faults = Vec::new();
-    let mut waiting = connections.iter().filter(|c| c.facts.binary != Some(binary.size));
-    if let Some(first) = waiting.next() {
-        faults.extend(copy(first, binary, unique).await.err());
+/// Copies to all, and says of each whether it was copied. One goes first where several need it: hosts that
+/// share their home folders then find the file there.
+pub(super) async fn copy_all(
+    connections: &[Connection],
+    binary: &Binary,
+    unique: &str,
+    lanes: &Lanes,
+) -> Vec<Result<bool, HostFault>> {
+    let needs = |connection: &Connection| connection.facts.binary != Some(binary.size);
+    let first = connections.iter().position(|one| needs(one) && is_fit(one, binary).is_ok());
+    let earlier = match first {
+        Some(first) => Some(copy(&connections[first], binary, unique).await),
+        None => None,
+    };
+    let rest = connections.iter().enumerate().filter(|(place, _)| Some(*place) != first);
+    let rest = rest.map(async |(place, connection)| {
+        let unique = format!("{unique}-{place}");
+        lanes.pass(connection.target(), copy(connection, binary, &unique)).await
+    });
+    let mut copied = join_all(rest).await;
+    if let (Some(first), Some(earlier)) = (first, earlier) {
+        copied.insert(first, earlier);
     }
-    let rest = waiting
-        .enumerate()
-        .map(async |(place, connection)| copy(connection, binary, &format!("{unique}-{place}")).await.err());
-    faults.extend(join_all(rest).await.into_iter().flatten());
-    faults
+    copied
 }
 
 /// Targets without repeats, in order, and for each agent the place of its own.
@@ -269,12 +248,12 @@ pub(super) struct Place {
 }
 
 /// Asks ssh where each target leads.
-pub(super) async fn places(targets: &[Target], options: &SshOptions) -> Vec<Place> {
+pub(super) async fn places(targets: &[Target], options: &SshOptions, lanes: &Lanes) -> Vec<Place> {
     let asked = targets.iter().map(async |target| {
-        let found = resolved(target, options).await;
+        let found = lanes.pass(target, resolved(target, options)).await;
         let loopback = match found.host.as_str() {
             // What ssh reaches through another host is not this machine.
-            _ if target.jump.is_some() => None,
+            _ if target.jump.is_some() || found.is_proxied => None,
             "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
             host => host.parse().ok().filter(IpAddr::is_loopback),
         };

@@ -50,7 +50,7 @@ impl Running {
         let host = self.host.clone();
         let fault = |cause: String| HostFault::new(host, Cause::Agent, format!("agent {name}: {cause}"));
         match tokio::time::timeout(within, self.session.ask(request)).await {
-            Ok(Ok(Some(AgentReady::Failed { message }))) => Err(fault(message)),
+            Ok(Ok(Some(AgentReady::Failed { message, .. }))) => Err(fault(message)),
             Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(self.has_ended(connections).await),
             Ok(Err(cause)) => Err(fault(cause)),

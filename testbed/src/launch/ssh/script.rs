@@ -2,6 +2,14 @@
 //!
 //! Nothing here depends on the PATH or the start-up files of the login shell.
 
+/// What is said of a folder or file that others could have put something into.
+pub(super) const NOT_ALONE: &str = "belongs to another user, or others may write to it";
+
+/// `o PATH`: it is this user's and only this user may write to it, or it is not there. `s PATH`: says so and ends
+/// the script if it is not. Whoever can write to the folder could put another program in the agent's place,
+/// which would run as this user and get the cluster's key.
+const SAFE: &str = r#"o() { [ -e "$1" ] || return 0; g=$(ls -ldnL -- "$1") || return 1; set -- $g; [ "$3" = "$(id -u)" ] || return 1; case $1 in ?????w*|????????w*) return 1;; esac; }; s() { o "$1" || { printf "%s belongs to another user, or others may write to it\n" "$1" >&2; exit 1; }; }; "#;
+
 /// Every line of an answer begins so; other lines are what start-up files print.
 pub(super) const MARK: &str = "TUPLANE-HOST ";
 
@@ -19,7 +27,7 @@ const END: &str = r#"a() { [ -r "/proc/$1/stat" ] || return 1; IFS= read -r l <"
 pub(super) fn probe() -> String {
     let say = r#"y() { printf "TUPLANE-HOST %s %s\n" "$1" "$2"; }; "#;
     format!(
-        r#"{BEGIN}{say}h="${{HOME:-/tmp}}"; case $1 in /*) d=$1;; *) d="$h/$1";; esac; printf "\n"; y machine "$(uname -m)"; y kernel "$(uname -r)"; y processors "$(getconf _NPROCESSORS_ONLN || nproc)"; while read -r k v u; do [ "$k" = MemTotal: ] && y memory "$v"; done </proc/meminfo; y ssh "$SSH_CONNECTION"; z=; [ -f "$d/$2" ] && [ -x "$d/$2" ] && z=$(wc -c <"$d/$2"); y binary "$z"; y folder "$d"; y end .; exec cat >/dev/null"#
+        r#"{BEGIN}{SAFE}{say}h="${{HOME:-/tmp}}"; case $1 in /*) d=$1;; *) d="$h/$1";; esac; printf "\n"; y machine "$(uname -m)"; y kernel "$(uname -r)"; y processors "$(getconf _NPROCESSORS_ONLN || nproc)"; while read -r k v u; do [ "$k" = MemTotal: ] && y memory "$v"; done </proc/meminfo; y ssh "$SSH_CONNECTION"; z=; [ -f "$d/$2" ] && [ -x "$d/$2" ] && z=$(wc -c <"$d/$2"); y binary "$z"; for f in "$d" "$d/$2"; do o "$f" || y alone "$f"; done; y folder "$d"; y end .; exec cat >/dev/null"#
     )
 }
 
@@ -27,21 +35,21 @@ pub(super) fn probe() -> String {
 /// it is there by now.
 pub(super) fn copy() -> String {
     format!(
-        r#"{BEGIN}if [ -x "$1/$2" ] && [ "$(wc -c <"$1/$2")" -eq "$4" ]; then exit 0; fi; mkdir -p -- "$1" || exit 1; if cat >"$1/$3" && [ "$(wc -c <"$1/$3")" -eq "$4" ] && chmod 700 "$1/$3" && mv -f -- "$1/$3" "$1/$2"; then exit 0; fi; rm -f -- "$1/$3"; exit 1"#
+        r#"{BEGIN}{SAFE}s "$1"; if [ -x "$1/$2" ] && [ "$(wc -c <"$1/$2")" -eq "$4" ]; then exit 0; fi; mkdir -p -- "$1" || exit 1; if cat >"$1/$3" && [ "$(wc -c <"$1/$3")" -eq "$4" ] && chmod 700 "$1/$3" && mv -f -- "$1/$3" "$1/$2"; then exit 0; fi; rm -f -- "$1/$3"; exit 1"#
     )
 }
 
 /// Arguments: the agent's folder, the binary. Becomes the agent.
 pub(super) fn start() -> String {
     format!(
-        r#"{BEGIN}mkdir -p -- "$1" && cd "$1" && mkdir -p state files || exit 1; [ -x "$2" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$2" >&2; exit 126; }}; exec "$2" 2>>log"#
+        r#"{BEGIN}{SAFE}s "${{2%/*}}"; s "$2"; mkdir -p -- "$1" && cd "$1" && mkdir -p state files || exit 1; [ -x "$2" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$2" >&2; exit 126; }}; exec "$2" 2>>log"#
     )
 }
 
 /// Arguments: the binary. Becomes an agent that answers a probe.
 pub(super) fn probe_agent() -> String {
     format!(
-        r#"{BEGIN}[ -x "$1" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$1" >&2; exit 126; }}; exec "$1""#
+        r#"{BEGIN}{SAFE}s "${{1%/*}}"; s "$1"; [ -x "$1" ] || {{ printf "%s cannot be executed: permission denied, or its file system is mounted noexec\n" "$1" >&2; exit 126; }}; exec "$1""#
     )
 }
 
@@ -237,6 +245,42 @@ mod tests {
         assert_eq!(clean(&["end", "binaries"]), answer("removed"));
         assert!(!copy.exists());
         assert!(others.iter().chain([&linked]).all(|file| file.exists()), "{others:?}");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_said_and_nothing_there_runs() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let (dir, run_folder) = (root.path().join("a dir"), root.path().join("run"));
+        std::fs::create_dir(&dir).unwrap();
+        let (agent, proof) = (dir.join("agent"), root.path().join("proof"));
+        std::fs::write(&agent, format!("#!/bin/sh\ntouch {}\n", proof.display())).unwrap();
+        let (shown, program) = (dir.to_str().unwrap(), agent.to_str().unwrap());
+        let mode = |path: &std::path::Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let all = || {
+            let folder = run_folder.to_str().unwrap();
+            [
+                run(&start(), &[folder, program]),
+                run(&probe_agent(), &[program]),
+                run(&copy(), &[shown, "agent", ".new", "1"]),
+            ]
+        };
+        let said = || text(&run(&probe(), &[shown, "agent"]));
+        for (folder, file, bad) in [(0o777, 0o700, &dir), (0o770, 0o700, &dir), (0o700, 0o722, &agent)] {
+            (mode(&dir, folder), mode(&agent, file));
+            assert!(said().contains(&format!("{MARK}alone {}\n", bad.display())), "{}", said());
+            for output in all().iter().take(if bad == &dir { 3 } else { 2 }) {
+                let words = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(words.contains(NOT_ALONE) && words.contains(bad.to_str().unwrap()), "{words}");
+                assert_eq!(output.status.code(), Some(1), "{words}");
+            }
+            assert!(!proof.exists() && !run_folder.exists());
+        }
+        (mode(&dir, 0o755), mode(&agent, 0o755));
+        assert!(!said().contains("alone"), "{}", said());
+        assert!(all()[0].status.success() && proof.exists());
     }
 
     #[test]

@@ -7,15 +7,17 @@ use futures::future::join_all;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::task::JoinHandle;
-use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Road};
+use tuplane_wire::launch::{AgentConfig, AgentReady, KeyPem, LaunchRequest, Road, StartFault};
 use tuplane_wire::net::{self, Kind, Security};
 
 use super::cause::{self, Cause, HostFault};
+use super::check::{self, Ready};
 use super::connection::Connection;
+use super::lanes::Lanes;
 use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
 use super::running::{Running, all_well, check_peers, detach, hosts};
 use super::session::{Session, fate};
-use super::{RemoteAgent, RemotePlan, check, end, script};
+use super::{RemoteAgent, RemotePlan, end, script};
 use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA, run_name};
 use crate::launch::start::{LEASE, generate_key};
 use crate::launch::{Ended, LaunchError, LocalCluster, ProcessId};
@@ -83,6 +85,7 @@ struct Starting {
 impl Starting {
     /// Ends what was started, and removes its folders; gives the hosts where that failed.
     async fn undo(&mut self, plan: &RemotePlan, sockets: &Sockets) -> Vec<HostFault> {
+        let lanes = &Lanes::new(plan.fan_out, plan.agents.iter().map(|agent| &agent.target));
         // Closing their input ends the agents: none has let go of it yet.
         self.running.clear();
         if !self.folders.is_empty() {
@@ -93,7 +96,7 @@ impl Starting {
             self.connections.iter().enumerate().map(async |(place, connection)| {
                 let own = self.folders.iter().filter(|(at, _)| *at == place);
                 let folders: Vec<&str> = own.map(|(_, folder)| folder.as_str()).collect();
-                let fault = end_folders(connection, &folders, plan, sockets).await.err()?;
+                let fault = end_folders(connection, &folders, plan, sockets, lanes).await.err()?;
                 let message =
                     format!("agents of this start, or their folders, may be left there ({})", fault.message);
                 let left = HostFault::new(fault.host, fault.cause, message);
@@ -113,12 +116,14 @@ async fn end_folders(
     folders: &[&str],
     plan: &RemotePlan,
     sockets: &Sockets,
+    lanes: &Lanes,
 ) -> Result<(), HostFault> {
     let patience = Duration::from_secs(2);
     let ended = match end::folders(connection, folders.to_vec(), patience).await {
         Err(fault) if fault.cause == Cause::Lost => {
             let (target, socket) = (connection.target(), sockets.next());
-            let again = Connection::open(target, &plan.ssh, socket, &plan.remote_dir, "-").await?;
+            let login = Connection::open(target, &plan.ssh, socket, &plan.remote_dir, "-");
+            let again = lanes.pass(target, login).await?;
             end::folders(&again, folders.to_vec(), patience).await?
         }
         ended => ended?,
@@ -158,7 +163,7 @@ pub async fn start(
             agents: Vec::new(),
             launcher,
             detached: plan.detached,
-            road: Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: false }),
+            road: Some(road(plan, false)),
         };
         folder.write(&file)?;
         bring_up(plan, &binary, &folder, &sockets, &mut file, &mut starting).await?;
@@ -211,6 +216,11 @@ pub async fn start(
     }
 }
 
+/// How the hosts of a plan are reached.
+fn road(plan: &RemotePlan, through_ssh: bool) -> RoadEntry {
+    RoadEntry { ssh: plan.ssh.clone(), through_ssh, fan_out: plan.fan_out }
+}
+
 /// All steps up to agents that have seen each other.
 async fn bring_up(
     plan: &RemotePlan,
@@ -221,7 +231,8 @@ async fn bring_up(
     starting: &mut Starting,
 ) -> Result<(), LaunchError> {
     let (targets, places) = prepare::machines(plan.agents.iter().map(|agent| &agent.target));
-    let known = prepare::places(&targets, &plan.ssh).await;
+    let lanes = Lanes::new(plan.fan_out, targets.iter());
+    let known = prepare::places(&targets, &plan.ssh, &lanes).await;
     if plan.insecure && !known.iter().all(|place| place.loopback.is_some()) {
         return Err(LaunchError::Refused(
             "--insecure is for loopback addresses only: rows and control would cross the network in the clear"
@@ -233,21 +244,13 @@ async fn bring_up(
 
     let wanted = |target| Wanted { target, dir: plan.remote_dir.clone() };
     let wanted: Vec<Wanted> = targets.iter().cloned().map(wanted).collect();
-    let logins = prepare::connect(wanted, &plan.ssh, plan.fan_out, &binary.file_name(), sockets).await;
-    let mut faults = Vec::new();
-    for login in logins {
-        match login {
-            Ok(connection) => {
-                faults.extend(prepare::same_machine(&connection, binary).err());
-                starting.connections.push(connection);
-            }
-            Err(fault) => faults.push(fault),
-        }
-    }
-    all_well(faults)?;
-    note_noise(folder, &starting.connections);
+    let logins = prepare::connect(wanted, &plan.ssh, &lanes, &binary.file_name(), sockets).await;
     let launch = run_name(&plan.cluster, file.launcher);
-    all_well(prepare::copy_all(&starting.connections, binary, &launch).await)?;
+    let ready = Ready::of(logins, binary, &launch, &lanes).await;
+    all_well(ready.faults(plan, &places, &rules, binary).await)?;
+    // All hosts are there, so that the places of the connections are those of the hosts.
+    starting.connections = ready.connections;
+    note_noise(folder, &starting.connections);
 
     let jobs: Vec<Job<'_>> = plan
         .agents
@@ -302,7 +305,7 @@ async fn bring_up(
         let coordinator = &mut starting.running[0];
         let nobody = LaunchRequest::Peers(Vec::new());
         if let Err(fault) = coordinator.ask(&nobody, COORDINATOR_WITHIN, &starting.connections).await {
-            faults.retain(|fault| !fault.message.contains(JOIN_FAILED));
+            faults.retain(|fault| fault.cause != Cause::Join);
             faults.insert(0, fault);
         }
         let first = &plan.agents[0];
@@ -315,7 +318,7 @@ async fn bring_up(
     let security = Security::from_pem(file.key.as_ref())
         .map_err(|cause| LaunchError::Refused(format!("the cluster's key cannot be used: {cause}")))?;
     let direct = net::dial(&file.coordinator, Kind::Control, &security, DIRECT).await.is_ok();
-    file.road = Some(RoadEntry { ssh: plan.ssh.clone(), through_ssh: !direct });
+    file.road = Some(road(plan, !direct));
     Ok(())
 }
 
@@ -335,17 +338,14 @@ fn note_noise(folder: &ClusterFolder, connections: &[Connection]) {
     }
 }
 
-/// What an agent says that could not join its coordinator, before the cause.
-const JOIN_FAILED: &str = "cannot join the cluster: ";
-
 /// An agent that could not join its coordinator: both are named.
 fn name_pair(fault: HostFault, coordinator: &RemoteAgent, address: &str) -> HostFault {
-    let Some(cause) = fault.message.split_once(JOIN_FAILED).map(|(_, cause)| cause) else {
+    if fault.cause != Cause::Join {
         return fault;
-    };
+    }
     let message = format!(
-        "it cannot reach agent {} on host {} at {address}: {cause}",
-        coordinator.name, coordinator.target.host
+        "it cannot reach agent {} on host {} at {address}: {}",
+        coordinator.name, coordinator.target.host, fault.message
     );
     HostFault::new(fault.host, Cause::Peer, message)
         .remedy("data=.. must name a network that all hosts share, and no firewall may close it")
@@ -423,13 +423,15 @@ impl Job<'_> {
                 self.same_build(&version, &binary)?;
                 (address, pid, started)
             }
-            Some(AgentReady::Failed { message }) => {
-                if message.contains("cannot listen on") {
-                    return Err(said(message).remedy("stop what holds the port, or leave port= out"));
-                }
+            Some(AgentReady::Failed { message, kind }) => {
                 let fault =
                     cause::on_host(&self.agent.target.host, &format!("agent {agent}"), None, &message);
-                return Err(if fault.cause == Cause::Other { said(message) } else { fault });
+                return Err(match kind {
+                    StartFault::Port => said(message).remedy("stop what holds the port, or leave port= out"),
+                    StartFault::Join { cause } => self.fault(Cause::Join, cause),
+                    StartFault::Other if fault.cause == Cause::Other => said(message),
+                    StartFault::Other => fault,
+                });
             }
             Some(other) => return Err(said(format!("it answered something else: {other:?}"))),
             None => {
