@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 }
 
 /// Options of every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// How results are written
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]

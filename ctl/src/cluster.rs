@@ -1,13 +1,13 @@
 //! Finding a cluster and talking to it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tuplane_testbed::launch::ssh::{self, SshCarrier};
 use tuplane_testbed::launch::{
     ClusterFile, ClusterFolder, Ended, Stopped, check_name, end_processes, find_clusters, runtime_root,
 };
-use tuplane_wire::client::{CallError, Carrier, Client};
+use tuplane_wire::client::{CallError, Carrier, Client, LinkState};
 use tuplane_wire::message::{
     AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary, Peeked,
 };
@@ -41,17 +41,21 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// By `--cluster`, else `TUPLANE_CLUSTER` (clap reads it), else the only one there is.
     pub(crate) fn find(global: &Global, output: &Output) -> Outcome<Self> {
-        let start = |more: String| format!("; `tuplane up --local 3{more}` starts one");
-        Self::find_or(global, output, start)
+        Self::find_saying(global, |notice| output.notice(notice))
+    }
+
+    /// The same, saying what is to be said by the way; the UI has nowhere to print.
+    pub(crate) fn find_saying(global: &Global, say: impl Fn(&str)) -> Outcome<Self> {
+        Self::find_or(global, say, |more| format!("; `tuplane up --local 3{more}` starts one"))
     }
 
     /// The same for who wants to end it: nobody is told to start one.
     pub(crate) fn find_to_end(global: &Global, output: &Output) -> Outcome<Self> {
-        Self::find_or(global, output, |_| ": there is nothing to end".to_owned())
+        Self::find_or(global, |notice| output.notice(notice), |_| ": there is nothing to end".to_owned())
     }
 
     /// `advice` is said where there is none, given the options that name it.
-    fn find_or(global: &Global, output: &Output, advice: impl Fn(String) -> String) -> Outcome<Self> {
+    fn find_or(global: &Global, say: impl Fn(&str), advice: impl Fn(String) -> String) -> Outcome<Self> {
         match global.cluster.as_deref() {
             Some(address) if address.contains(':') => return Self::at_address(address, global),
             Some(name) => check_name(name)?,
@@ -60,7 +64,7 @@ impl Cluster {
         let root = runtime_root();
         let mut found = find_clusters(&root)?;
         for notice in &found.notices {
-            output.notice(notice);
+            say(notice);
         }
         if let Some(name) = &global.cluster {
             let names = names(&found.live);
@@ -135,6 +139,14 @@ impl Cluster {
     /// Its agents are processes of this machine.
     pub(crate) fn is_on_this_machine(&self) -> bool {
         self.local.as_ref().is_some_and(|(_, file)| file.road.is_none())
+    }
+
+    /// Without a connection: attempts to connect that failed, and when the next one is made.
+    pub(crate) fn outage(&self) -> Option<(u32, Instant)> {
+        match &*self.client.watch().borrow() {
+            LinkState::Disconnected(outage) if outage.attempt > 0 => Some((outage.attempt, outage.retry_at)),
+            _ => None,
+        }
     }
 
     /// Asks the coordinator.

@@ -240,6 +240,129 @@ fn a_locale_without_utf8_gets_ascii_and_a_dumb_terminal_no_escapes() {
 }
 
 #[test]
+fn a_burst_of_keys_is_read_to_its_end_and_ctrl_c_behind_it_counts_once() {
+    let test = "a_burst_of_keys_is_read_to_its_end_and_ctrl_c_behind_it_counts_once";
+    let Some(pty) = Pty::new(test) else { return };
+    let burst = format!("send:{}", "jk".repeat(1500));
+    let pty = pty.step("wait:PLAN").step("sleep:0.3").step(&burst).step("read:").step("send:\\x03");
+    pty.run(PLAN, &[]).is_restored("130", "a burst");
+    // Text that is typed all at once comes whole.
+    let Some(pty) = Pty::new(test) else { return };
+    let words = format!("send:/{}", "text ".repeat(60));
+    let pty = pty.step("wait:PLAN").step("sleep:0.3").step(&words).step("read:").step("send:!end");
+    let ran = pty.step("wait:!end").step("send:\\x1b").step("sleep:0.3").step("send:q").run(PLAN, &[]);
+    ran.is_restored("0", "a long filter");
+}
+
+#[test]
+fn what_is_pasted_is_never_taken_for_keys() {
+    let Some(pty) = Pty::new("what_is_pasted_is_never_taken_for_keys") else { return };
+    let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:\\x1b[200~qqq\\x03\\x1b[201~");
+    let pty = pty.step("wait:what was pasted was left out").step("send:q");
+    let ran = pty.run(PLAN, &[]);
+    ran.is_restored("0", "paste");
+    for sequence in [b"\x1b[?2004h", b"\x1b[?2004l"] {
+        assert!(contains(&ran.terminal, sequence), "asked for, and given back");
+    }
+}
+
+#[test]
+fn a_terminal_of_any_size_is_left_as_it_was() {
+    for size in ["65535x65535", "5000x5000", "1x1", "0x0"] {
+        let Some(pty) = Pty::new("a_terminal_of_any_size_is_left_as_it_was") else { return };
+        let pty = pty.step("wait:PLAN").step(&format!("size:{size}")).step("sleep:0.5").step("send:\\x03");
+        let ran = pty.run(PLAN, &[]);
+        // The sizes are what was set, and not ours to restore.
+        assert_eq!(ran.code, "130", "{size}: {}", ran.errors);
+        assert!(contains(&ran.terminal, GIVEN_BACK[0]) && ran.errors.is_empty(), "{size}: {}", ran.errors);
+        assert!(ran.terminal.len() < 4_000_000, "{size}: {} bytes", ran.terminal.len());
+    }
+}
+
+#[test]
+fn what_is_recorded_is_played_at_its_size_and_up_to_where_it_was_cut() {
+    let test = "what_is_recorded_is_played_at_its_size_and_up_to_where_it_was_cut";
+    let Some(pty) = Pty::new(test) else { return };
+    let record = |keep: &Path| {
+        let Some(pty) = Pty::new(test) else { return };
+        let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:v").step("wait:VERTEX").step("send:q");
+        pty.run(&format!("{PLAN} --record {}", keep.display()), &[]).is_restored("0", "recording");
+    };
+    let (whole, cut) = (pty.path("whole"), pty.path("cut"));
+    record(&whole);
+    let text = std::fs::read(&whole).unwrap();
+    assert!(text.starts_with(b"{\"schema\":\"tuplane/recording/1\",\"width\":100,\"height\":30}\n"));
+    std::fs::write(&cut, &text[..text.len() - 5]).unwrap();
+    for (file, says) in [(&whole, "end of the recording: q quits"), (&cut, "its last line is cut: q quits")] {
+        let Some(pty) = Pty::new(test) else { return };
+        let pty = pty.step("wait:RECORDING").step("wait:VERTEX").step(&format!("wait:{says}"));
+        let ran = pty.step("size:80x24").step("sleep:0.3").step("send:q");
+        let ran = ran.run(&format!("tui --replay {}", file.display()), &[]);
+        assert_eq!(ran.code, "0", "{says}: {}", ran.errors);
+    }
+}
+
+#[test]
+fn pictures_come_when_something_changes_and_at_most_ten_in_a_second() {
+    /// The number of pictures: each hides the cursor before it is written.
+    fn pictures(ran: &Ran) -> usize {
+        let hides = b"\x1b[?25l";
+        ran.terminal.windows(hides.len()).filter(|window| window == hides).count()
+    }
+    let test = "pictures_come_when_something_changes_and_at_most_ten_in_a_second";
+    let run = |keys: usize| {
+        let began = std::time::Instant::now();
+        let pty = Pty::new(test)?.step("wait:PLAN").step("sleep:0.5");
+        let pty = (0..keys).fold(pty, |pty, _| pty.step("send:j").step("sleep:0.01").step("send:k"));
+        let ran = pty.step("read:").step("send:q").run(PLAN, &[]);
+        ran.is_restored("0", "pictures");
+        Some((pictures(&ran), began.elapsed().as_secs_f64()))
+    };
+    let (Some((still, _)), Some((busy, seconds))) = (run(0), run(200)) else { return };
+    assert!(busy > still, "{busy} with keys, {still} without");
+    assert!(busy as f64 <= seconds * 10.0 + 2.0, "{busy} pictures in {seconds} s");
+}
+
+#[test]
+fn where_no_shell_waits_nothing_is_suspended() {
+    let Some(pty) = Pty::new("where_no_shell_waits_nothing_is_suspended") else { return };
+    // As under `ssh -t`: the parent is of another session.
+    let folder = pty.path("").display().to_string();
+    let script =
+        format!("cd {folder}; setsid --wait $TUPLANE {PLAN} 2> errors; echo $? > code; stty -a > after");
+    let pty = pty.step("wait:PLAN").step("sleep:0.3").step("send:\\x1a").step("wait:there is no shell");
+    let ran = pty.step("send:q").script(&script, &[]);
+    assert_eq!(ran.code, "0", "{}", ran.errors);
+}
+
+#[test]
+fn a_dumb_terminal_gets_a_line_at_a_time() {
+    let Some(pty) = Pty::new("a_dumb_terminal_gets_a_line_at_a_time") else { return };
+    pty.world.up(&["--local", "1", "--slots", "1"]);
+    let folder = pty.path("").display().to_string();
+    let script = format!("cd {folder}; $TUPLANE tui --cluster t 2> errors; echo $? > code");
+    let ran = pty.step("sleep:2.5").step("send:\\x03").script(&script, &[("TERM", "dumb")]);
+    let text = String::from_utf8_lossy(&ran.terminal).into_owned();
+    assert!(!ran.terminal.contains(&0x1b), "{}", text.escape_debug());
+    assert!(ran.code == "130" || text.contains("no job"), "{} {} {text}", ran.code, ran.errors);
+}
+
+#[test]
+fn a_cluster_that_is_started_elsewhere_is_shown_as_soon_as_it_is_there() {
+    let Some(pty) = Pty::new("a_cluster_that_is_started_elsewhere_is_shown_as_soon_as_it_is_there") else {
+        return;
+    };
+    let folder = pty.path("").display().to_string();
+    let script = format!(
+        "cd {folder}; stty -a > before; \
+         (sleep 1; $TUPLANE up --local 1 --detach --cluster t > up 2>&1) & $TUPLANE 2> errors; echo $? > code; \
+         stty -a > after; wait; $TUPLANE down --cluster t --yes > down 2>&1"
+    );
+    let pty = pty.step("wait:NO CLUSTER").step("wait:LIVE").step("wait:There is no job").step("send:q");
+    pty.script(&script, &[]).is_restored("0", "a cluster that came");
+}
+
+#[test]
 fn alone_on_a_terminal_it_is_the_ui_and_starts_agents_on_a_key_and_ends_them() {
     let Some(pty) = Pty::new("alone_on_a_terminal_it_is_the_ui_and_starts_agents_on_a_key_and_ends_them")
     else {

@@ -158,8 +158,11 @@ impl Types {
             let inputs = stage.inputs.iter().take(copied_inputs(&stage.op));
             let inputs = inputs.filter_map(|input| made.get(input.value.as_str()).copied());
             let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
-            let needs = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
-            if needs.has(SystemColumn::Ts) && !inputs.has(SystemColumn::Ts) {
+            let known = self.stages.get(&stage.id);
+            // Of a stage with faults of its own only that is known.
+            let ttl = matches!(stage.op, Op::Stateful { ttl: Some(_), .. });
+            let reads = known.is_some_and(|known| ttl || known.needs.has(SystemColumn::Ts));
+            if reads && !inputs.has(SystemColumn::Ts) {
                 faults.push(without_event_time(job, stage).stage(&stage.id));
             }
             let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };

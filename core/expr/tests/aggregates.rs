@@ -144,6 +144,27 @@ fn a_sum_that_does_not_fit_is_an_error_and_one_that_comes_back_is_not() {
 }
 
 #[test]
+fn a_group_whose_sum_does_not_fit_goes_by_on_error_and_others_are_given() {
+    let keys = some_strings(&["a", "b", "a", "c", "b"]);
+    let rows = batch(vec![("k", keys), ("x", integers(&[i64::MAX, 2, 1, 4, 5]))]);
+    let run = |on_error| {
+        let compute = texts(&["sum(x) as s", "count(*) as n"]);
+        let program =
+            AggregateProgram::compile(language(), &texts(&["k"]), &compute, &rows.schema(), on_error)
+                .unwrap();
+        let mut table = table(&program, 271);
+        table.update(&rows, None).unwrap();
+        (sorted_rows(&finals(&mut table)), table.take_dropped().len(), table.take_last())
+    };
+    let (given, dropped, last) = run(OnError::Drop);
+    assert_eq!((given, dropped), (vec!["b 7 2".to_owned(), "c 4 1".to_owned()], 1));
+    assert!(last.unwrap().message.starts_with("in the result of a group: the sum does not fit"));
+    let (given, dropped, last) = run(OnError::Null);
+    assert_eq!(given.iter().filter(|row| row.starts_with("a ")).count(), 1);
+    assert_eq!((given.len(), dropped, last.is_some()), (3, 0, true));
+}
+
+#[test]
 fn rows_that_an_argument_cannot_take_go_by_on_error() {
     let rows = batch(vec![("k", some_strings(&["a", "b", "a"])), ("s", some_strings(&["1", "x", "3"]))]);
     let run = |on_error| {

@@ -1,4 +1,4 @@
-//! Which vertex limits a job: the busiest one behind which others are blocked.
+//! Which vertex limits a job: the busiest one behind which others are blocked, or before which rows pile up.
 //!
 //! A full queue blocks its writer, back to the sources. So the vertex that holds a job back is busy
 //! itself, and a vertex that writes to it is blocked. Shares are those of the busiest and of the most
@@ -11,6 +11,12 @@ pub const HELD: f64 = 0.10;
 
 /// Above this share of time an instance counts as busy, or as blocked (Flink's bound to HIGH).
 pub const HIGH: f64 = 0.50;
+
+/// Above this share of time the busiest instance of a vertex has no time left for more rows.
+pub const FULL: f64 = 0.90;
+
+/// A vertex falls behind if the rows that wait for it are worth more than so many seconds of what it takes.
+pub const BEHIND_S: f64 = 1.0;
 
 /// Shares of time of one vertex, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -73,6 +79,15 @@ pub enum Limit {
         /// Its share.
         blocked: f64,
     },
+    /// Nobody is blocked yet, and the rows that wait for a full vertex grow towards that.
+    Queue {
+        /// Which.
+        vertex: VertexId,
+        /// The share of its busiest instance.
+        busy: f64,
+        /// Seconds that it needs, at its present rate, for the rows that wait for it.
+        waits_s: f64,
+    },
     /// Nobody is blocked and a source is busy: it gives as fast as it can.
     Source {
         /// Which.
@@ -92,11 +107,12 @@ pub enum Limit {
 }
 
 /// Finds it from the loads of the vertices, by index; `None` where a load is not known, and as the
-/// answer where none is.
+/// answer where none is. `waits` are the seconds that each vertex needs, at its present rate, for the rows
+/// that wait for it; `None` where that is not known.
 ///
 /// Of several equally busy vertices the last one in topological order is named: the others may be busy
 /// only because rows wait there.
-pub fn limit(dag: &Dag, loads: &[Option<Load>]) -> Option<Limit> {
+pub fn limit(dag: &Dag, loads: &[Option<Load>], waits: &[Option<f64>]) -> Option<Limit> {
     let load = |id: VertexId| loads.get(id.0 as usize).copied().flatten();
     let known = || (0u32..).map(VertexId).take(dag.vertices.len()).filter_map(|id| Some((id, load(id)?)));
     known().next()?;
@@ -114,6 +130,11 @@ pub fn limit(dag: &Dag, loads: &[Option<Load>]) -> Option<Limit> {
     let blocked = known().filter(|(_, load)| load.blocked > HIGH);
     if let Some((vertex, load)) = blocked.max_by(|a, b| a.1.blocked.total_cmp(&b.1.blocked)) {
         return Some(Limit::Transit { vertex, blocked: load.blocked });
+    }
+    let waits = |id: VertexId| waits.get(id.0 as usize).copied().flatten().unwrap_or(0.0);
+    let behind = known().filter(|(id, load)| load.busy > FULL && waits(*id) > BEHIND_S);
+    if let Some((vertex, load)) = behind.max_by(|a, b| waits(a.0).total_cmp(&waits(b.0))) {
+        return Some(Limit::Queue { vertex, busy: load.busy, waits_s: waits(vertex) });
     }
     let sources = known().filter(|(id, load)| load.busy > HIGH && dag.inputs(*id).next().is_none());
     Some(match sources.fold(None, best) {
@@ -177,7 +198,7 @@ mod tests {
     #[test]
     fn the_busiest_behind_which_others_are_blocked() {
         let loads = [load(0.05, 0.91), load(0.3, 0.6), load(0.98, 0.0), load(0.1, 0.0)];
-        let found = limit(&chain(), &loads);
+        let found = limit(&chain(), &loads, &[]);
         let (vertex, behind) = (VertexId(2), VertexId(0));
         assert_eq!(found, Some(Limit::Vertex { vertex, busy: 0.98, behind, blocked: 0.91 }));
     }
@@ -186,14 +207,14 @@ mod tests {
     fn a_busy_vertex_that_holds_nobody_back_is_not_the_limit() {
         // `c` is busier, and nobody waits for it.
         let loads = [load(0.0, 0.8), load(0.9, 0.0), load(0.97, 0.0), load(0.0, 0.0)];
-        let found = limit(&chain(), &loads);
+        let found = limit(&chain(), &loads, &[]);
         assert!(matches!(found, Some(Limit::Vertex { vertex: VertexId(1), .. })), "{found:?}");
     }
 
     #[test]
     fn a_gap_in_the_chain_of_blocked_writers_ends_it() {
         let loads = [load(0.0, 0.99), load(0.9, 0.0), load(0.0, 0.4), load(0.95, 0.0)];
-        let found = limit(&chain(), &loads);
+        let found = limit(&chain(), &loads, &[]);
         let expected = Limit::Vertex { vertex: VertexId(3), busy: 0.95, behind: VertexId(2), blocked: 0.4 };
         assert_eq!(found, Some(expected));
     }
@@ -201,18 +222,37 @@ mod tests {
     #[test]
     fn without_a_busy_reader_the_rows_wait_on_their_way() {
         let loads = [load(0.1, 0.8), load(0.2, 0.0), load(0.2, 0.0), load(0.1, 0.0)];
-        let found = limit(&chain(), &loads);
+        let found = limit(&chain(), &loads, &[]);
         assert_eq!(found, Some(Limit::Transit { vertex: VertexId(0), blocked: 0.8 }));
     }
 
     #[test]
     fn a_busy_source_or_nothing_at_all() {
         let mut loads = [load(0.97, 0.02), load(0.2, 0.0), load(0.2, 0.0), load(0.1, 0.0)];
-        assert_eq!(limit(&chain(), &loads), Some(Limit::Source { vertex: VertexId(0), busy: 0.97 }));
+        assert_eq!(limit(&chain(), &loads, &[]), Some(Limit::Source { vertex: VertexId(0), busy: 0.97 }));
         loads[0] = load(0.2, 0.0);
-        assert_eq!(limit(&chain(), &loads), Some(Limit::Nothing));
-        assert_eq!(limit(&chain(), &[None, None, None, None]), None);
-        assert_eq!(limit(&chain(), &[]), None);
+        assert_eq!(limit(&chain(), &loads, &[]), Some(Limit::Nothing));
+        assert_eq!(limit(&chain(), &[None, None, None, None], &[]), None);
+        assert_eq!(limit(&chain(), &[], &[]), None);
+    }
+
+    #[test]
+    fn a_full_vertex_before_which_rows_pile_up_is_the_limit_before_anybody_is_blocked() {
+        let mut loads = [load(0.4, 0.0), load(0.99, 0.0), load(0.95, 0.0), load(0.1, 0.0)];
+        let waits = [None, Some(7.4), Some(1.5), Some(0.0)];
+        let found = |loads: &[Option<Load>], waits: &[Option<f64>]| limit(&chain(), loads, waits);
+        let queue = Limit::Queue { vertex: VertexId(1), busy: 0.99, waits_s: 7.4 };
+        assert_eq!(found(&loads, &waits), Some(queue.clone()));
+        // A little waits before every busy vertex, and one with time to spare catches up.
+        assert_eq!(found(&loads, &[None, Some(0.9), None, None]), Some(Limit::Nothing));
+        loads[2] = load(0.6, 0.0);
+        assert_eq!(found(&loads, &[None, Some(0.1), Some(9.0), None]), Some(Limit::Nothing));
+        // A source that works all the time does not limit what cannot be taken.
+        loads[0] = load(0.97, 0.0);
+        assert_eq!(found(&loads, &waits), Some(queue));
+        // Once somebody is blocked that decides.
+        loads[0] = load(0.1, 0.8);
+        assert!(matches!(found(&loads, &waits), Some(Limit::Vertex { vertex: VertexId(1), .. })));
     }
 
     #[test]

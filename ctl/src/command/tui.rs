@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::plan;
@@ -81,7 +81,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 .into(),
         ));
     }
-    let launcher = Launcher { timeout: global.timeout, owned: Arc::default() };
+    let launcher = Launcher { global: global.clone(), owned: Arc::default() };
     let owned = Arc::clone(&launcher.owned);
     let (source, feed) = feed(&args, global, output, launcher)?;
     if !terminal_can_move() {
@@ -105,7 +105,18 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         Some(owned) => up::end(owned, global, output).await,
         None => Ok(()),
     };
-    outcome(ended).and(down)
+    both(outcome(ended), down, output)
+}
+
+/// How the UI ended, unless its agents did not: that is said whatever else is, for they are still there.
+fn both(ended: Outcome, down: Outcome, output: &mut Output) -> Outcome {
+    match (ended, down) {
+        (Err(ended), Err(down)) => {
+            output.error(&down);
+            Err(ended)
+        }
+        (ended, down) => ended.and(down),
+    }
 }
 
 fn outcome(ended: Result<End, String>) -> Outcome {
@@ -140,9 +151,9 @@ fn feed(
             )));
         }
         let file = File::open(path).map_err(broken)?;
-        let events = record::read(BufReader::new(file))
+        let recording = record::read(BufReader::new(file))
             .map_err(|why| Failure::Usage(format!("{} is no recording: {why}", path.display())))?;
-        return Ok((Source::Recording, Feed::Recording(events)));
+        return Ok((Source::Recording, Feed::Recording(recording)));
     }
     match Cluster::find(global, output) {
         Ok(cluster) => Ok((Source::Cluster, Feed::Cluster(Arc::new(cluster.with_patience(PATIENCE))))),
@@ -182,10 +193,7 @@ fn planned(path: &Path, output: &mut Output) -> Outcome<Telemetry> {
         instances: Vec::new(),
         counters: Vec::new(),
         edges: Vec::new(),
-        files: Vec::new(),
         agents: Vec::new(),
-        age_ms: 0,
-        guarantee: String::new(),
         cost_per_second: 0.0,
         running_ms: None,
     };
@@ -236,18 +244,27 @@ impl Asks for Cluster {
     fn wall_ms(&self) -> u64 {
         now_ms()
     }
+
+    fn outage(&self) -> Option<(u32, Instant)> {
+        Self::outage(self)
+    }
 }
 
 /// Starts local agents with the demo; who ends the UI ends them.
 struct Launcher {
-    timeout: Duration,
+    global: Global,
     owned: Arc<Mutex<Option<LocalCluster>>>,
 }
 
 impl Starts<Cluster> for Launcher {
     fn start(&self) -> Starting<Cluster> {
-        let (timeout, owned) = (self.timeout, Arc::clone(&self.owned));
+        let (timeout, owned) = (self.global.timeout, Arc::clone(&self.owned));
         Box::pin(async move { demo(timeout, &owned).await.map_err(|failure| failure.to_string()) })
+    }
+
+    fn find(&self) -> Result<Arc<Cluster>, String> {
+        let found = Cluster::find_saying(&self.global, |_| {}).map_err(|failure| failure.to_string())?;
+        Ok(Arc::new(found.with_patience(PATIENCE)))
     }
 }
 
@@ -260,9 +277,44 @@ async fn demo(timeout: Duration, owned: &Mutex<Option<LocalCluster>>) -> Outcome
     let result = started.folder.path().join("result").display().to_string();
     // From here on they are ended with the UI, whatever becomes of the job.
     *owned.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+    if let Err(failure) = submit_demo(&cluster, result).await {
+        // Without its job the demo is none, and the next one wants the name.
+        let started = owned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = cluster.down().await;
+        if let Some(mut started) = started {
+            started.let_go();
+        }
+        return Err(match ended {
+            Ok(_) => failure,
+            Err(stays) => Failure::Failed { kind: "agent", message: format!("{failure}; {stays}") },
+        });
+    }
+    Ok(Arc::new(cluster.with_patience(PATIENCE)))
+}
+
+async fn submit_demo(cluster: &Cluster, result: String) -> Outcome {
     let sets = [("bids.n".to_owned(), DEMO_ROWS.to_owned()), ("out.path".to_owned(), result)];
     let job = Job::parse_with(HOT_ITEMS.1, FileFormat::Toml, &sets)
         .map_err(|_| Failure::Internal("the demo's job is broken".into()))?;
-    cluster.submit(submit::encode(&job)?, false).await?;
-    Ok(Arc::new(cluster.with_patience(PATIENCE)))
+    cluster.submit(submit::encode(&job)?, false).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+
+    #[test]
+    fn agents_that_stay_are_said_however_the_ui_ended() {
+        let stays = || Err(Failure::Failed { kind: "agent", message: "agent a does not end".into() });
+        let code = |ended, down| {
+            let mut output = Output::new(Format::Text, Color::Never, false, false);
+            both(ended, down, &mut output).map_err(|failure| failure.code())
+        };
+        // The signal's code stays; what is said goes to standard error.
+        assert_eq!(code(Err(Failure::Ended(130)), stays()), Err(130));
+        assert_eq!(code(Ok(()), stays()), Err(1));
+        assert_eq!(code(Err(Failure::Ended(143)), Ok(())), Err(143));
+        assert_eq!(code(Ok(()), Ok(())), Ok(()));
+    }
 }

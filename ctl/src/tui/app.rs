@@ -16,8 +16,9 @@ use tokio::sync::{mpsc, watch};
 use super::effect::{self, Asks, Effect, Quit};
 use super::event::{Event, Mouse, News, Telemetry, What, coalesce};
 use super::key::Key;
+use super::model::link::Link;
 use super::model::{Model, Options};
-use super::record::Recorder;
+use super::record::{Recorder, Recording};
 use super::term::{self, Term};
 use super::update::update;
 use super::view;
@@ -30,6 +31,9 @@ const WAITING: usize = 1024;
 
 /// How often the reader of keys looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Without a cluster it is looked for so often.
+const FIND: Duration = Duration::from_secs(2);
 
 /// A stop signal so soon after going on again is the one that stopped us.
 const ECHO: Duration = Duration::from_millis(500);
@@ -58,7 +62,7 @@ pub(crate) enum Feed<A, S> {
     /// One moment, a plan.
     Still(Box<Telemetry>),
     /// A recording.
-    Recording(Vec<Event>),
+    Recording(Recording),
 }
 
 /// The cluster that is being started.
@@ -68,6 +72,8 @@ pub(crate) type Starting<A> = Pin<Box<dyn Future<Output = Result<Arc<A>, String>
 pub(crate) trait Starts<A> {
     /// Starts them.
     fn start(&self) -> Starting<A>;
+    /// A cluster that somebody else has started meanwhile, or why there is none to ask.
+    fn find(&self) -> Result<Arc<A>, String>;
 }
 
 /// What the UI runs with.
@@ -80,21 +86,24 @@ pub(crate) struct Setup {
     pub(crate) record: Option<PathBuf>,
 }
 
-/// Only for tests: the value `draw`, `task` or `update` makes that part panic on the first key `X`.
+/// Only for tests, and only in a build with assertions: the value `draw`, `task` or `update` makes that part
+/// panic on the first key `X`.
 const PANIC: &str = "TUPLANE_TEST_PANIC";
 
 /// Runs the UI until it ends.
 pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -> Result<End, String> {
+    let (width, height) = term::size();
     let recorder = match &setup.record {
-        Some(path) => Some(Recorder::new(
+        Some(path) => {
             // Nothing that was recorded before is written over.
-            File::create_new(path).map_err(|cause| match cause.kind() {
+            let file = File::create_new(path).and_then(|file| Recorder::new(file, (width, height)));
+            Some(file.map_err(|cause| match cause.kind() {
                 io::ErrorKind::AlreadyExists => {
                     format!("{} exists already; --record writes a new file only", path.display())
                 }
                 _ => format!("cannot write {}: {cause}", path.display()),
-            })?,
-        )),
+            })?)
+        }
         None => None,
     };
     let signals = Signals::listen().map_err(|cause| format!("cannot listen for signals: {cause}"))?;
@@ -103,7 +112,10 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
     let (watched, watching) = watch::channel(None);
     let keys = Keys::read(out.clone());
     let mut model = Model::new(setup.options);
-    (model.width, model.height) = term.size();
+    // A recording begins with its own size.
+    if !matches!(feed, Feed::Recording(_)) {
+        update(&mut model, Event { at: 0, what: What::Resize { width, height } });
+    }
     let mut app = App {
         term,
         model,
@@ -113,8 +125,10 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
         watching,
         asks: None,
         recorder,
-        panics: std::env::var(PANIC).ok(),
+        panics: std::env::var(PANIC).ok().filter(|_| cfg!(debug_assertions)),
+        changed: true,
         drawn: None,
+        looked: Instant::now(),
         went_on: None,
     };
     let starts = app.feed(feed);
@@ -201,6 +215,7 @@ impl Drop for Keys {
 fn translate(event: terminal::Event) -> Option<What> {
     match event {
         terminal::Event::Key(key) => Key::from_terminal(key).map(What::Key),
+        terminal::Event::Paste(text) => Some(What::Paste(text)),
         terminal::Event::Resize(width, height) => Some(What::Resize { width, height }),
         terminal::Event::Mouse(mouse) => Some(What::Mouse(match mouse.kind {
             MouseEventKind::ScrollUp => Mouse::Up,
@@ -222,7 +237,11 @@ struct App<A> {
     asks: Option<Arc<A>>,
     recorder: Option<Recorder<File>>,
     panics: Option<String>,
+    /// Something has changed since it was drawn last.
+    changed: bool,
     drawn: Option<Instant>,
+    /// A cluster was looked for then.
+    looked: Instant,
     went_on: Option<Instant>,
 }
 
@@ -239,7 +258,7 @@ impl<A: Asks> App<A> {
             Feed::Still(telemetry) => {
                 self.take(What::Telemetry(telemetry));
             }
-            Feed::Recording(events) => {
+            Feed::Recording(Recording { events, cut }) => {
                 let (out, start) = (self.out.clone(), self.start);
                 tokio::spawn(async move {
                     for event in events {
@@ -250,7 +269,7 @@ impl<A: Asks> App<A> {
                         }
                     }
                     // A UI that has ended needs to know no more.
-                    let _ = out.send(What::PlayedToTheEnd).await;
+                    let _ = out.send(What::PlayedToTheEnd(cut)).await;
                 });
             }
         }
@@ -292,7 +311,10 @@ impl<A: Asks> App<A> {
                     Err(why) => What::Connection(News::Nobody(why)),
                 },
                 what = inbox.recv() => what.unwrap_or(What::Tick),
-                _ = tick.tick() => What::Tick,
+                _ = tick.tick() => {
+                    self.look_again(starts.as_ref());
+                    What::Tick
+                }
             };
             let events = self.with_those_that_wait(what, &mut inbox);
             // A defect in here has been said by the hook; what was started here still has to be ended.
@@ -305,6 +327,22 @@ impl<A: Asks> App<A> {
             }
             if term::has_panicked() {
                 return End::Panicked;
+            }
+        }
+    }
+
+    /// Without a cluster: one that was started elsewhere is shown as soon as it is there.
+    fn look_again<S: Starts<A>>(&mut self, starts: Option<&S>) {
+        let nobody = self.asks.is_none() && matches!(self.model.link, Link::Nobody { .. });
+        let Some(starts) = starts.filter(|_| nobody && self.looked.elapsed() >= FIND) else { return };
+        self.looked = Instant::now();
+        match starts.find() {
+            Ok(asks) => {
+                self.take(What::Connection(News::Connecting));
+                self.ask_from_now_on(asks);
+            }
+            Err(why) => {
+                self.take(What::Connection(News::Nobody(why)));
             }
         }
     }
@@ -356,9 +394,15 @@ impl<A: Asks> App<A> {
         {
             self.recorder = None;
             let answer = Err(format!("the recording ends here: {cause}"));
-            update(&mut self.model, Event { at: event.at, what: What::Reply { id: 0, answer } });
+            self.update(Event { at: event.at, what: What::Reply(answer) });
         }
-        update(&mut self.model, event)
+        self.update(event)
+    }
+
+    fn update(&mut self, event: Event) -> Vec<Effect> {
+        let effects = update(&mut self.model, event);
+        self.changed |= self.model.changed;
+        effects
     }
 
     fn panic_if_wanted(&mut self, event: &Event) {
@@ -384,9 +428,9 @@ impl<A: Asks> App<A> {
         started: &mpsc::Sender<Started<A>>,
     ) -> io::Result<Option<End>> {
         match effect {
-            Effect::Ask { id, ask } => {
+            Effect::Ask(ask) => {
                 if let Some(asks) = &self.asks {
-                    tokio::spawn(effect::ask(Arc::clone(asks), id, ask, self.out.clone()));
+                    tokio::spawn(effect::ask(Arc::clone(asks), ask, self.out.clone()));
                 }
             }
             Effect::Watch(run) => {
@@ -404,7 +448,7 @@ impl<A: Asks> App<A> {
             Effect::Suspend => self.suspend()?,
             Effect::Redraw => {
                 self.term.forget()?;
-                self.model.changed = true;
+                self.changed = true;
             }
             Effect::Quit(Quit::Asked) => return Ok(Some(End::Asked)),
             Effect::Quit(Quit::Interrupted) => return Ok(Some(End::Interrupted)),
@@ -413,22 +457,27 @@ impl<A: Asks> App<A> {
     }
 
     fn suspend(&mut self) -> io::Result<()> {
+        if !term::can_suspend() {
+            let why = "there is no shell behind this terminal that could go on with it".to_owned();
+            self.take(What::Reply(Err(why)));
+            return Ok(());
+        }
         term::give_back();
         term::suspend();
         self.went_on = Some(Instant::now());
         self.term.again()?;
-        let (width, height) = self.term.size();
+        let (width, height) = term::size();
         self.take(What::Resize { width, height });
-        self.model.changed = true;
+        self.changed = true;
         Ok(())
     }
 
     fn draw(&mut self) -> io::Result<()> {
         let due = self.drawn.is_none_or(|at| at.elapsed() >= FRAME);
-        if !self.model.changed || !due {
+        if !self.changed || !due {
             return Ok(());
         }
-        self.model.changed = false;
+        self.changed = false;
         self.drawn = Some(Instant::now());
         let panics = self.panics.as_deref() == Some("draw now");
         let model = &self.model;

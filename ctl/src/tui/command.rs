@@ -1,6 +1,10 @@
 //! The one list of commands: keys, the `?` overlay, the footer, the `:` line and the key table of the
 //! documentation all come from it.
 
+pub(crate) mod open;
+
+use std::sync::LazyLock;
+
 use super::key::Key;
 use super::model::link::Link;
 use super::model::{Model, Screen, Source};
@@ -127,7 +131,7 @@ const fn args(command: Command, args: &'static str) -> Command {
 pub(crate) const COMMANDS: &[Command] = &[
     command(Do::Show(Screen::Graph), &["1"], "graph", "the job's graph", On::All, "graph"),
     command(Do::Show(Screen::Edges), &["2"], "edges", "the edges and their ledgers", On::All, "edges"),
-    command(Do::Show(Screen::Instances), &["4"], "instances", "the instances", On::All, "instances"),
+    command(Do::Show(Screen::Instances), &["4"], "instances", "the instances", On::All, "inst"),
     command(Do::Show(Screen::Agents), &["5"], "agents", "the agents and their machines", On::All, "agents"),
     command(Do::Show(Screen::Jobs), &["0"], "jobs", "the jobs of the cluster", On::All, "jobs"),
     command(Do::Move(Step::Up), &["<up>", "k"], "up", "one up", On::All, ""),
@@ -209,7 +213,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "demo",
         "without a cluster: three agents here with the demo",
         On::All,
-        "",
+        "demo",
     ),
     command(Do::ReadOnly, &[], "read-only", "no changes from this UI any more", On::All, ""),
     command(Do::CommandLine, &[":"], "command", "any command by its name", On::All, "command"),
@@ -221,6 +225,11 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
+    /// It changes or starts something outside of this UI.
+    pub(crate) fn changes(&self) -> bool {
+        self.destructive || self.what == Do::StartLocal
+    }
+
     /// It works on this screen.
     pub(crate) fn works_on(&self, screen: Screen) -> bool {
         match self.on {
@@ -233,17 +242,15 @@ impl Command {
     pub(crate) fn why_not(&self, model: &Model) -> Option<String> {
         let (source, read_only) = (model.options.source, model.options.read_only);
         let nothing = model.picture().is_none();
-        let nobody = nothing && matches!(model.link, Link::Nobody { .. } | Link::Starting { .. });
+        let nobody = nothing && matches!(model.link, Link::Nobody { .. } | Link::Starting);
         let why = match self.what {
-            Do::Policy | Do::CancelJob | Do::StartLocal if source != Source::Cluster => {
+            _ if source != Source::Cluster && self.changes() => {
                 "nothing can be changed in what is shown here"
             }
             Do::Job if source != Source::Cluster => "another job cannot be chosen here",
-            Do::Policy | Do::CancelJob | Do::StartLocal if read_only => "this UI is read-only",
+            _ if read_only && self.changes() => "this UI is read-only",
             Do::ReadOnly if read_only || source != Source::Cluster => "nothing can be changed here as it is",
-            Do::StartLocal if matches!(model.link, Link::Starting { .. }) => {
-                "agents are being started already"
-            }
+            Do::StartLocal if matches!(model.link, Link::Starting) => "agents are being started already",
             Do::StartLocal if !nobody => "there is a cluster already",
             Do::Show(Screen::Instances | Screen::Agents | Screen::Jobs) | Do::Enter | Do::Freeze
                 if source == Source::Plan =>
@@ -292,6 +299,26 @@ impl Command {
         }
     }
 
+    /// How useful its place in the footer is, where there is no room for all: the smaller the more.
+    pub(crate) fn hint_rank(&self) -> u8 {
+        match self.what {
+            Do::Quit | Do::Help => 0,
+            Do::Show(_) => 1,
+            Do::StartLocal => 2,
+            Do::CancelJob => 3,
+            Do::Policy => 4,
+            Do::Filter => 5,
+            Do::Freeze => 6,
+            Do::Sort => 7,
+            _ => 8,
+        }
+    }
+
+    /// It stands among the first in help: what a person looks for before anything else.
+    pub(crate) fn is_useful(&self) -> bool {
+        !self.hint.is_empty() || matches!(self.what, Do::Enter | Do::Back | Do::NextPane)
+    }
+
     /// Its keys for people: `Down j`.
     pub(crate) fn shown_keys(&self) -> String {
         let keys: Vec<String> =
@@ -300,15 +327,30 @@ impl Command {
     }
 }
 
+/// All keys with their commands, read once: a paste is thousands of keys.
+static BOUND: LazyLock<Vec<(Key, &'static Command)>> = LazyLock::new(|| {
+    let keys = |command: &'static Command| {
+        command.keys.iter().filter_map(move |key| Some((key.parse::<Key>().ok()?, command)))
+    };
+    COMMANDS.iter().flat_map(keys).collect()
+});
+
 /// The command of a key on a screen.
 pub(crate) fn of_key(key: Key, screen: Screen) -> Option<&'static Command> {
-    let written = key.to_string();
-    let bound = |command: &&Command| command.keys.iter().any(|key| same_key(key, &written));
-    COMMANDS.iter().filter(|command| command.works_on(screen)).find(bound)
+    BOUND
+        .iter()
+        .find(|(bound, command)| *bound == key && command.works_on(screen))
+        .map(|(_, command)| *command)
 }
 
-fn same_key(bound: &str, written: &str) -> bool {
-    bound == written || bound.parse::<Key>().is_ok_and(|key| key.to_string() == written)
+/// The command that does this.
+pub(crate) fn of(what: Do) -> &'static Command {
+    COMMANDS.iter().find(|command| command.what == what).unwrap_or(&COMMANDS[0])
+}
+
+/// The first of its keys, for people.
+pub(crate) fn key_of(what: Do) -> String {
+    of(what).keys.first().and_then(|key| key.parse::<Key>().ok()).map(Key::shown).unwrap_or_default()
 }
 
 /// The command of a name, or of the one name that begins so.

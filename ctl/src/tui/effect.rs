@@ -1,5 +1,5 @@
-//! What the UI wants done, and the only part that does it: asking the cluster, at most one question of a
-//! kind at a time.
+//! What the UI wants done, and the only part that does it: what is shown is asked for one question after the
+//! other, and each change is asked for by itself.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,19 +13,14 @@ use super::event::{JobFacts, News, Telemetry, What};
 /// The cluster is asked so often.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
 
-/// Between two attempts during an outage: at first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// Between two attempts at least.
+const LEAST: Duration = Duration::from_millis(100);
 
 /// Something that `update` wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Something of the cluster; the answer comes as a reply with the same number.
-    Ask {
-        /// The number.
-        id: u64,
-        /// What.
-        ask: Ask,
-    },
+    /// Something of the cluster; the answer comes as a reply.
+    Ask(Ask),
     /// From now on this run is looked at.
     Watch(u64),
     /// Agents are started here, with the demo.
@@ -105,24 +100,26 @@ pub(crate) trait Asks: Send + Sync + 'static {
     fn tell(&self, request: ClusterRequest) -> impl Future<Output = Result<(), String>> + Send;
     /// The wall clock, ms since 1970.
     fn wall_ms(&self) -> u64;
+    /// Where it is not connected: attempts to connect that failed, and when the next one is made.
+    fn outage(&self) -> Option<(u32, Instant)>;
 }
 
 /// Asks the cluster again and again, and says what came of it. Ends when nobody listens.
 pub(crate) async fn poll<A: Asks>(
     asks: Arc<A>,
-    watched: watch::Receiver<Option<u64>>,
+    mut watched: watch::Receiver<Option<u64>>,
     out: mpsc::Sender<What>,
 ) {
-    let mut attempt = 0u32;
+    let mut unanswered = 0u32;
     let mut connected = false;
     let mut last = None;
     loop {
         let began = Instant::now();
-        let wanted = *watched.borrow();
+        let wanted = *watched.borrow_and_update();
         match look(&*asks, wanted, last).await {
             Ok(telemetry) => {
                 last = telemetry.job.as_ref().map(|job| job.summary.run).or(last);
-                attempt = 0;
+                unanswered = 0;
                 let news = (!connected).then_some(What::Connection(News::Connected));
                 connected = true;
                 for what in news.into_iter().chain([What::Telemetry(Box::new(telemetry))]) {
@@ -130,24 +127,26 @@ pub(crate) async fn poll<A: Asks>(
                         return;
                     }
                 }
-                tokio::time::sleep(EVERY.saturating_sub(began.elapsed())).await;
+                // Who chooses another job sees it at once.
+                let rest = EVERY.saturating_sub(began.elapsed());
+                let _ = tokio::time::timeout(rest, watched.changed()).await;
             }
             Err(cause) => {
                 connected = false;
-                attempt = attempt.saturating_add(1);
-                let wait = backoff(attempt);
+                unanswered = unanswered.saturating_add(1);
+                // Without a connection who connects knows when it tries again; else it is asked again.
+                let (attempt, wait) = match asks.outage() {
+                    Some((attempt, at)) => (attempt, at.saturating_duration_since(Instant::now())),
+                    None => (unanswered, EVERY),
+                };
                 let next_in = wait.as_millis() as u64;
                 if out.send(What::Connection(News::Lost { cause, attempt, next_in })).await.is_err() {
                     return;
                 }
-                tokio::time::sleep(wait).await;
+                tokio::time::sleep(wait.max(LEAST)).await;
             }
         }
     }
-}
-
-fn backoff(attempt: u32) -> Duration {
-    BACKOFF.0.saturating_mul(1 << attempt.saturating_sub(1).min(8)).min(BACKOFF.1)
 }
 
 /// One look: agents, jobs, and one job in full. That is the one that is wanted; else the one of the last
@@ -175,23 +174,23 @@ fn choose(jobs: &[JobSummary], wanted: Option<u64>, last: Option<u64>) -> Option
 }
 
 /// Asks for a change and says what came of it.
-pub(crate) async fn ask<A: Asks>(asks: Arc<A>, id: u64, ask: Ask, out: mpsc::Sender<What>) {
+pub(crate) async fn ask<A: Asks>(asks: Arc<A>, ask: Ask, out: mpsc::Sender<What>) {
     let answer = asks.tell(ask.request()).await.map(|()| ask.done());
     // A UI that has ended needs no answer.
-    let _ = out.send(What::Reply { id, answer }).await;
+    let _ = out.send(What::Reply(answer)).await;
 }
 
 #[cfg(test)]
 mod tests {
+    use tuplane_wire::message::JobPhase;
+
     use super::*;
 
-    #[test]
-    fn the_job_that_is_looked_at_stays_while_it_lives() {
-        use tuplane_wire::message::JobPhase;
-        let job = |run, phase| JobSummary {
+    fn job(run: u64) -> JobSummary {
+        JobSummary {
             run,
             name: String::new(),
-            phase,
+            phase: JobPhase::Running,
             attempt: 1,
             submitted_ms: 0,
             ended_ms: None,
@@ -199,8 +198,12 @@ mod tests {
             instances: 0,
             agents: Vec::new(),
             pending: Vec::new(),
-        };
-        let jobs = [job(1, JobPhase::Running), job(2, JobPhase::Running), job(3, JobPhase::Failed)];
+        }
+    }
+
+    #[test]
+    fn the_job_that_is_looked_at_stays_while_it_lives() {
+        let jobs = [job(1), job(2), JobSummary { phase: JobPhase::Failed, ..job(3) }];
         assert_eq!(choose(&jobs, None, None), Some(2));
         assert_eq!(choose(&jobs, None, Some(1)), Some(1));
         assert_eq!(choose(&jobs, None, Some(3)), Some(2));
@@ -209,10 +212,59 @@ mod tests {
         assert_eq!(choose(&[], Some(3), Some(1)), None);
     }
 
-    #[test]
-    fn attempts_come_further_and_further_apart_up_to_a_bound() {
-        assert_eq!(backoff(1), Duration::from_millis(500));
-        assert_eq!(backoff(3), Duration::from_secs(2));
-        assert_eq!(backoff(60), Duration::from_secs(5));
+    /// A cluster of one job that was asked for some run last.
+    struct Fake {
+        asked: std::sync::Mutex<Vec<u64>>,
+        down: bool,
+    }
+
+    impl Asks for Fake {
+        fn name(&self) -> String {
+            String::new()
+        }
+        async fn jobs(&self) -> Result<Vec<JobSummary>, String> {
+            if self.down { Err("nobody listens".into()) } else { Ok(vec![job(1), job(2)]) }
+        }
+        async fn status(&self, run: u64) -> Result<Option<JobStatus>, String> {
+            self.asked.lock().unwrap().push(run);
+            Ok(None)
+        }
+        async fn agents(&self) -> Result<Vec<AgentStatus>, String> {
+            Ok(Vec::new())
+        }
+        async fn tell(&self, _: ClusterRequest) -> Result<(), String> {
+            Ok(())
+        }
+        fn wall_ms(&self) -> u64 {
+            0
+        }
+        fn outage(&self) -> Option<(u32, Instant)> {
+            self.down.then(|| (7, Instant::now() + Duration::from_secs(3)))
+        }
+    }
+
+    #[tokio::test]
+    async fn another_job_is_asked_for_at_once_and_an_outage_is_told_as_who_connects_knows_it() {
+        let fake = |down| Arc::new(Fake { asked: std::sync::Mutex::default(), down });
+        let (out, mut inbox) = mpsc::channel(8);
+        let (choose, watched) = watch::channel(None);
+        let up = fake(false);
+        let polling = tokio::spawn(poll(Arc::clone(&up), watched, out.clone()));
+        assert_eq!(inbox.recv().await, Some(What::Connection(News::Connected)));
+        assert!(matches!(inbox.recv().await, Some(What::Telemetry(_))));
+        choose.send_replace(Some(1));
+        inbox.recv().await.unwrap();
+        assert_eq!(*up.asked.lock().unwrap(), [2, 1]);
+        polling.abort();
+
+        let (_keep, watched) = watch::channel(None);
+        let polling = tokio::spawn(poll(fake(true), watched, out));
+        let lost = loop {
+            if let What::Connection(News::Lost { attempt, next_in, .. }) = inbox.recv().await.unwrap() {
+                break (attempt, next_in);
+            }
+        };
+        assert!(lost.0 == 7 && (1..=3000).contains(&lost.1), "{lost:?}");
+        polling.abort();
     }
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tuplane_core::plan::Instance;
-use tuplane_wire::message::{
-    AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobStatus, JobSummary, SinkFile,
-};
+use tuplane_wire::message::{AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobStatus, JobSummary};
 
 use super::key::Key;
 
@@ -26,6 +24,8 @@ pub(crate) enum What {
     Key(Key),
     /// The mouse did something.
     Mouse(Mouse),
+    /// Text was pasted into the terminal.
+    Paste(String),
     /// The terminal has this size now.
     Resize {
         /// Columns.
@@ -37,21 +37,16 @@ pub(crate) enum What {
     Tick,
     /// The cluster has answered.
     Telemetry(Box<Telemetry>),
-    /// A request was answered: what to tell the person.
-    Reply {
-        /// The request's number.
-        id: u64,
-        /// What was done, or why it was not.
-        answer: Result<String, String>,
-    },
+    /// A request was answered: what was done, or why it was not.
+    Reply(Result<String, String>),
     /// The connection to the cluster has changed.
     Connection(News),
     /// Something of a recording that is played: it is shown, and leads to nothing outside of the UI.
     #[serde(skip)]
     Replayed(Box<What>),
-    /// The recording that is played has ended.
+    /// The recording that is played has ended; true where its last line was cut.
     #[serde(skip)]
-    PlayedToTheEnd,
+    PlayedToTheEnd(bool),
 }
 
 /// The mouse: only what the UI acts on.
@@ -83,6 +78,8 @@ pub(crate) enum News {
     Nobody(String),
     /// Local agents are being started for the demo.
     Starting,
+    /// There is a cluster, and its first answer is waited for.
+    Connecting,
 }
 
 /// What the cluster says of itself at one moment.
@@ -113,14 +110,8 @@ pub(crate) struct JobFacts {
     pub(crate) counters: Vec<InstanceReport>,
     /// The ledger of each edge.
     pub(crate) edges: Vec<EdgeFacts>,
-    /// Files of its sinks.
-    pub(crate) files: Vec<SinkFile>,
     /// Agents of the run by index.
     pub(crate) agents: Vec<AgentInfo>,
-    /// Age of the oldest counter, ms.
-    pub(crate) age_ms: u64,
-    /// The guarantee in words.
-    pub(crate) guarantee: String,
     /// Communication cost per second over all edges.
     pub(crate) cost_per_second: f64,
     /// Milliseconds from the first row to the end, or to now.
@@ -135,10 +126,7 @@ impl From<JobStatus> for JobFacts {
             instances: status.instances,
             counters: status.counters,
             edges: status.edges.into_iter().map(EdgeFacts::from).collect(),
-            files: status.files,
             agents: status.agents,
-            age_ms: status.age_ms,
-            guarantee: status.guarantee,
             cost_per_second: status.cost_per_second,
             running_ms: status.running_ms,
         }

@@ -20,6 +20,8 @@ pub(crate) struct Glyphs {
     pub(crate) arrow: &'static str,
     /// An edge that a rebalance changed.
     pub(crate) rebalance: &'static str,
+    /// The same before a name.
+    pub(crate) rebalanced: &'static str,
     /// What stands where text was cut.
     pub(crate) cut: &'static str,
     /// Bars: busy, blocked, idle.
@@ -44,6 +46,7 @@ static UTF8: Glyphs = Glyphs {
     cross: "┼",
     arrow: "▶",
     rebalance: "⇄",
+    rebalanced: "⇄ ",
     cut: "…",
     bars: ["█", "▒", "·"],
     sorted: ["▲", "▼"],
@@ -62,6 +65,7 @@ static ASCII: Glyphs = Glyphs {
     cross: "+",
     arrow: ">",
     rebalance: "%",
+    rebalanced: "% ",
     cut: "~",
     bars: ["#", "%", "."],
     sorted: ["^", "v"],

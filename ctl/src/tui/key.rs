@@ -61,14 +61,6 @@ impl Key {
         Some(Self { code, ctrl: has(KeyModifiers::CONTROL), alt: has(KeyModifiers::ALT) })
     }
 
-    /// The name of a key that is no character.
-    pub(crate) fn name(self) -> Option<&'static str> {
-        match self.code {
-            Code::Named(name) if !self.ctrl && !self.alt => Some(name),
-            _ => None,
-        }
-    }
-
     /// The character that typing it gives.
     pub(crate) fn typed(self) -> Option<char> {
         match self.code {
@@ -102,6 +94,8 @@ impl fmt::Display for Key {
         match self.code {
             Code::Char('<') => write!(f, "<{modifiers}lt>"),
             Code::Char(' ') => write!(f, "<{modifiers}space>"),
+            // It would end the name.
+            Code::Char('>') if !modifiers.is_empty() => write!(f, "<{modifiers}gt>"),
             Code::Char(c) if modifiers.is_empty() => write!(f, "{c}"),
             Code::Char(c) => write!(f, "<{modifiers}{c}>"),
             Code::Named(name) => write!(f, "<{modifiers}{name}>"),
@@ -169,6 +163,7 @@ fn named(text: &str) -> Result<Key, String> {
         (Some(only), None) => Code::Char(only),
         _ if name == "space" => Code::Char(' '),
         _ if name == "lt" => Code::Char('<'),
+        _ if name == "gt" => Code::Char('>'),
         _ => {
             let known = NAMES.iter().find(|(known, _)| *known == name);
             Code::Named(known.ok_or_else(|| format!("`<{text}>` is no key"))?.0)
@@ -180,6 +175,27 @@ fn named(text: &str) -> Result<Key, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn every_key_is_read_as_it_is_written(c in any::<char>(), n in 0..NAMES.len(), named: bool, ctrl: bool, alt: bool) {
+            let code = if named { Code::Named(NAMES[n].0) } else { Code::Char(c) };
+            let key = Key { code, ctrl, alt };
+            prop_assert_eq!(key.to_string().parse::<Key>(), Ok(key));
+        }
+    }
+
+    #[test]
+    fn signs_that_frame_a_name_are_named_themselves() {
+        for c in "<>-ca ".chars() {
+            for (ctrl, alt) in [(false, true), (true, false), (true, true)] {
+                let key = Key { code: Code::Char(c), ctrl, alt };
+                assert_eq!(key.to_string().parse::<Key>(), Ok(key), "{key}");
+            }
+        }
+        assert_eq!("<a-gt>".parse::<Key>().unwrap().code, Code::Char('>'));
+    }
 
     #[test]
     fn keys_are_read_as_they_are_written() {

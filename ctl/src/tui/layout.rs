@@ -102,7 +102,9 @@ impl Layout for Layered {
                 );
             }
         }
-        Laid { width: drawn.width() as i32, height: drawn.height() as i32, boxes, routes }
+        // As wide as its boxes: a column beside them would cost a roomier setting.
+        let width = boxes.iter().map(|spot| spot.x + spot.width).max().unwrap_or(0);
+        Laid { width, height: drawn.height() as i32, boxes, routes }
     }
 }
 

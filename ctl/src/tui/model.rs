@@ -1,12 +1,15 @@
 //! What the UI knows and where the person is in it. Pure data: only `update` changes it.
 
+pub(crate) mod area;
 pub(crate) mod columns;
 pub(crate) mod dialog;
 pub(crate) mod filter;
+pub(crate) mod help;
 pub(crate) mod history;
 pub(crate) mod link;
 pub(crate) mod picture;
 pub(crate) mod table;
+pub(crate) mod words;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,6 +24,9 @@ use history::History;
 use link::Link;
 use picture::{Picture, Plan};
 use table::{Order, Row};
+
+/// More columns and lines than these are not drawn on: a terminal may say anything of its size.
+pub(crate) const LARGEST: (u16, u16) = (640, 256);
 
 /// What fills the middle of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -145,6 +151,8 @@ pub(crate) struct Flash {
     pub(crate) bad: bool,
     /// Until when.
     pub(crate) until: u64,
+    /// It says that this run is being ended, which means nothing any more once it has.
+    pub(crate) ends: Option<u64>,
 }
 
 /// A screen to come back to.
@@ -196,13 +204,15 @@ pub(crate) struct Model {
     pub(crate) flash: Option<Flash>,
     /// The last lines of `:`.
     pub(super) commands: Vec<String>,
-    /// The number of the next request.
-    pub(super) next_id: u64,
+    /// The run that was asked to end, until the answer comes.
+    pub(super) ending: Option<u64>,
     /// An event of a recording is taken at the moment.
     pub(super) replaying: bool,
     /// When a recording came to its end: from then on nothing grows older.
     pub(crate) played_at: Option<u64>,
-    /// The screen has to be drawn anew.
+    /// Its last line was cut.
+    pub(crate) played_cut: bool,
+    /// The last event has changed something: the screen has to be drawn anew.
     pub(crate) changed: bool,
 }
 
@@ -210,7 +220,7 @@ impl Model {
     /// A UI that knows nothing yet.
     pub(crate) fn new(options: Options) -> Self {
         let link = match options.source {
-            Source::Cluster => Link::Connecting { since: 0 },
+            Source::Cluster => Link::Connecting,
             Source::Plan | Source::Recording => Link::Apart,
         };
         Self {
@@ -233,9 +243,10 @@ impl Model {
             mode: Mode::Normal,
             flash: None,
             commands: Vec::new(),
-            next_id: 1,
+            ending: None,
             replaying: false,
             played_at: None,
+            played_cut: false,
             changed: true,
         }
     }

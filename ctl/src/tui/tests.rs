@@ -5,6 +5,7 @@ mod keys;
 mod old;
 mod screens;
 mod seat;
+mod second;
 mod sizes;
 mod values;
 mod world;

@@ -74,7 +74,7 @@ impl Theme {
         let by = |dark, on_light| Some(if light { on_light } else { dark });
         match tone {
             Tone::Plain | Tone::Head => None,
-            Tone::Faint | Tone::Stale => by(Color::DarkGray, Color::Gray),
+            Tone::Faint | Tone::Stale => Some(Color::DarkGray),
             Tone::Idle => by(Color::LightBlue, Color::Blue),
             Tone::Busy | Tone::Limit | Tone::Bad => by(Color::LightRed, Color::Red),
             Tone::Blocked => by(Color::LightMagenta, Color::Magenta),

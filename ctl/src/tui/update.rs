@@ -9,15 +9,23 @@ use std::rc::Rc;
 
 use super::effect::Effect;
 use super::event::{Event, Mouse, News, Telemetry, What};
+use super::model::area;
+use super::model::link::Link;
 use super::model::picture::Picture;
-use super::model::{Flash, Model, Screen};
-use super::view::area;
+use super::model::{Flash, LARGEST, Model, Screen, Source};
 
 /// A sentence stays so long.
 const FLASH_MS: u64 = 5_000;
 
-/// Takes an event.
+/// Takes an event, and notes whether it has changed anything that is shown.
 pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
+    model.changed = false;
+    let effects = take(model, event);
+    walk::settle(model);
+    effects
+}
+
+fn take(model: &mut Model, event: Event) -> Vec<Effect> {
     // A recording may be put together by hand: time does not go back.
     let before = model.now;
     model.now = event.at.max(before);
@@ -29,34 +37,36 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     model.changed |= over || model.now / 1000 != before / 1000;
     match event.what {
         What::Tick => return Vec::new(),
-        // The terminal in front has its own size.
-        What::Replayed(what) if matches!(*what, What::Resize { .. }) => {}
         What::Replayed(what) => {
             model.replaying = true;
             // What was asked for and ended then is not asked for or ended again.
-            update(model, Event { at: event.at, what: *what });
+            take(model, Event { at: event.at, what: *what });
             model.replaying = false;
         }
-        What::PlayedToTheEnd => {
+        What::PlayedToTheEnd(cut) => {
             model.played_at = Some(model.now);
+            model.played_cut = cut;
             model.changed = true;
         }
         What::Key(key) => return keys::key(model, key),
-        What::Mouse(mouse) => return self::mouse(model, mouse),
-        What::Resize { width, height } => {
-            model.changed |= (model.width, model.height) != (width, height);
-            (model.width, model.height) = (width, height);
+        What::Paste(text) => {
+            model.changed = true;
+            line::paste(model, &text);
         }
+        What::Mouse(mouse) => return self::mouse(model, mouse),
+        What::Resize { width, height } => resize(model, width, height),
         What::Telemetry(telemetry) => telemetry_came(model, &telemetry),
-        What::Reply { answer, .. } => match answer {
-            Ok(done) => say(model, done),
-            Err(why) => complain(model, why),
-        },
+        What::Reply(Ok(done)) => {
+            say(model, done);
+            let ends = model.ending.take();
+            model.flash.iter_mut().for_each(|flash| flash.ends = ends);
+        }
+        What::Reply(Err(why)) => complain(model, why),
         What::Connection(news) => {
             if matches!(news, News::Connected) && !model.link.is_connected() && model.live.is_some() {
                 say(model, "the cluster answers again".to_owned());
             }
-            let link = model.link.after(&news, model.now);
+            let link = Link::after(&news, model.now);
             model.changed |= link != model.link;
             model.link = link;
         }
@@ -64,15 +74,25 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     Vec::new()
 }
 
+/// A recording is drawn at the size that it was made at: keys and clicks mean the same again.
+fn resize(model: &mut Model, width: u16, height: u16) {
+    model.changed = true;
+    if model.options.source == Source::Recording && !model.replaying {
+        return;
+    }
+    (model.width, model.height) = (width.min(LARGEST.0), height.min(LARGEST.1));
+    model.graph.pan = area::held_pan(model, model.graph.pan);
+}
+
 /// Says a sentence at the bottom.
 fn say(model: &mut Model, text: String) {
-    model.flash = Some(Flash { text, bad: false, until: model.now + FLASH_MS });
+    model.flash = Some(Flash { text, bad: false, until: model.now + FLASH_MS, ends: None });
     model.changed = true;
 }
 
 /// Says what could not be done.
 fn complain(model: &mut Model, text: String) {
-    model.flash = Some(Flash { text, bad: true, until: model.now + FLASH_MS });
+    model.flash = Some(Flash { text, bad: true, until: model.now + FLASH_MS, ends: None });
     model.changed = true;
 }
 
@@ -82,10 +102,18 @@ fn telemetry_came(model: &mut Model, telemetry: &Telemetry) {
     model.plan = picture.job.as_ref().map(|job| Rc::clone(&job.plan)).or_else(|| model.plan.take());
     let of_run = |picture: &Picture| picture.job.as_ref().map(|job| job.summary.run);
     let another = model.live.as_ref().is_some_and(|live| of_run(live) != of_run(&picture));
-    // Several jobs, or none that runs: the person chooses.
     let running = picture.jobs.iter().filter(|job| !job.phase.is_final()).count();
-    if first && picture.job.is_none() | (running != 1 && !picture.jobs.is_empty()) {
-        model.screen = if picture.jobs.is_empty() { Screen::Graph } else { Screen::Jobs };
+    // Several jobs, or none that runs: the person chooses.
+    let may_choose = !picture.jobs.is_empty() && (running != 1 || picture.job.is_none());
+    let nothing = picture.jobs.is_empty() && picture.job.is_none();
+    match (first, may_choose, nothing) {
+        (true, true, _) => model.screen = Screen::Jobs,
+        (true, _, true) => model.screen = Screen::Graph,
+        _ => {}
+    }
+    let ended = |run: u64| picture.jobs.iter().any(|job| job.run == run && job.phase.is_final());
+    if model.flash.as_ref().is_some_and(|flash| flash.ends.is_some_and(ended)) {
+        model.flash = None;
     }
     model.live = Some(picture);
     if another && model.frozen.is_none() {

@@ -1,6 +1,5 @@
 //! Draws the model, and never changes it.
 
-pub(crate) mod area;
 mod chrome;
 mod graph;
 mod over;
@@ -11,6 +10,8 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::command::{Do, key_of};
+use super::model::area;
 use super::model::dialog::Dialog;
 use super::model::{Mode, Model, Screen};
 use super::text;
@@ -69,7 +70,8 @@ fn tiny(pen: &mut Pen<'_>, model: &Model) {
         None => state,
     };
     let wide = usize::from(model.width);
-    let hint = if wide >= 40 { format!("{text}  too small (20x5), q quits") } else { text };
+    let quits = key_of(Do::Quit);
+    let hint = if wide >= 40 { format!("{text}  too small (20x5), {quits} quits") } else { text };
     pen.line(0, 0, &hint, pen.style(Tone::Plain));
 }
 

@@ -12,6 +12,7 @@ mod rebalance;
 mod server;
 mod service;
 mod state;
+mod ysb;
 
 /// A csv file with so many rows: `id`, `k` (one of `keys`) and `x`.
 fn csv(rows: usize, keys: usize) -> String {

@@ -4,6 +4,8 @@ usage: terminal.py SCRIPT STEP...   a step is one of
   wait:TEXT        until a line of the screen contains the text
   send:TEXT        types it (\\x.. as in Python)
   kill:NAME        sends the signal to tuplane
+  size:COLUMNSxLINES   gives the terminal another size
+  read:            until all that was typed has been read
   sleep:SECONDS
 Everything that the terminal got is written to standard output in the end. Exit 1 if a text did not come,
 or if the script had not ended 20 s after the last step.
@@ -44,6 +46,15 @@ def tuplane(shell):
         except FileNotFoundError:
             pass
     return None
+
+
+def waiting(shell):
+    """Bytes that were typed and nobody has read."""
+    terminal = os.open(f"/proc/{shell}/fd/0", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        return struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0\0\0\0"))[0]
+    finally:
+        os.close(terminal)
 
 
 class Screen:
@@ -119,6 +130,15 @@ def main():
                 failed = "tuplane does not run"
             else:
                 os.kill(found, getattr(signal, "SIG" + rest))
+        elif kind == "size":
+            columns, _, lines = rest.partition("x")
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", int(lines), int(columns), 0, 0))
+        elif kind == "read":
+            until = time.monotonic() + 20
+            while waiting(pid) > 0:
+                if time.monotonic() > until or not read(0.1):
+                    failed = f"{waiting(pid)} bytes stay unread"
+                    break
         elif kind == "sleep":
             read(float(rest))
         if failed:

@@ -163,7 +163,7 @@ impl Accumulator for ExactSum {
             }
             Exact::Decimal { precision, scale } => {
                 let fits = |sum: &i128| Decimal128Type::is_valid_decimal_precision(*sum, precision);
-                if !self.sums.iter().flatten().all(fits) {
+                if !sums.clone().flatten().all(fits) {
                     return Err(overflow());
                 }
                 let sums: Decimal128Array = sums.copied().collect();

@@ -8,16 +8,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion_common::Result as DfResult;
-use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array};
-use datafusion_common::arrow::compute::concat;
-use datafusion_common::arrow::datatypes::{DataType, SchemaRef};
+use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt16Array, new_null_array};
+use datafusion_common::arrow::compute::{concat, filter_record_batch};
+use datafusion_common::arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tuplane_core::route::key::partition;
 
 use super::keys::{KeyForm, KeyTable};
 use super::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
-use crate::program::{Dropped, EvalError, Failed, kept_partitions};
+use crate::program::{Dropped, EvalError, Failed, keep_mask, kept_partitions};
+use crate::sql::plain_message;
 pub use rolling::{RollingProgram, RollingTable};
 pub use window::{WindowPart, WindowProgram, WindowTable};
 
@@ -187,7 +188,7 @@ impl GroupTable {
     }
 
     fn saved(&self, table: &Table) -> Result<RecordBatch, EvalError> {
-        let columns = table.columns(&self.form, 0..table.keys.len(), Outgoing::Partials)?;
+        let columns = table.partials(&self.form, 0..table.keys.len())?;
         Ok(batch(&self.program.inner.partial, columns, table.keys.len())?)
     }
 
@@ -239,14 +240,25 @@ impl GroupTable {
         if let Err(error) = self.begin_draining() {
             return Some(Err(error));
         }
+        let inner = Arc::clone(&self.program.inner);
+        let mut failed = Failed::new(inner.on_error);
         let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
         let mut rows = 0;
         while rows < max_rows.max(1) {
             let Some(table) = self.draining.front() else { break };
             let end = table.keys.len().min(self.drained + max_rows.max(1) - rows);
-            match table.columns(&self.form, self.drained..end, outgoing) {
+            let groups = self.drained..end;
+            let columns = match outgoing {
+                Outgoing::Partials => table.partials(&self.form, groups).map_err(EvalError::from),
+                Outgoing::Values => {
+                    let kinds = &inner.values.fields()[inner.keys..];
+                    let values = table.values(&self.form, groups, kinds, rows, &mut failed);
+                    values.map_err(|error| EvalError { row: None, message: of_group(&error.message) })
+                }
+            };
+            match columns {
                 Ok(columns) => pieces.push(columns),
-                Err(error) => return Some(Err(error.into())),
+                Err(error) => return Some(Err(error)),
             }
             rows += end - self.drained;
             self.groups -= end - self.drained;
@@ -256,7 +268,7 @@ impl GroupTable {
                 self.drained = 0;
             }
         }
-        if rows == 0 { None } else { Some(self.finish(&pieces, rows, outgoing)) }
+        if rows == 0 { None } else { Some(self.finish(&pieces, rows, outgoing, failed)) }
     }
 
     /// Moves all tables to the way out, unless some are on it.
@@ -282,6 +294,7 @@ impl GroupTable {
         pieces: &[Vec<ArrayRef>],
         rows: usize,
         outgoing: Outgoing,
+        failed: Failed,
     ) -> Result<RecordBatch, EvalError> {
         let width = pieces.first().map_or(0, Vec::len);
         let column = |index: usize| match pieces {
@@ -293,11 +306,48 @@ impl GroupTable {
         match outgoing {
             Outgoing::Partials => Ok(batch(&inner.partial, columns, rows)?),
             Outgoing::Values => {
-                let values = batch(&inner.values, columns, rows)?;
+                let mut values = batch(&inner.values, columns, rows)?;
+                if let Some(one) = failed.last() {
+                    self.last = Some(Dropped { row: usize::MAX, message: of_group(&one.message) });
+                }
+                let left_out = failed.into_dropped();
+                if !left_out.is_empty() {
+                    values = filter_record_batch(&values, &keep_mask(rows, &left_out))?;
+                    self.dropped.extend(left_out);
+                }
                 results(&inner, &values, &mut self.dropped, &mut self.last)
             }
         }
     }
+}
+
+/// A sentence about a result, which has no row of the input.
+fn of_group(message: &str) -> String {
+    format!("in the result of a group: {message}")
+}
+
+/// The values of some groups, the first of which is result number `first`. One that cannot be given, such as a sum
+/// that its type does not hold, is null and goes to `failed`.
+fn value_column(
+    accumulator: &dyn Accumulator,
+    groups: Range<usize>,
+    kind: &DataType,
+    first: usize,
+    failed: &mut Failed,
+) -> Result<ArrayRef, EvalError> {
+    let error = match accumulator.value(groups.clone()) {
+        Ok(column) => return Ok(column),
+        Err(error) => error,
+    };
+    if groups.len() <= 1 {
+        failed.row(first, plain_message(&error))?;
+        return Ok(new_null_array(kind, groups.len()));
+    }
+    let half = groups.len() / 2;
+    let middle = groups.start + half;
+    let left = value_column(accumulator, groups.start..middle, kind, first, failed)?;
+    let right = value_column(accumulator, middle..groups.end, kind, first + half, failed)?;
+    Ok(concat(&[&left, &right])?)
 }
 
 /// Results from the aggregates' values. One that cannot be computed, such as a division by a count of 0, has no
@@ -308,14 +358,13 @@ fn results(
     dropped: &mut Vec<Dropped>,
     last: &mut Option<Dropped>,
 ) -> Result<RecordBatch, EvalError> {
-    let said = |message: &str| format!("in the result of a group: {message}");
     let mut failed = Failed::new(inner.on_error);
     let results = inner
         .output
         .eval_into(values, &mut failed)
-        .map_err(|error| EvalError { row: None, message: said(&error.message) })?;
+        .map_err(|error| EvalError { row: None, message: of_group(&error.message) })?;
     if let Some(one) = failed.last() {
-        *last = Some(Dropped { row: usize::MAX, message: said(&one.message) });
+        *last = Some(Dropped { row: usize::MAX, message: of_group(&one.message) });
     }
     dropped.extend(failed.into_dropped());
     Ok(results)
@@ -397,13 +446,27 @@ impl Table {
         Ok(())
     }
 
-    fn columns(&self, form: &KeyForm, groups: Range<usize>, outgoing: Outgoing) -> DfResult<Vec<ArrayRef>> {
+    /// Keys and states of some groups.
+    fn partials(&self, form: &KeyForm, groups: Range<usize>) -> DfResult<Vec<ArrayRef>> {
         let mut columns = self.keys.columns(form, groups.clone())?;
         for accumulator in &self.accumulators {
-            match outgoing {
-                Outgoing::Partials => columns.extend(accumulator.save(groups.clone())?),
-                Outgoing::Values => columns.push(accumulator.value(groups.clone())?),
-            }
+            columns.extend(accumulator.save(groups.clone())?);
+        }
+        Ok(columns)
+    }
+
+    /// Keys and values of some groups, the first of which is result number `first`.
+    fn values(
+        &self,
+        form: &KeyForm,
+        groups: Range<usize>,
+        kinds: &[FieldRef],
+        first: usize,
+        failed: &mut Failed,
+    ) -> Result<Vec<ArrayRef>, EvalError> {
+        let mut columns = self.keys.columns(form, groups.clone())?;
+        for (accumulator, field) in self.accumulators.iter().zip(kinds) {
+            columns.push(value_column(&**accumulator, groups.clone(), field.data_type(), first, failed)?);
         }
         Ok(columns)
     }

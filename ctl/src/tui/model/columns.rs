@@ -3,7 +3,7 @@
 use tuplane_core::scale::LoadState;
 
 use super::picture::{InstancePicture, Picture};
-use super::table::{Cell, Column, Row, column};
+use super::table::{Cell, Column, Row, Unit, column};
 use super::{Screen, Seen};
 use crate::output::time::event_time;
 use crate::presence;
@@ -17,7 +17,7 @@ pub(crate) const VERTICES: &[Column] = &[
     column(
         "load",
         "the letter of the graph: `I` idle, `B` busy, `P` pressed back (blocked), `E` ended, `?` not known yet",
-    ).wide(4),
+    ).wide(4).toned(),
     column("busy", "share of time that its busiest instance worked").wide(5).right(),
     column("blocked", "share of time that its most blocked instance waited for room in an output queue").wide(7)
         .right()
@@ -42,7 +42,7 @@ pub(crate) const EDGES: &[Column] = &[
     column("queued out", "rows in output queues now").wide(10).right().rank(2),
     column("in flight", "rows sent to other agents and not acknowledged").wide(9).right().rank(5),
     column("queued in", "rows in input queues now").wide(9).right().rank(2),
-    column("wire", "bytes sent between agents, frames included").wide(10).right().rank(7),
+    column("wire", "bytes sent between agents, frames included").wide(10).right().of(Unit::Bytes).rank(7),
 ];
 
 /// Screen 2, one edge.
@@ -62,13 +62,13 @@ pub(crate) const TARGETS: &[Column] = &[
 pub(crate) const INSTANCES: &[Column] = &[
     column("instance", "vertex#number").wide(10),
     column("agent", "where it runs").wide(5).also("host"),
-    column("load", "its letter, as on the graph").wide(4),
+    column("load", "its letter, as on the graph").wide(4).toned(),
     column("busy", "share of time that it worked; waiting for one of the agent's cores is part of it")
         .wide(5)
         .right(),
     column("blocked", "share of time that it waited for room in an output queue").wide(7).right(),
-    column("idle", "share of time that it waited for input").wide(5).right().rank(3),
-    column("time", "the three shares drawn: busy, blocked, idle").wide(12).rank(7),
+    column("idle", "share of time that it waited for input").wide(5).right().rank(4),
+    column("time", "the three shares drawn: busy, blocked, idle").wide(12).rank(3),
     column("core", "of its time, the share that it waited for one of the agent's cores")
         .wide(5)
         .right()
@@ -76,30 +76,38 @@ pub(crate) const INSTANCES: &[Column] = &[
     column("in/s", "rows taken per second").wide(7).right().rank(1),
     column("out/s", "rows given out per second").wide(7).right().rank(1),
     column("queue in", "rows that wait at its inputs or are being worked on").wide(8).right().rank(2),
-    column("queue out", "rows that wait at its outputs").wide(9).right().rank(4),
-    column("rows in", "rows taken so far").wide(11).right().rank(6),
-    column("rows out", "rows given out so far").wide(11).right().rank(6),
-    column("dropped", "rows left out or dropped so far").wide(9).right().rank(5),
-    column("age", "age of what is shown, where it is old").wide(9).right().rank(2),
+    column("queue out", "rows that wait at its outputs").wide(9).right().rank(5),
+    column("rows in", "rows taken so far").wide(11).right().rank(7),
+    column("rows out", "rows given out so far").wide(11).right().rank(7),
+    column("dropped", "rows left out or dropped so far").wide(9).right().rank(6),
+    column("age", "age of what is shown, where it is old").wide(6).right().rank(6).of(Unit::Seconds),
     column("watermark", "of rows with event time: none with an earlier one follows").wide(24).rank(9),
 ];
 
 /// Screen 5.
 pub(crate) const AGENTS: &[Column] = &[
     column("agent", "its name; `*` before it marks the coordinator").wide(8).also("host"),
-    column("state", "up, silent (no report for 1.5 s), lost, with the cause").wide(6),
-    column("age", "age of its last report").wide(6).right(),
+    column("state", "up, silent (no report for 1.5 s), lost, with the cause").wide(6).toned(),
+    column("age", "age of its last report").wide(6).right().of(Unit::Seconds),
     column("cpu", "of the whole machine").wide(5).right(),
-    column("memory", "in use on the machine").wide(9).right().rank(3),
-    column("of", "the machine's memory").wide(9).right().rank(6),
-    column("rss anon", "resident anonymous memory of the agent's process (RssAnon)").wide(9).right().rank(2),
-    column("queued", "bytes of rows that its queues keep alive").wide(9).right().rank(4),
-    column("budget", "the bound of that").wide(9).right().rank(7),
+    column("memory", "in use on the machine").wide(9).right().of(Unit::Bytes).rank(3),
+    column("of", "the machine's memory").wide(9).right().of(Unit::Bytes).rank(6),
+    column("rss anon", "resident anonymous memory of the agent's process (RssAnon)")
+        .wide(9)
+        .right()
+        .of(Unit::Bytes)
+        .rank(2),
+    column("queued", "bytes of rows that its queues keep alive").wide(9).right().of(Unit::Bytes).rank(4),
+    column("budget", "the bound of that").wide(9).right().of(Unit::Bytes).rank(7),
     column("inst", "live instances on it").wide(4).right().rank(1),
     column("slots", "default instances per vertex").wide(5).right().rank(3),
     column("cores", "most rows in `work` at once; `-` without a limit").wide(5).right().rank(4),
     column("zone", "its zone in the cost table").wide(6).rank(5),
-    column("offset", "its clock against the coordinator's, with the error of that").wide(16).right().rank(5),
+    column("offset", "its clock against the coordinator's, with the error of that")
+        .wide(16)
+        .right()
+        .of(Unit::Seconds)
+        .rank(5),
     column("round trips", "to its peers, smoothed").wide(18).rank(8),
     column("machine", "the machine's host name, processors and system").wide(24).rank(9),
 ];
@@ -107,9 +115,10 @@ pub(crate) const AGENTS: &[Column] = &[
 /// Screen 0.
 pub(crate) const JOBS: &[Column] = &[
     column("run", "the run's number").wide(4).right(),
-    column("job", "its name, unique among live jobs").wide(10),
-    column("phase", "starting, running, sealing, stopping, finished, cancelled, failed").wide(9),
-    column("since", "from its submit to its end, or to now").wide(6).right().rank(1),
+    column("job", "its name, unique among live jobs; `*` before it marks the one on the other screens")
+        .wide(10),
+    column("phase", "starting, running, sealing, stopping, finished, cancelled, failed").wide(9).toned(),
+    column("since", "from its submit to its end, or to now").wide(6).right().of(Unit::Seconds).rank(1),
     column("inst", "instances in all").wide(4).right().rank(2),
     column("agents", "agents that take part").wide(8).rank(3),
     column("cause", "why it failed or was cancelled; below the table it stands in full").wide(12),
@@ -158,7 +167,7 @@ fn vertices(seen: &Seen<'_>) -> Vec<Row> {
         let mut row = Row::new(
             id.to_string(),
             vec![
-                Cell::Text(format!("{mark}{}", vertex.label)),
+                Cell::Marked { mark, text: vertex.label.clone(), also: String::new() },
                 Cell::Text(letter.to_string()),
                 Cell::Share(vertex.load.map(|load| load.busy)),
                 Cell::Share(vertex.load.map(|load| load.blocked)),
@@ -184,8 +193,7 @@ pub(crate) fn vertex_is_stale(seen: &Seen<'_>, vertex: u32) -> bool {
 fn edges(seen: &Seen<'_>) -> Vec<Row> {
     let Some(job) = &seen.picture.job else { return Vec::new() };
     let row = |(id, edge): (usize, &super::picture::EdgePicture)| {
-        let mark =
-            if edge.rebalance.is_some() { format!("{} ", seen.glyphs.rebalance) } else { String::new() };
+        let mark = if edge.rebalance.is_some() { seen.glyphs.rebalanced } else { "" };
         let reach = if edge.distributed { "distributed" } else { "local" };
         let reasons: Vec<String> = edge
             .facts
@@ -199,7 +207,7 @@ fn edges(seen: &Seen<'_>) -> Vec<Row> {
         let mut row = Row::new(
             id.to_string(),
             vec![
-                Cell::Text(format!("{mark}{}", edge.name)),
+                Cell::Marked { mark, text: edge.name.clone(), also: String::new() },
                 Cell::Text(format!("{}, {reach}", edge.routing)),
                 Cell::Text(edge.policy.clone().unwrap_or_else(|| "-".into())),
                 Cell::Rate(edge.rate),
@@ -228,7 +236,7 @@ fn targets(seen: &Seen<'_>) -> Vec<Row> {
         let mut row = Row::new(
             target.instance.to_string(),
             vec![
-                Cell::Text(instance.name.clone()),
+                name_cell(instance),
                 agent_cell(seen.picture, instance),
                 Cell::Share(target.share),
                 Cell::Rate(target.rate),
@@ -241,6 +249,12 @@ fn targets(seen: &Seen<'_>) -> Vec<Row> {
         Some(row)
     };
     edge.targets.iter().filter_map(row).collect()
+}
+
+/// An instance's name: its number stays where it is cut.
+fn name_cell(instance: &InstancePicture) -> Cell {
+    let (name, number) = instance.name.rsplit_once('#').unwrap_or((&instance.name, ""));
+    Cell::Numbered { name: name.to_owned(), number: format!("#{number}") }
 }
 
 /// The agent of an instance, which its machine's name finds too.
@@ -264,7 +278,7 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
         let mut row = Row::new(
             report.instance.to_string(),
             vec![
-                Cell::Text(instance.name.clone()),
+                name_cell(instance),
                 agent_cell(seen.picture, instance),
                 Cell::Text(letter.to_string()),
                 Cell::Share(rates.map(|rates| rates.busy)),
@@ -290,13 +304,9 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
     job.instances.iter().map(row).collect()
 }
 
-/// An age; of an agent that is gone there is none.
+/// An age; that of an agent that is gone has no end.
 fn age_cell(ms: u64) -> Cell {
-    if ms == u64::MAX {
-        Cell::Text("gone".into())
-    } else {
-        Cell::Ranked(format!("{} old", text::age(ms)), ms as f64)
-    }
+    if ms == u64::MAX { Cell::Ranked("gone".into(), f64::INFINITY) } else { Cell::Age(ms) }
 }
 
 fn agents(seen: &Seen<'_>) -> Vec<Row> {
@@ -321,7 +331,7 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
                     seen.glyphs.plus_minus,
                     micros(error)
                 );
-                Cell::Ranked(text, offset as f64)
+                Cell::Ranked(text, offset as f64 / 1e9)
             },
         );
         let trips: Vec<String> = agent
@@ -334,7 +344,7 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
         let mut row = Row::new(
             agent.info.id.name.clone(),
             vec![
-                Cell::Named { text: format!("{mark}{}", agent.info.id.name), also: agent.info.host.clone() },
+                Cell::Marked { mark, text: agent.info.id.name.clone(), also: agent.info.host.clone() },
                 Cell::Text(state),
                 Cell::Age(seen.picture.age(index, seen.now)),
                 Cell::Share(known.then_some(f64::from(host.cpu))),
@@ -366,13 +376,18 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
 fn jobs(seen: &Seen<'_>) -> Vec<Row> {
     use tuplane_wire::message::JobPhase;
     let now = seen.picture.wall_ms + seen.now.saturating_sub(seen.picture.at);
+    let shown = seen.picture.job.as_ref().map(|job| job.summary.run);
     let row = |job: &tuplane_wire::message::JobSummary| {
         let end = job.ended_ms.unwrap_or(now);
         let mut row = Row::new(
             job.run.to_string(),
             vec![
                 Cell::Count(job.run),
-                Cell::Text(job.name.clone()),
+                Cell::Marked {
+                    mark: if shown == Some(job.run) { "*" } else { "" },
+                    text: job.name.clone(),
+                    also: String::new(),
+                },
                 Cell::Text(phase_word(job.phase).to_owned()),
                 Cell::Age(end.saturating_sub(job.submitted_ms)),
                 Cell::Count(job.instances.into()),

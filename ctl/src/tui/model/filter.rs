@@ -1,6 +1,6 @@
 //! What stands behind `/`: text, `!text`, and terms such as `busy>0.8` and `host=a`.
 
-use super::table::{Column, Row};
+use super::table::{Column, Row, Unit};
 
 /// A filter: all of its terms must hold.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,12 +61,14 @@ impl Filter {
             };
             let ordered =
                 matches!(compare, Compare::Above | Compare::AtLeast | Compare::Below | Compare::AtMost);
-            (ordered && number(&term.wanted).is_none()).then(|| {
+            (ordered && number(&term.wanted, column.unit).is_none()).then(|| {
                 let (sign, wanted) = (compare.sign(), &term.wanted);
-                format!(
-                    "`{wanted}` in `{name}{sign}{wanted}` is no number: {} takes 0.8, 80% or 1.5k",
-                    column.name
-                )
+                let takes = match column.unit {
+                    Unit::Plain => "0.8, 80% or 1.5k",
+                    Unit::Bytes => "1.5g, 200m or 64k",
+                    Unit::Seconds => "2, 2s, 500ms, 3m or 1h",
+                };
+                format!("`{wanted}` in `{name}{sign}{wanted}` is no number: {} takes {takes}", column.name)
             })
         })
     }
@@ -107,7 +109,7 @@ impl Term {
         };
         let Some(cell) = row.cells.get(at) else { return false };
         let text = cell.text().to_lowercase();
-        match (compare, cell.number(), number(&self.wanted)) {
+        match (compare, cell.number(), number(&self.wanted, columns[at].unit)) {
             (Compare::Contains, ..) => text.contains(&self.wanted),
             (Compare::Above, Some(is), Some(than)) => is > than,
             (Compare::AtLeast, Some(is), Some(than)) => is >= than,
@@ -129,15 +131,27 @@ impl Compare {
     }
 }
 
-/// `0.8`, `80%`, `1.5k`, `2M`.
-fn number(text: &str) -> Option<f64> {
-    let (digits, times) = match text.char_indices().next_back()? {
-        (at, '%') => (&text[..at], 0.01),
-        (at, 'k') => (&text[..at], 1e3),
-        (at, 'm') => (&text[..at], 1e6),
-        (at, 'g') => (&text[..at], 1e9),
-        _ => (text, 1.0),
+/// Behind a number, by what is counted; longer ones first.
+const PLAIN: &[(&str, f64)] = &[("%", 0.01), ("k", 1e3), ("m", 1e6), ("g", 1e9)];
+const BYTES: &[(&str, f64)] = &[
+    ("kib", 1024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("k", 1024.0),
+    ("m", 1_048_576.0),
+    ("g", 1_073_741_824.0),
+];
+const SECONDS: &[(&str, f64)] = &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// A number with its unit: `0.8`, `80%`, `1.5k`, `64k`, `500ms`.
+fn number(text: &str, unit: Unit) -> Option<f64> {
+    let ends = match unit {
+        Unit::Plain => PLAIN,
+        Unit::Bytes => BYTES,
+        Unit::Seconds => SECONDS,
     };
+    let found = ends.iter().find_map(|(end, times)| Some((text.strip_suffix(end)?, *times)));
+    let (digits, times) = found.unwrap_or((text, 1.0));
     digits.parse::<f64>().ok().filter(|value| value.is_finite()).map(|value| value * times)
 }
 
@@ -154,6 +168,30 @@ mod tests {
             Cell::Named { text: "a".into(), also: "rack-1".into() },
         ];
         Filter::new(filter).takes(&columns, &Row::new("0", cells))
+    }
+
+    #[test]
+    fn ages_count_in_seconds_bytes_in_kib_and_a_mark_is_no_part_of_a_name() {
+        let columns =
+            [column("agent", ""), column("age", "").of(Unit::Seconds), column("memory", "").of(Unit::Bytes)];
+        let cells = |age| {
+            vec![
+                Cell::Marked { mark: "*", text: "a".into(), also: "rack-1".into() },
+                age,
+                Cell::Bytes(2 << 20),
+            ]
+        };
+        let takes = |filter: &str, age: Cell| Filter::new(filter).takes(&columns, &Row::new("0", cells(age)));
+        for yes in ["age>2", "age>2s", "age>2500ms", "age<1m", "memory>=2m", "memory=2048k", "agent=a", "*a"]
+        {
+            assert!(takes(yes, Cell::Age(3000)), "{yes}");
+        }
+        for no in ["age>3", "age>1h", "memory>2m", "agent=*a", "agent!=a", "agent!=rack-1"] {
+            assert!(!takes(no, Cell::Age(3000)), "{no}");
+        }
+        assert!(takes("age>2h", Cell::Ranked("gone".into(), f64::INFINITY)));
+        let fault = Filter::new("age>2k").fault(&columns).unwrap();
+        assert!(fault.contains("500ms"), "{fault}");
     }
 
     #[test]

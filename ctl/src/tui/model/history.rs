@@ -56,6 +56,8 @@ pub(crate) struct History {
     edges: BTreeMap<u32, Series<EdgePoint>>,
     rates: BTreeMap<u32, Rates>,
     edge_rates: BTreeMap<u32, EdgeRates>,
+    /// Costs of a second, with the ms at which they were told.
+    costs: VecDeque<(u64, f64)>,
 }
 
 trait Reading: Clone {
@@ -227,11 +229,14 @@ fn time_at(instances: &BTreeMap<u32, Series<Point>>, own: &BTreeSet<u32>) -> u64
 impl History {
     /// Takes new readings. Those of another run or attempt begin anew. `live` are the instances that count:
     /// not ended, on agents that were heard of lately.
-    pub(crate) fn take(&mut self, dag: &Dag, facts: &JobFacts, live: &BTreeSet<u32>) {
+    pub(crate) fn take(&mut self, at: u64, dag: &Dag, facts: &JobFacts, live: &BTreeSet<u32>) {
         let run = Some((facts.summary.run, facts.summary.attempt));
         if self.run != run {
             *self = Self { run, ..Self::default() };
         }
+        self.costs.push_back((at, facts.cost_per_second));
+        let begin = at.saturating_sub(window::ROWS.as_millis() as u64);
+        self.costs.retain(|(told, _)| *told >= begin);
         for report in &facts.counters {
             let point = Point::from(report);
             match self.instances.entry(report.instance).or_default().take(point) {
@@ -271,6 +276,12 @@ impl History {
                 }
             }
         }
+    }
+
+    /// The cost of a second, the mean over the window that rows per second have.
+    pub(crate) fn cost(&self) -> f64 {
+        let sum: f64 = self.costs.iter().map(|(_, cost)| cost).sum();
+        sum / self.costs.len().max(1) as f64
     }
 
     /// What an instance does; `None` if that is not known (yet).

@@ -14,11 +14,20 @@ use crate::tui::event::{EdgeFacts, JobFacts, Telemetry};
 use crate::tui::layout::{Laid, Layered, Layout};
 use crate::tui::text;
 
-/// Columns between two columns of boxes: an edge's label stands there.
-const GAP: usize = 13;
+/// How boxes are set, from the roomiest to the tightest.
+const SETTINGS: [Setting; 3] = [
+    Setting { between: 13, boxes: (22, 30) },
+    Setting { between: 8, boxes: (20, 24) },
+    Setting { between: 5, boxes: (18, 22) },
+];
 
-/// Columns of a box: as many as its numbers need, at most so many for a long name.
-const BOX: (usize, usize) = (22, 30);
+/// How boxes are set.
+struct Setting {
+    /// Columns between two columns of boxes: an edge's label stands there, as far as there is room.
+    between: usize,
+    /// Columns of a box: as many as its numbers need, at most so many for a long name.
+    boxes: (usize, usize),
+}
 
 /// Lines of a box.
 pub(crate) const BOX_LINES: usize = 4;
@@ -30,23 +39,31 @@ pub(crate) struct Plan {
     pub(crate) text: String,
     /// The graph.
     pub(crate) dag: Dag,
-    /// Where its boxes stand.
-    pub(crate) laid: Laid,
+    /// Where its boxes stand, from the roomiest setting to the tightest.
+    laid: Vec<Laid>,
 }
 
 impl Plan {
     /// Lays a graph out.
     pub(crate) fn new(text: String, dag: Dag) -> Self {
-        let sizes: Vec<(usize, usize)> = dag
-            .vertices
-            .iter()
-            .map(|vertex| (text::width(&text::name(&vertex.label())) + 9, BOX_LINES))
-            .map(|(width, height)| (width.clamp(BOX.0, BOX.1), height))
-            .collect();
+        let names: Vec<usize> =
+            dag.vertices.iter().map(|vertex| text::width(&text::name(&vertex.label())) + 9).collect();
         let edges: Vec<(usize, usize)> =
             dag.edges.iter().map(|edge| (edge.from.0 as usize, edge.to.0 as usize)).collect();
-        let laid = Layered.lay(&sizes, &edges, GAP);
+        let lay = |Setting { between, boxes }: &Setting| {
+            let sizes: Vec<(usize, usize)> =
+                names.iter().map(|name| ((*name).clamp(boxes.0, boxes.1), BOX_LINES)).collect();
+            Layered.lay(&sizes, &edges, *between)
+        };
+        let laid = SETTINGS.iter().map(lay).collect();
         Self { text, dag, laid }
+    }
+
+    /// Where its boxes stand on a terminal of so many columns: as roomy as fits, else as tight as can be.
+    pub(crate) fn laid(&self, columns: u16) -> &Laid {
+        static NONE: Laid = Laid { width: 0, height: 0, boxes: Vec::new(), routes: Vec::new() };
+        let fits = self.laid.iter().find(|laid| laid.width <= i32::from(columns));
+        fits.or(self.laid.last()).unwrap_or(&NONE)
     }
 }
 
@@ -93,7 +110,7 @@ pub(crate) struct JobPicture {
     pub(crate) rows_out: Option<f64>,
     /// Rows that a stop or a lost agent cost.
     pub(crate) lost: u64,
-    /// Cost of the rows sent in a second.
+    /// Cost of the rows sent in a second, the mean of lately.
     pub(crate) cost: f64,
     /// Milliseconds from the first row to the end, or to now.
     pub(crate) running_ms: Option<u64>,
@@ -186,7 +203,7 @@ impl Picture {
                 // A plan of another version cannot be drawn; the header still says what it can.
                 _ => Rc::new(Plan::new(facts.dag.clone(), serde_json::from_str(&facts.dag).ok()?)),
             };
-            history.take(&plan.dag, facts, &live(facts, &telemetry.agents));
+            history.take(at, &plan.dag, facts, &live(facts, &telemetry.agents));
             Some(JobPicture::new(plan, facts, &telemetry.agents, history))
         });
         Self {
@@ -300,11 +317,18 @@ impl JobPicture {
         let vertices: Vec<VertexPicture> = (0..plan.dag.vertices.len() as u32)
             .map(|id| vertex(&plan.dag, id, &instances, &live, running))
             .collect();
-        let loads: Vec<Option<Load>> = vertices.iter().map(|vertex| vertex.load).collect();
-        let limit = if running { limit(&plan.dag, &loads) } else { None };
         let edges: Vec<EdgePicture> = (0..plan.dag.edges.len() as u32)
             .map(|id| edge(&plan.dag, EdgeId(id), facts, history, &live))
             .collect();
+        let loads: Vec<Option<Load>> = vertices.iter().map(|vertex| vertex.load).collect();
+        let waits: Vec<Option<f64>> = (0u32..)
+            .zip(&vertices)
+            .map(|(id, vertex)| {
+                let waiting: u64 = edges.iter().filter(|edge| edge.to == id).map(EdgePicture::queue).sum();
+                vertex.in_rate.filter(|rate| *rate > 0.0).map(|rate| waiting as f64 / rate)
+            })
+            .collect();
+        let limit = if running { limit(&plan.dag, &loads, &waits) } else { None };
         let sum = |ends: &dyn Fn(u32) -> bool, rate: &dyn Fn(&VertexPicture) -> Option<f64>| {
             let of = vertices.iter().zip(0u32..).filter(|(_, id)| ends(*id)).filter_map(|(v, _)| rate(v));
             of.fold(None, |sum: Option<f64>, rate| Some(sum.unwrap_or(0.0) + rate))
@@ -327,7 +351,7 @@ impl JobPicture {
                 .map(|of_run| agents.iter().position(|agent| agent.info.id == of_run.id))
                 .collect(),
             agent_names: facts.agents.iter().map(|agent| agent.id.name.clone()).collect(),
-            cost: facts.cost_per_second,
+            cost: history.cost(),
             running_ms: facts.running_ms,
             planned_only: facts.instances.is_empty() && facts.agents.is_empty(),
             plan: Rc::clone(&plan),
@@ -355,6 +379,12 @@ impl JobPicture {
                 label(*behind),
                 percent(*blocked)
             ),
+            Some(Limit::Queue { vertex, busy, waits_s }) => format!(
+                "limits the job: {} (busy {}, {} of its work waits before it)",
+                label(*vertex),
+                percent(*busy),
+                text::age((*waits_s * 1000.0) as u64)
+            ),
             Some(Limit::Source { vertex, busy }) => {
                 format!(
                     "limits the job: its source {} (busy {}, nobody blocked)",
@@ -374,7 +404,9 @@ impl JobPicture {
     /// The limiting vertex.
     pub(crate) fn limiting(&self) -> Option<u32> {
         match self.limit {
-            Some(Limit::Vertex { vertex, .. } | Limit::Source { vertex, .. }) => Some(vertex.0),
+            Some(
+                Limit::Vertex { vertex, .. } | Limit::Queue { vertex, .. } | Limit::Source { vertex, .. },
+            ) => Some(vertex.0),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::output::table::{bytes, count};
+use crate::tui::glyph::Glyphs;
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
@@ -22,11 +23,26 @@ pub(crate) struct Column {
     pub(crate) rank: u8,
     /// Columns of the terminal that its values need, whatever they are at the moment.
     pub(crate) wide: u8,
+    /// What its numbers count, in filters.
+    pub(crate) unit: Unit,
+    /// Its cells have the row's colour.
+    pub(crate) toned: bool,
+}
+
+/// What numbers count, so that a filter may name the unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Things, or shares of one: `k`, `M` and `G` are powers of 1000.
+    Plain,
+    /// Bytes: `k`, `M` and `G` are powers of 1024, as they are shown.
+    Bytes,
+    /// Seconds: `us`, `ms`, `s`, `m` and `h`.
+    Seconds,
 }
 
 /// A column of text that always stays.
 pub(crate) const fn column(name: &'static str, doc: &'static str) -> Column {
-    Column { name, doc, also: "", right: false, rank: 0, wide: 6 }
+    Column { name, doc, also: "", right: false, rank: 0, wide: 6, unit: Unit::Plain, toned: false }
 }
 
 impl Column {
@@ -50,6 +66,16 @@ impl Column {
         Self { also, ..self }
     }
 
+    /// Counts this.
+    pub(crate) const fn of(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Its cells have the row's colour.
+    pub(crate) const fn toned(self) -> Self {
+        Self { toned: true, ..self }
+    }
+
     /// Answers to this name.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let plain = |text: &str| text.to_lowercase().replace([' ', '-', '_'], "");
@@ -69,7 +95,23 @@ pub(crate) enum Cell {
         /// What also finds it.
         also: String,
     },
-    /// A text with a number to sort by.
+    /// Text with a mark before it, which is no part of it.
+    Marked {
+        /// The mark; empty for none.
+        mark: &'static str,
+        /// The text, and what also finds it.
+        text: String,
+        /// What also finds it.
+        also: String,
+    },
+    /// A name with a number behind it: where it is cut, the number stays.
+    Numbered {
+        /// The name.
+        name: String,
+        /// The number, with what parts them.
+        number: String,
+    },
+    /// A text with a number to sort by, in the column's unit.
     Ranked(String, f64),
     /// A number of things.
     Count(u64),
@@ -79,17 +121,21 @@ pub(crate) enum Cell {
     Share(Option<f64>),
     /// Bytes.
     Bytes(u64),
-    /// An age in ms.
+    /// An age in ms; in filters it counts in seconds.
     Age(u64),
     /// Shares of busy, blocked and idle, drawn.
     Bar(Option<[f64; 3]>),
 }
 
 impl Cell {
-    /// As it is shown, bars aside.
+    /// Its value in words, bars and marks aside.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Text(text) | Self::Named { text, .. } | Self::Ranked(text, _) => text::name(text),
+            Self::Text(text)
+            | Self::Named { text, .. }
+            | Self::Marked { text, .. }
+            | Self::Ranked(text, _) => text::name(text),
+            Self::Numbered { name, number } => format!("{}{number}", text::name(name)),
             Self::Count(n) => count(*n),
             Self::Rate(rate) => text::rate(*rate),
             Self::Share(share) => text::share(*share),
@@ -99,11 +145,25 @@ impl Cell {
         }
     }
 
-    /// As [`Cell::text`]; a number that needs more than so many columns is rounded.
-    pub(crate) fn text_in(&self, columns: usize) -> String {
-        let text = self.text();
+    /// As it is shown: the text with its mark.
+    pub(crate) fn shown(&self) -> String {
         match self {
-            Self::Count(n) if text::width(&text) > columns => text::rows(*n),
+            Self::Marked { mark, .. } => format!("{mark}{}", self.text()),
+            _ => self.text(),
+        }
+    }
+
+    /// As [`Cell::shown`] in so many columns: a number that needs more is rounded, a name is cut before its
+    /// number.
+    pub(crate) fn shown_in(&self, columns: usize, glyphs: &Glyphs) -> String {
+        let text = self.shown();
+        match self {
+            _ if text::width(&text) <= columns => text,
+            Self::Count(n) => text::rows(*n),
+            Self::Numbered { name, number } => {
+                let room = columns.saturating_sub(text::width(number));
+                text::fit(&text::name(name), room, glyphs) + number
+            }
             _ => text,
         }
     }
@@ -111,7 +171,7 @@ impl Cell {
     /// The second name.
     pub(crate) fn also(&self) -> &str {
         match self {
-            Self::Named { also, .. } => also,
+            Self::Named { also, .. } | Self::Marked { also, .. } => also,
             _ => "",
         }
     }
@@ -119,9 +179,10 @@ impl Cell {
     /// As a number; `None` where it is text or not known.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
-            Self::Text(_) | Self::Named { .. } => None,
+            Self::Text(_) | Self::Named { .. } | Self::Marked { .. } | Self::Numbered { .. } => None,
             Self::Ranked(_, n) => Some(*n),
-            Self::Count(n) | Self::Bytes(n) | Self::Age(n) => Some(*n as f64),
+            Self::Count(n) | Self::Bytes(n) => Some(*n as f64),
+            Self::Age(ms) => Some(*ms as f64 / 1000.0),
             Self::Rate(value) | Self::Share(value) => *value,
             Self::Bar(shares) => shares.map(|[busy, ..]| busy),
         }
@@ -170,7 +231,7 @@ impl Row {
     /// Some cell contains the text (in lower case).
     pub(crate) fn contains(&self, text: &str) -> bool {
         self.cells.iter().any(|cell| {
-            cell.text().to_lowercase().contains(text) || cell.also().to_lowercase().contains(text)
+            cell.shown().to_lowercase().contains(text) || cell.also().to_lowercase().contains(text)
         })
     }
 }

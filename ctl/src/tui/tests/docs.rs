@@ -32,6 +32,7 @@ fn the_tables_of_the_documentation_are_those_of_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ui.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut fresh = with_part(&text, "keys", &command::table());
+    fresh = with_part(&fresh, "keys of what is open", &command::open::table());
     for screen in Screen::ALL {
         fresh = with_part(&fresh, &format!("columns of {}", screen.name()), &column_table(screen));
     }

@@ -4,6 +4,8 @@ use ratatui::style::Modifier;
 
 use super::world::{Seat, World};
 use crate::tui::event::{News, What};
+use crate::tui::model::Screen;
+use crate::tui::model::columns::INSTANCES;
 
 fn dim(seat: &Seat, word: &str) -> bool {
     let buffer = seat.buffer();
@@ -36,9 +38,13 @@ fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
     assert!(shown.contains("2 s") && dim(&seat, "zone-1") && !dim(&seat, "zone-2"), "{shown}");
     // Its instances too, with the age in words.
     seat.keys("4");
-    assert!(seat.text().contains("2 s old"), "{}", seat.text());
+    let row = seat.model.rows(Screen::Instances).into_iter().find(|row| row.cells[1].text() == "b").unwrap();
+    let age = INSTANCES.iter().position(|column| column.name == "age").unwrap();
+    assert_eq!(row.cells[age].text(), "2 s");
+    assert!(row.stale && dim(&seat, "w#1"), "{}", seat.text());
     seat.keys("1");
-    assert!(seat.text().contains("2 s old") || seat.text().contains("limits the job"), "{}", seat.text());
+    let old = seat.text().lines().filter(|line| line.contains(" 2 s old ─")).count();
+    assert!(old >= 1, "the boxes say it: {}", seat.text());
     // What limits the job is said as of then, and not as of now.
     assert!(seat.text().contains("as of 2 s ago: limits the job"), "{}", seat.text());
     // It goes on.
@@ -139,12 +145,54 @@ fn what_is_held_still_stays_while_reports_are_taken_in() {
 }
 
 #[test]
-fn what_a_session_was_told_shows_the_same_again() {
+fn while_it_is_held_still_an_outage_is_said_too() {
+    let world = World::new(3, 1);
+    let mut seat = Seat::at(120, 24, &world);
+    seat.keys("<space>");
+    // Connected, and nothing comes.
+    seat.tell(14_000, What::Tick);
+    let shown = seat.text();
+    assert!(shown.contains("FROZEN 3 s  OLD 3 s") && shown.contains("no report for 3 s"), "{shown}");
+    let lost = News::Lost { cause: "nobody listens there".into(), attempt: 1, next_in: 500 };
+    seat.tell(18_000, What::Connection(lost));
+    let shown = seat.text();
+    for part in ["FROZEN 7 s  LOST", "held still for 7 s; no report for 7 s", "nobody listens there"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("still taken in"), "{shown}");
+    seat.tell(18_500, What::Connection(News::Connected));
+    seat.tell(18_600, What::Telemetry(Box::new(world.telemetry(18_600))));
+    assert!(
+        seat.text().contains("reports are still taken in") && !seat.text().contains("LOST"),
+        "{}",
+        seat.text()
+    );
+}
+
+#[test]
+fn of_a_vertex_its_own_agents_count_and_they_age_without_reports() {
+    let world = World::new(3, 1);
+    let mut telemetry = world.telemetry(12_000);
+    // Vertex 0 runs on a alone.
+    telemetry.job.as_mut().unwrap().instances.retain(|instance| instance.vertex.0 > 0 || instance.agent == 0);
+    telemetry.agents[1].age_ms = 4000;
+    let mut seat = Seat::at(120, 40, &world);
+    seat.tell(12_000, What::Telemetry(Box::new(telemetry)));
+    assert!(!seat.text().contains("agents is old"), "{}", seat.text());
+    seat.keys("l");
+    assert!(seat.text().contains("(1 of its 3 agents is old)"), "{}", seat.text());
+    seat.tell(16_000, What::Tick);
+    assert!(seat.text().contains("(3 of its 3 agents are old)"), "{}", seat.text());
+}
+
+#[test]
+fn what_a_session_was_told_shows_the_same_again_whatever_terminal_plays_it() {
+    use crate::tui::model::Source;
     use crate::tui::record::{Recorder, read};
     let world = World::new(7, 1);
     let mut bytes = Vec::new();
     let mut first = Seat::new(90, 30);
-    let mut recorder = Recorder::new(&mut bytes);
+    let mut recorder = Recorder::new(&mut bytes, (90, 30)).unwrap();
     let mut tell = |what: What, at| {
         let event = crate::tui::event::Event { at, what };
         recorder.write(&event).unwrap();
@@ -154,12 +202,20 @@ fn what_a_session_was_told_shows_the_same_again() {
     tell(What::Telemetry(Box::new(world.telemetry(5000))), 2);
     tell(What::Telemetry(Box::new(world.telemetry(6000))), 1002);
     tell(What::Key("4".parse().unwrap()), 1100);
+    tell(What::Resize { width: 70, height: 20 }, 1150);
     tell(What::Key("s".parse().unwrap()), 1200);
+    tell(What::Key("<pagedown>".parse().unwrap()), 1250);
     tell(What::Key("<enter>".parse().unwrap()), 1300);
-    let mut second = Seat::new(90, 30);
-    for event in read(&bytes[..]).unwrap() {
-        second.tell(event.at, event.what);
+    tell(What::Key("<pagedown>".parse().unwrap()), 1350);
+    tell(What::Mouse(crate::tui::event::Mouse::Press(4, 12)), 1400);
+    let mut second = Seat::new(200, 60);
+    second.model.options.source = Source::Recording;
+    for event in read(&bytes[..]).unwrap().events {
+        second.tell(event.at, What::Replayed(Box::new(event.what)));
+        second.tell(event.at, What::Resize { width: 120, height: 40 });
     }
-    assert_eq!(first.text(), second.text());
+    // The header says that it is a recording, and the footer does not offer to change anything.
+    let below = |seat: &Seat| seat.text().lines().skip(1).take(18).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(below(&first), below(&second));
     assert!(first.text().contains("INSTANCE"), "{}", first.text());
 }

@@ -1,6 +1,6 @@
 //! Golden screens: every screen at three sizes with three graphs, as text and as styles.
 
-use super::world::{Seat, World, styled};
+use super::world::{Seat, World, styled, text};
 use crate::tui::glyph::Glyphs;
 use crate::tui::theme::Theme;
 
@@ -13,6 +13,21 @@ const SCREENS: [(&str, &str); 7] = [
     ("instances", "4"),
     ("agents", "5"),
     ("jobs", "0"),
+];
+
+/// What stands over a screen, and the keys that lead to it.
+const OVERLAYS: [(&str, &str); 11] = [
+    ("help", "?"),
+    ("help, filtered", "?sort"),
+    ("help, what the marks of the graph mean", "?of"),
+    ("help, what the columns say", "4?share of"),
+    ("choosing a policy", "<tab>P"),
+    ("before the policy changes", "<tab>Pj<enter>"),
+    ("before the job is cancelled", "C"),
+    ("the filter line", "4/busy>0.9"),
+    ("the command line", ":po"),
+    ("an instance in full", "4<enter>"),
+    ("held still", "<space>"),
 ];
 
 fn check(name: &str, shown: &str) {
@@ -41,24 +56,19 @@ fn every_screen_at_every_size() {
 #[test]
 fn what_stands_over_a_screen() {
     let mut shown = String::new();
-    for (name, keys) in [
-        ("help", "?"),
-        ("help, filtered", "?sort"),
-        ("help, what the marks of the graph mean", "?of"),
-        ("help, what the columns say", "4?share of"),
-        ("choosing a policy", "<tab>P"),
-        ("before the policy changes", "<tab>Pj<enter>"),
-        ("before the job is cancelled", "C"),
-        ("the filter line", "4/busy>0.9"),
-        ("the command line", ":po"),
-        ("an instance in full", "4<enter>"),
-        ("held still", "<space>"),
-    ] {
+    for (name, keys) in OVERLAYS {
         let mut seat = Seat::at(80, 24, &World::new(3, 2));
         seat.keys(keys);
         shown.push_str(&format!("== {name}\n{}\n", styled(&seat.buffer())));
     }
     check("overlays-80x24", &shown);
+    let mut shown = String::new();
+    for (name, keys) in OVERLAYS {
+        let mut seat = Seat::at(40, 12, &World::new(3, 2));
+        seat.keys(keys);
+        shown.push_str(&format!("== {name}\n{}\n", text(&seat.buffer())));
+    }
+    check("overlays-40x12", &shown);
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn an_edge_shows_its_ledger_its_shares_and_what_waits() {
     // On the graph: the queue is all that waits, lost rows are in the header.
     seat.keys("1");
     let shown = seat.text();
-    assert!(shown.contains("20/s  across 75 %  queue 246") && shown.contains("lost 9"), "{shown}");
+    assert!(shown.contains("20/s  queue 246    across  75 %") && shown.contains("lost 9"), "{shown}");
     assert!(shown.contains("RUNNING 2:05"), "{shown}");
     seat.keys("2j<enter>");
     let found = cells(&seat, "out#0");
@@ -259,7 +259,7 @@ fn a_job_that_failed_shows_why_and_how_long_it_ran() {
         &found,
         &[
             ("run", "1"),
-            ("job", "nexmark-hot-items"),
+            ("job", "*nexmark-hot-items"),
             ("phase", "failed"),
             ("since", "1m05s"),
             ("inst", "9"),

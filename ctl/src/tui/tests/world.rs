@@ -65,10 +65,31 @@ pub(super) fn dag(vertices: usize) -> Dag {
             "[[stage]]\nid='{id}'\nop='sink'\nconnector='stdout'\nformat='csv'\nin='{from}'\n"
         ));
     }
-    let job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}\n{text}"));
-    let dag = plan(&job).unwrap_or_else(|error| panic!("{error:?}"));
+    let dag = planned(&text);
     assert_eq!(dag.vertices.len(), vertices);
     dag
+}
+
+/// So many vertices one after the other: `src`, `w1` and so on, `out`; the first edge is rebalanced.
+pub(super) fn chain(vertices: usize) -> Dag {
+    let mut text = String::from("[[stage]]\nid='src'\nop='source'\nconnector='nexmark'\nn=9\n");
+    text.push_str("[[stage]]\nid='spread'\nop='rebalance'\nin='src'\n");
+    let mut from = "spread".to_owned();
+    for number in 1..vertices - 1 {
+        text.push_str(&format!("[[stage]]\nid='w{number}'\nop='work'\nms=1\nin='{from}'\n"));
+        from = format!("w{number}");
+    }
+    text.push_str(&format!(
+        "[[stage]]\nid='out'\nop='sink'\nconnector='stdout'\nformat='csv'\nin='{from}'\n"
+    ));
+    let dag = planned(&text);
+    assert_eq!(dag.vertices.len(), vertices);
+    dag
+}
+
+fn planned(text: &str) -> Dag {
+    let job = Job::parse(text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}\n{text}"));
+    plan(&job).unwrap_or_else(|error| panic!("{error:?}"))
 }
 
 /// Rows that wait in each output queue and in each input of a distributed edge.
@@ -90,7 +111,11 @@ pub(super) struct World {
 impl World {
     /// So many vertices, each with so many instances on each agent.
     pub(super) fn new(vertices: usize, per_agent: u32) -> Self {
-        let dag = dag(vertices);
+        Self::of(dag(vertices), per_agent)
+    }
+
+    /// This job, each vertex with so many instances on each agent.
+    pub(super) fn of(dag: Dag, per_agent: u32) -> Self {
         let mut instances = Vec::new();
         for vertex in 0..dag.vertices.len() as u32 {
             for number in 0..per_agent * 3 {
@@ -275,10 +300,7 @@ impl World {
                 instances: self.instances.clone(),
                 counters: counters.collect(),
                 edges: edges.collect(),
-                files: Vec::new(),
                 agents: (0..3).map(Self::info).collect(),
-                age_ms: 200,
-                guarantee: String::new(),
                 cost_per_second: 81.0,
                 running_ms: Some(ms),
             }),

@@ -5,13 +5,18 @@ use tuplane_core::route::policy_names;
 use super::{complain, say};
 use crate::output::table::counted;
 use crate::report::phase_word;
+use crate::tui::command::open::{Act, Open, of_open};
+use crate::tui::command::{Do, key_of};
 use crate::tui::effect::{Ask, Effect};
 use crate::tui::key::Key;
+use crate::tui::model::area;
 use crate::tui::model::dialog::{Dialog, Then};
 use crate::tui::model::picture::{EdgePicture, JobPicture};
-use crate::tui::model::{Mode, Model};
+use crate::tui::model::{Mode, Model, Screen};
 use crate::tui::text;
-use crate::tui::view::area;
+
+/// Lines of a page in what stands over a screen.
+pub(super) const PAGE: usize = 10;
 
 /// A run in full as it is now, whatever is held still; `None` if the cluster was asked about another one.
 fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
@@ -57,7 +62,8 @@ pub(super) fn cancel_job(model: &mut Model) {
 /// Chooses a policy for the edge that is meant, or asks about the one that was named.
 pub(super) fn policy(model: &mut Model, named: &str) {
     let Some(edge) = model.meant_edge() else {
-        complain(model, "select an edge first: Tab on the graph, or screen 2".into());
+        let (pane, edges) = (key_of(Do::NextPane), key_of(Do::Show(Screen::Edges)));
+        complain(model, format!("select an edge first: {pane} on the graph, or screen {edges}"));
         return;
     };
     let Some((run, picture)) = live_edge(model, model.meant_run(), edge) else { return };
@@ -137,10 +143,15 @@ fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'s
 pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Dialog(open) = &model.mode else { return Vec::new() };
     let blind = matches!(open, Dialog::Confirm { .. }) && !area::can_answer(model, open);
+    let most = area::facts_top(model, open);
     let Mode::Dialog(dialog) = &mut model.mode else { return Vec::new() };
-    let pressed = key.name().map(str::to_owned).or_else(|| key.typed().map(|c| c.to_string()));
-    let pressed = pressed.unwrap_or_default();
-    if matches!(pressed.as_str(), "esc" | "q") {
+    let open = match dialog {
+        Dialog::Choice { .. } => Open::Choice,
+        Dialog::Confirm { .. } => Open::Question,
+        Dialog::Facts { .. } => Open::Facts,
+    };
+    let Some(act) = of_open(key, open) else { return Vec::new() };
+    if act == Act::Close {
         model.mode = Mode::Normal;
         return Vec::new();
     }
@@ -152,10 +163,10 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
         return Vec::new();
     }
     match dialog {
-        Dialog::Choice { items, at, then, .. } => match pressed.as_str() {
-            "up" | "k" | "backtab" => *at = at.checked_sub(1).unwrap_or(items.len().saturating_sub(1)),
-            "down" | "j" | "tab" => *at = if *at + 1 < items.len() { *at + 1 } else { 0 },
-            "enter" => {
+        Dialog::Choice { items, at, then, .. } => match act {
+            Act::Up => *at = at.checked_sub(1).unwrap_or(items.len().saturating_sub(1)),
+            Act::Down => *at = if *at + 1 < items.len() { *at + 1 } else { 0 },
+            Act::Take => {
                 let (then, at) = (*then, *at);
                 let item = items.get(at).cloned().unwrap_or_default();
                 model.mode = Mode::Normal;
@@ -166,11 +177,11 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
             }
             _ => {}
         },
-        Dialog::Confirm { on_yes, ask, .. } => match pressed.as_str() {
-            "left" | "h" | "up" | "k" => *on_yes = false,
-            "right" | "l" | "down" | "j" => *on_yes = true,
-            "tab" | "backtab" => *on_yes = !*on_yes,
-            "enter" => {
+        Dialog::Confirm { on_yes, ask, .. } => match act {
+            Act::No => *on_yes = false,
+            Act::Yes => *on_yes = true,
+            Act::Other => *on_yes = !*on_yes,
+            Act::Take => {
                 let asked = on_yes.then(|| ask.clone());
                 model.mode = Mode::Normal;
                 let Some(ask) = asked else {
@@ -178,16 +189,19 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                     return Vec::new();
                 };
                 say(model, format!("asked: {}", ask.words()));
-                let id = model.next_id;
-                model.next_id += 1;
-                return vec![Effect::Ask { id, ask }];
+                if let Ask::Cancel { run } = ask {
+                    model.ending = Some(run);
+                }
+                return vec![Effect::Ask(ask)];
             }
             _ => {}
         },
-        Dialog::Facts { lines, top, .. } => match pressed.as_str() {
-            "up" | "k" => *top = top.saturating_sub(1),
-            "down" | "j" => *top = (*top + 1).min(lines.len().saturating_sub(1)),
-            "enter" => model.mode = Mode::Normal,
+        Dialog::Facts { top, .. } => match act {
+            Act::Up => *top = (*top).min(most).saturating_sub(1),
+            Act::Down => *top = (*top + 1).min(most),
+            Act::PageUp => *top = (*top).min(most).saturating_sub(PAGE),
+            Act::PageDown => *top = (*top + PAGE).min(most),
+            Act::Take => model.mode = Mode::Normal,
             _ => {}
         },
     }

@@ -6,6 +6,7 @@ use super::{act, complain, line, say, walk};
 use crate::tui::command::{self, Command, Do};
 use crate::tui::effect::{Effect, Quit};
 use crate::tui::key::Key;
+use crate::tui::model::area;
 use crate::tui::model::dialog::{Dialog, Then};
 use crate::tui::model::picture::Picture;
 use crate::tui::model::table::{no_column, shown};
@@ -48,7 +49,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
         Do::Move(step) => walk::step(model, step),
         Do::Pan(columns, lines) => {
             let (x, y) = model.graph.pan;
-            model.graph.pan = (x + columns, y + lines);
+            model.graph.pan = area::held_pan(model, (x + columns, y + lines));
         }
         Do::Enter => return walk::enter(model),
         // A notice goes first.
@@ -59,9 +60,9 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
             model.graph.on_edges = !model.graph.on_edges && edges > 0;
             model.graph.pan = (0, 0);
         }
+        // It begins anew: what it was is a key away, and stays until something is typed.
         Do::Filter if argument.is_empty() => {
-            let before = model.list(model.screen).filter;
-            model.mode = Mode::Filter(Input::new(before.text.clone()), before);
+            model.mode = Mode::Filter(Input::default(), model.list(model.screen).filter);
         }
         Do::Filter => line::set_filter(model, argument),
         Do::Sort => sort(model, argument),
@@ -135,7 +136,8 @@ pub(super) fn sort_by(model: &mut Model, column: Option<usize>) {
     };
     let why =
         if column > 0 && column <= left { "scrolled out to the left" } else { "this screen is too narrow" };
-    say(model, format!("sorted by {}, which is hidden: {why}", columns[column].name));
+    let name = columns.get(column).map_or("?", |column| column.name);
+    say(model, format!("sorted by {name}, which is hidden: {why}"));
 }
 
 /// Looks at a job: by name or run.

@@ -2,12 +2,14 @@
 
 use tui_input::{Input, InputRequest};
 
+use super::act::PAGE;
 use super::{complain, keys};
-use crate::tui::command::{self, COMMANDS};
+use crate::tui::command::open::{Act, Open, of_open};
+use crate::tui::command::{self, COMMANDS, Do};
 use crate::tui::effect::Effect;
 use crate::tui::key::Key;
 use crate::tui::model::filter::Filter;
-use crate::tui::model::{Mode, Model, columns};
+use crate::tui::model::{Mode, Model, columns, help};
 
 /// So many lines of `:` are remembered.
 const REMEMBERED: usize = 50;
@@ -16,49 +18,78 @@ const REMEMBERED: usize = 50;
 const LONGEST: usize = 500;
 
 /// The change that a key makes to a line.
-fn edit(input: &mut Input, key: Key) -> bool {
-    let request = match (key.typed(), key.name()) {
+fn edit(input: &mut Input, key: Key, act: Option<Act>) -> bool {
+    let request = match (key.typed(), act) {
+        (_, Some(Act::Edit(request))) => request,
         (Some(c), _) if input.value().chars().count() < LONGEST => InputRequest::InsertChar(c),
-        (_, Some("backspace")) => InputRequest::DeletePrevChar,
-        (_, Some("delete")) => InputRequest::DeleteNextChar,
-        (_, Some("left")) => InputRequest::GoToPrevChar,
-        (_, Some("right")) => InputRequest::GoToNextChar,
-        (_, Some("home")) => InputRequest::GoToStart,
-        (_, Some("end")) => InputRequest::GoToEnd,
-        _ => match key.to_string().as_str() {
-            "<c-a>" => InputRequest::GoToStart,
-            "<c-e>" => InputRequest::GoToEnd,
-            "<c-u>" => InputRequest::DeleteLine,
-            "<c-w>" => InputRequest::DeletePrevWord,
-            "<c-k>" => InputRequest::DeleteTillEnd,
-            _ => return false,
-        },
+        _ => return false,
     };
     input.handle(request).is_some()
+}
+
+/// What was pasted goes into a line that is open, as one line; anywhere else it would be taken for keys.
+pub(super) fn paste(model: &mut Model, text: &str) {
+    let (mut input, mode) = match std::mem::replace(&mut model.mode, Mode::Normal) {
+        Mode::Filter(input, before) => (input, Mode::Filter(Input::default(), before)),
+        Mode::Command(input) => (input, Mode::Command(Input::default())),
+        Mode::Help(input, _) => (input, Mode::Help(Input::default(), 0)),
+        other => {
+            model.mode = other;
+            let (filter, line) = (command::key_of(Do::Filter), command::key_of(Do::CommandLine));
+            complain(model, format!("what was pasted was left out: it goes into a line, {filter} or {line}"));
+            return;
+        }
+    };
+    let room = LONGEST.saturating_sub(input.value().chars().count());
+    let fits = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room);
+    for c in fits {
+        input.handle(InputRequest::InsertChar(c));
+    }
+    model.mode = match mode {
+        Mode::Filter(_, before) => {
+            model.list_mut(model.screen).filter = Filter::new(input.value());
+            Mode::Filter(input, before)
+        }
+        Mode::Command(_) => Mode::Command(input),
+        _ => Mode::Help(input, 0),
+    };
 }
 
 /// The filter line: rows follow as it is typed.
 pub(super) fn filter(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Filter(input, before) = &mut model.mode else { return Vec::new() };
-    match key.name() {
-        Some("esc") => {
-            let before = std::mem::take(before);
-            model.mode = Mode::Normal;
-            model.list_mut(model.screen).filter = before;
+    let act = of_open(key, Open::Filter);
+    match act {
+        Some(Act::Close) => leave_filter(model),
+        Some(Act::Take) => {
+            let text = input.value().to_owned();
+            let typed = model.list(model.screen).filter;
+            let kept = matches!(&model.mode, Mode::Filter(_, before) if text.is_empty() && typed == *before);
+            leave_filter(model);
+            if !kept {
+                set_filter(model, &text);
+            }
         }
-        Some("enter") => {
-            let (text, before) = (input.value().to_owned(), std::mem::take(before));
-            model.mode = Mode::Normal;
-            model.list_mut(model.screen).filter = before;
-            set_filter(model, &text);
+        Some(Act::Up) => {
+            *input = Input::new(before.text.clone());
+            let filter = before.clone();
+            model.list_mut(model.screen).filter = filter;
         }
         _ => {
-            edit(input, key);
-            let filter = Filter::new(input.value());
-            model.list_mut(model.screen).filter = filter;
+            if edit(input, key, act) {
+                let filter = Filter::new(input.value());
+                model.list_mut(model.screen).filter = filter;
+            }
         }
     }
     Vec::new()
+}
+
+/// Closes the filter line; the filter is what it was.
+pub(super) fn leave_filter(model: &mut Model) {
+    if let Mode::Filter(_, before) = std::mem::replace(&mut model.mode, Mode::Normal) {
+        model.list_mut(model.screen).filter = before;
+    }
 }
 
 /// Filters by this, or says why not and leaves the filter as it was.
@@ -73,25 +104,28 @@ pub(super) fn set_filter(model: &mut Model, text: &str) {
 /// The command line.
 pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
     let Mode::Command(input) = &mut model.mode else { return Vec::new() };
-    match key.name() {
-        Some("esc") => model.mode = Mode::Normal,
-        Some("backspace") if input.value().is_empty() => model.mode = Mode::Normal,
-        Some("enter") => {
+    let act = of_open(key, Open::Command);
+    match act {
+        Some(Act::Close) => model.mode = Mode::Normal,
+        Some(Act::Edit(InputRequest::DeletePrevChar)) if input.value().is_empty() => {
+            model.mode = Mode::Normal;
+        }
+        Some(Act::Take) => {
             let text = input.value().trim().to_owned();
             model.mode = Mode::Normal;
             return carry_out(model, &text);
         }
-        Some("tab") => {
+        Some(Act::Complete) => {
             if let Some(name) = complete(input.value()) {
                 *input = Input::new(name);
             }
         }
-        Some(arrow @ ("up" | "down")) => {
+        Some(arrow @ (Act::Up | Act::Down)) => {
             let at = model.commands.iter().position(|known| known == input.value());
             let count = model.commands.len();
             let next = match (arrow, at) {
-                ("up", None) => count.checked_sub(1),
-                ("up", Some(at)) => at.checked_sub(1),
+                (Act::Up, None) => count.checked_sub(1),
+                (Act::Up, Some(at)) => at.checked_sub(1),
                 (_, Some(at)) => Some(at + 1).filter(|next| *next < count),
                 _ => None,
             };
@@ -100,7 +134,7 @@ pub(super) fn command(model: &mut Model, key: Key) -> Vec<Effect> {
             }
         }
         _ => {
-            edit(input, key);
+            edit(input, key, act);
         }
     }
     Vec::new()
@@ -145,16 +179,21 @@ fn complete(typed: &str) -> Option<String> {
 
 /// The help: typing filters it.
 pub(super) fn help(model: &mut Model, key: Key) -> Vec<Effect> {
+    let most = help::last_top(model);
     let Mode::Help(input, top) = &mut model.mode else { return Vec::new() };
-    match (key.name(), key.typed()) {
-        (Some("esc" | "enter"), _) => model.mode = Mode::Normal,
-        (_, Some('q' | '?')) if input.value().is_empty() => model.mode = Mode::Normal,
-        (Some("up"), _) => *top = top.saturating_sub(1),
-        (Some("down"), _) => *top = (*top + 1).min(COMMANDS.len()),
-        (Some("pageup"), _) => *top = top.saturating_sub(10),
-        (Some("pagedown"), _) => *top = (*top + 10).min(COMMANDS.len()),
+    let act = of_open(key, Open::Help);
+    // What leaves the UI or opens the help elsewhere closes it, as long as nothing is typed.
+    let leaves = command::of_key(key, model.screen)
+        .is_some_and(|command| matches!(command.what, Do::Quit | Do::Help) && input.value().is_empty());
+    match act {
+        _ if leaves => model.mode = Mode::Normal,
+        Some(Act::Close) => model.mode = Mode::Normal,
+        Some(Act::Up) => *top = (*top).min(most).saturating_sub(1),
+        Some(Act::Down) => *top = (*top + 1).min(most),
+        Some(Act::PageUp) => *top = (*top).min(most).saturating_sub(PAGE),
+        Some(Act::PageDown) => *top = (*top + PAGE).min(most),
         _ => {
-            edit(input, key);
+            edit(input, key, act);
             *top = 0;
         }
     }

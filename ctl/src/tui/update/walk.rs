@@ -1,7 +1,7 @@
 //! Going about: screens, selections, into a thing and back.
 
 use super::complain;
-use crate::tui::command::Step;
+use crate::tui::command::{self, Do, Step};
 use crate::tui::effect::Effect;
 use crate::tui::model::dialog::Dialog;
 use crate::tui::model::filter::Filter;
@@ -28,8 +28,34 @@ pub(super) fn forget_places(model: &mut Model) {
     for screen in [Screen::Edges, Screen::Targets, Screen::Instances] {
         model.list_mut(screen).selected = None;
     }
+    // What is open is about the last job, and about its screen.
+    match &model.mode {
+        Mode::Filter(..) => super::line::leave_filter(model),
+        Mode::Dialog(_) => {
+            model.mode = Mode::Normal;
+            complain(
+                model,
+                "another job is shown now: what was open was closed, and nothing was changed".into(),
+            );
+        }
+        Mode::Normal | Mode::Command(_) | Mode::Help(..) => {}
+    }
     if matches!(model.screen, Screen::Targets | Screen::Instances) && !model.back.is_empty() {
         show(model, Screen::Graph);
+    }
+}
+
+/// In the list form a vertex that is selected is one that can be seen.
+pub(super) fn settle(model: &mut Model) {
+    let listed = model.screen == Screen::Graph && model.graph_is_list();
+    if !listed || model.list(Screen::Graph).filter.is_empty() {
+        return;
+    }
+    let rows = model.rows(Screen::Graph);
+    let selected = model.graph.vertex.to_string();
+    let first = rows.first().and_then(|row| row.id.parse().ok());
+    if let Some(first) = first.filter(|_| !rows.iter().any(|row| row.id == selected)) {
+        model.graph.vertex = first;
     }
 }
 
@@ -109,8 +135,8 @@ fn graph_step(model: &mut Model, step: Step) {
     let next = match step {
         Step::Left => job.edges.iter().find(|edge| edge.to == vertex).map(|edge| edge.from),
         Step::Right => job.edges.iter().find(|edge| edge.from == vertex).map(|edge| edge.to),
-        Step::Up => beside(job, vertex, -1),
-        Step::Down => beside(job, vertex, 1),
+        Step::Up => beside(job, model.width, vertex, -1),
+        Step::Down => beside(job, model.width, vertex, 1),
         Step::First | Step::PageUp => Some(0),
         Step::Last | Step::PageDown => (job.vertices.len() as u32).checked_sub(1),
     };
@@ -120,8 +146,8 @@ fn graph_step(model: &mut Model, step: Step) {
 }
 
 /// The next vertex in the order of the drawing: down each column of boxes, then the next column.
-fn beside(job: &JobPicture, vertex: u32, by: i32) -> Option<u32> {
-    let boxes = &job.plan.laid.boxes;
+fn beside(job: &JobPicture, columns: u16, vertex: u32, by: i32) -> Option<u32> {
+    let boxes = &job.plan.laid(columns).boxes;
     let mut order: Vec<(usize, i32, u32)> =
         (0u32..).zip(boxes).map(|(id, spot)| (spot.level, spot.y, id)).collect();
     order.sort_unstable();
@@ -131,19 +157,19 @@ fn beside(job: &JobPicture, vertex: u32, by: i32) -> Option<u32> {
 
 /// Goes into what is selected.
 pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
-    let rows = model.rows(model.screen);
-    let chosen = rows.get(model.selected(model.screen, &rows)).map(|row| row.id.clone());
-    if model.screen == Screen::Graph && model.graph.on_edges && !model.graph_is_list() {
+    let drawn = model.screen == Screen::Graph && !model.graph_is_list();
+    if drawn && model.graph.on_edges {
         model.edge = model.graph.edge;
         go(model, Screen::Targets, Scope::All);
         return Vec::new();
     }
+    // On the drawing a vertex that the filter leaves out is grey, and may be selected.
+    let chosen = if drawn { Some(model.graph.vertex.to_string()) } else { chosen(model) };
     let Some(id) = chosen else { return Vec::new() };
     match model.screen {
         Screen::Graph => {
             if let Ok(vertex) = id.parse() {
-                model.list_mut(Screen::Instances).filter = Filter::default();
-                go(model, Screen::Instances, Scope::Vertex(vertex));
+                go_to_instances(model, Scope::Vertex(vertex));
             }
         }
         Screen::Edges => {
@@ -152,15 +178,27 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
                 go(model, Screen::Targets, Scope::All);
             }
         }
-        Screen::Agents => go(model, Screen::Instances, Scope::Agent(id)),
+        Screen::Agents => go_to_instances(model, Scope::Agent(id)),
         Screen::Targets => {
-            go(model, Screen::Instances, Scope::All);
+            go_to_instances(model, Scope::All);
             select(model, id);
         }
         Screen::Instances => facts(model, &id),
-        Screen::Jobs => return super::keys::job(model, &id),
+        Screen::Jobs => return super::keys::run(model, command::of(Do::Job), &id),
     }
     Vec::new()
+}
+
+/// The id of the row under the cursor.
+fn chosen(model: &Model) -> Option<String> {
+    let rows = model.rows(model.screen);
+    rows.get(model.selected(model.screen, &rows)).map(|row| row.id.clone())
+}
+
+/// Into some of the instances: none of them is left out by a filter of before.
+fn go_to_instances(model: &mut Model, scope: Scope) {
+    model.list_mut(Screen::Instances).filter = Filter::default();
+    go(model, Screen::Instances, scope);
 }
 
 /// All that is known of an instance.

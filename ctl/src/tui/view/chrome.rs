@@ -5,22 +5,33 @@ use tuplane_wire::message::JobPhase;
 use super::pen::Pen;
 use crate::presence::SILENT_MS;
 use crate::report::phase_word;
-use crate::tui::command::COMMANDS;
+use crate::tui::command::{COMMANDS, Command, Do, key_of};
 use crate::tui::model::link::Link;
 use crate::tui::model::picture::Picture;
 use crate::tui::model::{Mode, Model, Scope, Screen, Source};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
+/// Columns of the footer for leaving and for help.
+const WAY_OUT: usize = 16;
+
 /// The state of the connection in a word or two.
 pub(crate) fn state(model: &Model) -> (String, Tone) {
+    let (link, tone) = link(model);
     if model.frozen.is_some() {
-        return (format!("FROZEN {}", text::age(model.now.saturating_sub(model.frozen_at))), Tone::Limit);
+        let held = format!("FROZEN {}", text::age(model.now.saturating_sub(model.frozen_at)));
+        // Held still or not, an outage is said.
+        return if tone == Tone::Bad { (format!("{held}  {link}"), tone) } else { (held, Tone::Limit) };
     }
+    (link, tone)
+}
+
+/// The connection, whether the picture is held still or not.
+fn link(model: &Model) -> (String, Tone) {
     // What a recording was told of its connection is no state of ours.
     match &model.link {
         _ if model.options.source == Source::Recording => ("RECORDING".into(), Tone::Faint),
-        Link::Connecting { .. } => ("CONNECTING".into(), Tone::Faint),
+        Link::Connecting => ("CONNECTING".into(), Tone::Faint),
         Link::Connected => {
             let age = model.live.as_ref().map_or(0, |live| model.now.saturating_sub(live.at));
             if age > SILENT_MS {
@@ -31,7 +42,7 @@ pub(crate) fn state(model: &Model) -> (String, Tone) {
         }
         Link::Lost { .. } => ("LOST".into(), Tone::Bad),
         Link::Nobody { .. } => ("NO CLUSTER".into(), Tone::Bad),
-        Link::Starting { .. } => ("STARTING".into(), Tone::Faint),
+        Link::Starting => ("STARTING".into(), Tone::Faint),
         Link::Apart => ("PLAN".into(), Tone::Faint),
     }
 }
@@ -140,29 +151,38 @@ fn items(model: &Model, picture: &Picture) -> Vec<Item> {
 /// What is wrong with the connection; that the picture is held still.
 pub(crate) fn banner(pen: &mut Pen<'_>, model: &Model) {
     let old = model.live.as_ref().map_or(0, |live| model.unfrozen_now().saturating_sub(live.at));
-    let text = if model.played_at.is_some() {
-        "end of the recording: q quits".to_owned()
+    let (text, tone) = if model.played_at.is_some() {
+        let cut = if model.played_cut { ", its last line is cut" } else { "" };
+        (format!("end of the recording{cut}: {} quits", key_of(Do::Quit)), Tone::Head)
     } else if model.frozen.is_some() {
-        format!(
-            "held still for {}; reports are still taken in; Space goes on",
-            text::age(model.now.saturating_sub(model.frozen_at))
-        )
-    } else if let Link::Lost { attempt, next_at, cause, .. } = &model.link {
+        let held = text::age(model.now.saturating_sub(model.frozen_at));
+        let goes_on = key_of(Do::Freeze);
+        match (&model.link, link(model).1) {
+            (Link::Lost { cause, .. }, _) => (
+                format!(
+                    "held still for {held}; no report for {}; {goes_on} goes on: {}",
+                    text::age(old),
+                    text::name(cause)
+                ),
+                Tone::Bad,
+            ),
+            (_, Tone::Bad) => (
+                format!("held still for {held}; no report for {}; {goes_on} goes on", text::age(old)),
+                Tone::Bad,
+            ),
+            _ => {
+                (format!("held still for {held}; reports are still taken in; {goes_on} goes on"), Tone::Head)
+            }
+        }
+    } else if let Link::Lost { attempt, next_at, cause } = &model.link {
         let next = next_at.saturating_sub(model.now).div_ceil(1000);
         let next = if next == 0 { "trying now".to_owned() } else { format!("next try in {next} s") };
-        format!(
-            "no answer: what is shown is {} old; attempt {attempt}, {next}: {}",
-            text::age(old),
-            text::name(cause)
-        )
+        let what = format!("no answer: what is shown is {} old", text::age(old));
+        (format!("{what}; attempt {attempt}, {next}: {}", text::name(cause)), Tone::Bad)
     } else {
         return;
     };
-    let style = pen.theme.selected(pen.style(if model.frozen.is_some() || model.played_at.is_some() {
-        Tone::Head
-    } else {
-        Tone::Bad
-    }));
+    let style = pen.theme.selected(pen.style(tone));
     pen.paint(0, style);
     pen.line(0, 0, &text, style);
 }
@@ -172,7 +192,9 @@ pub(crate) fn limit(pen: &mut Pen<'_>, model: &Model) {
     let Some(job) = model.picture().and_then(|picture| picture.job.as_ref()) else { return };
     let (text, tone) = match (&job.summary.fault, job.summary.phase) {
         (Some(fault), _) => (format!("cause: {}", text::name(&fault.message)), Tone::Bad),
-        (None, phase) if phase.is_final() => ("the job has ended".to_owned(), Tone::Faint),
+        (None, phase) if phase.is_final() => {
+            (format!("the job has ended: {}", phase_word(phase)), Tone::Faint)
+        }
         _ => {
             let words = job.limit_text();
             let oldest = model.picture().and_then(|picture| picture.oldest(model.shown_now()));
@@ -250,25 +272,35 @@ pub(crate) fn footer(pen: &mut Pen<'_>, model: &Model) -> Option<u16> {
     // Where the person is stands first where there are several steps or a filter; screens name themselves.
     let mut x = 0;
     if !model.back.is_empty() || !filter.is_empty() {
-        x = pen.line(0, 0, &left, pen.style(Tone::Head)) + 2;
+        // The way out and to help stays in sight however long that is.
+        let room = usize::from(pen.area.width).saturating_sub(WAY_OUT);
+        x = pen.put(0, 0, &text::fit(&left, room, pen.glyphs), pen.style(Tone::Head)) + 2;
     }
     let hints = COMMANDS.iter().map(|command| (command, command.hint_on(model.screen)));
-    let hints = hints.filter(|(command, hint)| !hint.is_empty() && command.is_offered(model));
-    let help = "? help";
-    let room = i32::from(pen.area.width) - text::width(help) as i32 - 2;
-    for (command, hint) in hints.filter(|(command, _)| command.what != crate::tui::command::Do::Help) {
-        let here = command.what == crate::tui::command::Do::Show(model.screen);
-        let keys = command.shown_keys();
-        let wide = (text::width(&keys) + 1 + text::width(hint)) as i32;
-        if x + wide > room {
-            continue;
-        }
+    let mut hints: Vec<(&Command, String, &str)> = hints
+        .filter(|(command, hint)| !hint.is_empty() && command.is_offered(model))
+        .map(|(command, hint)| (command, command.shown_keys(), hint))
+        .collect();
+    // How to get out and to help stays, then what is used most, in the order of all commands.
+    let wide =
+        |(_, keys, hint): &(&Command, String, &str)| (text::width(keys) + 1 + text::width(hint)) as i32 + 2;
+    let mut room = i32::from(pen.area.width) - x + 2;
+    let mut by_rank: Vec<usize> = (0..hints.len()).collect();
+    by_rank.sort_by_key(|at| hints[*at].0.hint_rank());
+    let mut kept = vec![false; hints.len()];
+    for at in by_rank {
+        kept[at] = wide(&hints[at]) <= room;
+        room -= if kept[at] { wide(&hints[at]) } else { 0 };
+    }
+    let mut kept = kept.into_iter();
+    hints.retain(|_| kept.next().unwrap_or(false));
+    for (command, keys, hint) in hints {
+        let here = command.what == Do::Show(model.screen);
         let word = pen.style(if here { Tone::Head } else { Tone::Faint });
         let word = if here { pen.theme.selected(word) } else { word };
         x = pen.put(x, 0, &keys, pen.style(Tone::Head)) + 1;
         x = pen.put(x, 0, hint, word) + 2;
     }
-    pen.line(x, 0, help, pen.style(Tone::Head));
     None
 }
 

@@ -1,14 +1,18 @@
 //! The graph: boxes from left to right, edges by weight, one line an edge, and the selection in words.
 
+use std::collections::BTreeSet;
+
 use ratatui::layout::Rect;
 use tuplane_core::plan::Parallelism;
 use tuplane_core::scale::LoadState;
 
-use super::area::{self, graph_areas, origin};
 use super::pen::Pen;
-use crate::tui::layout::Spot;
+use crate::tui::command::{Do, key_of};
+use crate::tui::layout::{Laid, Spot};
+use crate::tui::model::area::{self, graph_areas, origin};
 use crate::tui::model::columns::{letter, vertex_is_stale};
-use crate::tui::model::picture::{EdgePicture, JobPicture, Picture, VertexPicture};
+use crate::tui::model::picture::{EdgePicture, JobPicture, VertexPicture};
+use crate::tui::model::words::{changed_words, edge_words, flow, kind};
 use crate::tui::model::{Model, Seen};
 use crate::tui::text;
 use crate::tui::theme::Tone;
@@ -18,43 +22,44 @@ pub(crate) fn graph(pen: &mut Pen<'_>, model: &Model) {
     let Some(seen) = model.seen() else { return };
     let Some(job) = &seen.picture.job else { return };
     let areas = graph_areas(pen.area, job);
-    let place = origin(model, job, areas.canvas);
+    let place = origin(&model.graph, job, areas.canvas);
+    let laid = job.plan.laid(areas.canvas.width);
     let mut canvas = pen.on(areas.canvas);
     for (index, edge) in job.edges.iter().enumerate() {
         let selected = model.graph.on_edges && model.graph.edge as usize == index;
-        draw_edge(&mut canvas, job, index, edge, place, selected);
+        draw_edge(&mut canvas, job, laid, index, edge, place, selected);
     }
     for (index, edge) in job.edges.iter().enumerate() {
-        label(&mut canvas, job, index, edge, place);
+        label(&mut canvas, job, laid, index, edge, place);
     }
     let dimmed = model.list(model.screen).filter;
     let rows = if dimmed.is_empty() { Vec::new() } else { model.rows(model.screen) };
     for (index, vertex) in job.vertices.iter().enumerate() {
-        let Some(spot) = job.plan.laid.boxes.get(index) else { continue };
+        let Some(spot) = laid.boxes.get(index) else { continue };
         let selected = !model.graph.on_edges && model.graph.vertex as usize == index;
         let out = !dimmed.is_empty() && !rows.iter().any(|row| row.id == index.to_string());
         let spot = Spot { x: spot.x - place.0, y: spot.y - place.1, ..*spot };
         draw_box(&mut canvas, &seen, job, index as u32, vertex, spot, selected, out);
     }
-    more(&mut canvas, job, place);
+    more(&mut canvas, laid, place);
     edge_lines(&mut pen.on(areas.edges), model, job);
-    detail(&mut pen.on(areas.detail), model, seen.picture, job);
+    detail(&mut pen.on(areas.detail), model, &seen, job);
 }
 
 /// Marks at the borders behind which the drawing goes on.
-fn more(pen: &mut Pen<'_>, job: &JobPicture, (left, top): (i32, i32)) {
+fn more(pen: &mut Pen<'_>, laid: &Laid, (left, top): (i32, i32)) {
     let (width, height) = (i32::from(pen.area.width), i32::from(pen.area.height));
     let style = pen.theme.selected(pen.style(Tone::Head));
     if left > 0 {
         pen.put(0, height / 2, "<", style);
     }
-    if left + width < job.plan.laid.width {
+    if left + width < laid.width {
         pen.put(width - 1, height / 2, ">", style);
     }
     if top > 0 {
         pen.put(width / 2, 0, "^", style);
     }
-    if top + height < job.plan.laid.height {
+    if top + height < laid.height {
         pen.put(width / 2, height - 1, "v", style);
     }
 }
@@ -76,12 +81,13 @@ fn edge_tone(edge: &EdgePicture) -> Tone {
 fn draw_edge(
     pen: &mut Pen<'_>,
     job: &JobPicture,
+    laid: &Laid,
     index: usize,
     edge: &EdgePicture,
     (left, top): (i32, i32),
     selected: bool,
 ) {
-    let Some(route) = job.plan.laid.routes.get(index).filter(|route| !route.is_empty()) else { return };
+    let Some(route) = laid.routes.get(index).filter(|route| !route.is_empty()) else { return };
     let weight = weight(job, edge);
     let style = pen.style(edge_tone(edge));
     let style = if selected { pen.theme.selected(style) } else { style };
@@ -120,8 +126,15 @@ fn draw_edge(
 }
 
 /// The rate, on the leg that leads into the target where it is free.
-fn label(pen: &mut Pen<'_>, job: &JobPicture, index: usize, edge: &EdgePicture, (left, top): (i32, i32)) {
-    let Some(route) = job.plan.laid.routes.get(index) else { return };
+fn label(
+    pen: &mut Pen<'_>,
+    job: &JobPicture,
+    laid: &Laid,
+    index: usize,
+    edge: &EdgePicture,
+    (left, top): (i32, i32),
+) {
+    let Some(route) = laid.routes.get(index) else { return };
     let [.., (x1, y1), (x2, y2)] = route[..] else { return };
     if y1 != y2 {
         return;
@@ -136,8 +149,10 @@ fn label(pen: &mut Pen<'_>, job: &JobPicture, index: usize, edge: &EdgePicture, 
     };
     // A column of line on both sides, and the arrow.
     let room = x2 - x1 - 3;
-    let text = text::fit(&text, room.max(0) as usize, pen.glyphs);
-    if text.is_empty() {
+    // A number is never cut: the mark alone, or nothing.
+    let fits = |text: &str| text::width(text) as i32 <= room;
+    let text = if fits(&text) { text } else { mark.to_owned() };
+    if text.is_empty() || !fits(&text) {
         return;
     }
     let wide = text::width(&text) as i32;
@@ -210,10 +225,12 @@ fn draw_box(
         format!("{left}{text}{fill}{right}")
     };
     let (x, y) = (spot.x, spot.y);
+    let mut words = flow_words(job, id, vertex);
+    if text::width(&words) > inner && !job.planned_only {
+        words = words.replacen("in ", "", 1).replacen(" out ", glyphs.becomes, 1);
+    }
     pen.put(x, y, &border(glyphs.corners[0], &format!("{name}{count}"), glyphs.corners[1]), frame_style);
-    for (line, (text, style)) in
-        [(load, load_style), (flow_words(job, id, vertex), text_style)].into_iter().enumerate()
-    {
+    for (line, (text, style)) in [(load, load_style), (words, text_style)].into_iter().enumerate() {
         let line = y + 1 + line as i32;
         let after = pen.put(x, line, glyphs.sides[1], frame_style);
         let after = pen.put(after, line, &text::pad(&text, inner, false, glyphs), style);
@@ -285,7 +302,11 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
         "EDGES".to_owned()
     } else {
         let rows = if job.summary.phase.is_final() { "rows" } else { "rows/s" };
-        format!("EDGES (Tab, Enter: targets): kind, policy, {rows}, share to other agents, queue")
+        format!(
+            "EDGES ({}, {}: targets): {rows}, queue, share to other agents, kind, policy",
+            key_of(Do::NextPane),
+            key_of(Do::Enter)
+        )
     };
     pen.line(0, 0, &head, pen.style(Tone::Head));
     let room = usize::from(pen.area.height) - 1;
@@ -313,13 +334,14 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
             String::new()
         } else {
             format!(
-                "  {}  across {}  queue {}",
+                "{:>7}  queue {:<5}  across {:>5}  ",
                 flow(job, edge),
-                text::share(edge.across),
-                text::rows(edge.queue())
+                text::rows(edge.queue()),
+                text::share(edge.across)
             )
         };
-        pen.line(x, y, &format!("{}{numbers}", kind(edge)), pen.style(Tone::Plain));
+        // What is looked for first stands first: the end may be cut.
+        pen.line(x, y, &format!("{numbers}{}", kind(edge)), pen.style(Tone::Plain));
         if model.graph.on_edges && *index == selected {
             let style = pen.theme.selected(ratatui::style::Style::new());
             pen.paint(y, style);
@@ -327,38 +349,18 @@ fn edge_lines(pen: &mut Pen<'_>, model: &Model, job: &JobPicture) {
     }
 }
 
-/// What an edge carries; of a job that has ended, what it carried.
-fn flow(job: &JobPicture, edge: &EdgePicture) -> String {
-    if job.summary.phase.is_final() {
-        return format!("{} rows", text::rows(edge.facts.taken));
-    }
-    text::rate(edge.rate)
-}
-
 fn edge_tone_of_text(edge: &EdgePicture) -> Tone {
     if edge.rebalance.is_some() { Tone::Rebalance } else { Tone::Plain }
 }
 
-fn changed_words(changed: &str) -> String {
-    if changed.is_empty() { "no effect".into() } else { text::name(changed) }
-}
-
-/// Routing, reach and policy.
-fn kind(edge: &EdgePicture) -> String {
-    let reach = if edge.distributed { "distributed" } else { "local" };
-    let policy = edge.policy.as_ref().filter(|_| edge.unicast);
-    let by = policy.map_or_else(String::new, |policy| format!(", {}", text::name(policy)));
-    format!("{} {reach}{by}", text::name(&edge.routing))
-}
-
 /// The selection in words.
-fn detail(pen: &mut Pen<'_>, model: &Model, picture: &Picture, job: &JobPicture) {
+fn detail(pen: &mut Pen<'_>, model: &Model, seen: &Seen<'_>, job: &JobPicture) {
     let Rect { width, height, .. } = pen.area;
     let sentences = if model.graph.on_edges {
         job.edges.get(model.graph.edge as usize).map(|edge| edge_words(job, edge))
     } else {
         let id = model.graph.vertex;
-        job.vertices.get(id as usize).map(|vertex| vertex_words(picture, job, id, vertex))
+        job.vertices.get(id as usize).map(|vertex| vertex_words(seen, job, id, vertex))
     };
     let mut y = 0;
     for (index, (sentence, tone)) in sentences.unwrap_or_default().into_iter().enumerate() {
@@ -372,60 +374,8 @@ fn detail(pen: &mut Pen<'_>, model: &Model, picture: &Picture, job: &JobPicture)
     }
 }
 
-/// What is said of an edge.
-pub(crate) fn edge_words(job: &JobPicture, edge: &EdgePicture) -> Vec<(String, Tone)> {
-    let mut words = vec![(format!("edge {}: {}", text::name(&edge.name), kind(edge)), Tone::Plain)];
-    if !job.planned_only {
-        let facts = &edge.facts;
-        words.push((
-            format!(
-                "{}  by agent {}  across agents {}  queue {} (out {}, on the way {}, in {})  dropped {}",
-                flow(job, edge),
-                by_agent(job, edge),
-                text::share(edge.across),
-                text::rows(edge.queue()),
-                text::rows(facts.queued_out),
-                text::rows(facts.in_flight),
-                text::rows(facts.queued_in),
-                text::rows(edge.dropped())
-            ),
-            Tone::Plain,
-        ));
-    }
-    if let Some(changed) = &edge.rebalance {
-        words.push((format!("rebalance: {}", changed_words(changed)), Tone::Rebalance));
-    }
-    if !edge.why.is_empty() {
-        words.push((format!("why: {}", text::name(&edge.why)), Tone::Faint));
-    }
-    words
-}
-
-/// The shares of the agents that take the rows: `a 37 b 33 c 30 %`.
-fn by_agent(job: &JobPicture, edge: &EdgePicture) -> String {
-    let mut shares: Vec<(u16, f64)> = Vec::new();
-    for target in &edge.targets {
-        let Some(share) = target.share else { continue };
-        let instance = job.instances.iter().find(|instance| instance.report.instance == target.instance);
-        let Some(agent) = instance.map(|instance| instance.agent) else { continue };
-        match shares.iter_mut().find(|(known, _)| *known == agent) {
-            Some((_, sum)) => *sum += share,
-            None => shares.push((agent, share)),
-        }
-    }
-    shares.sort_by_key(|(agent, _)| *agent);
-    if shares.is_empty() {
-        return "-".into();
-    }
-    let parts: Vec<String> = shares
-        .iter()
-        .map(|(agent, share)| format!("{} {:.0}", text::name(job.agent_name(*agent)), share * 100.0))
-        .collect();
-    format!("{} %", parts.join(" "))
-}
-
 /// What is said of a vertex.
-fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPicture) -> Vec<(String, Tone)> {
+fn vertex_words(seen: &Seen<'_>, job: &JobPicture, id: u32, vertex: &VertexPicture) -> Vec<(String, Tone)> {
     let label = text::name(&vertex.label);
     let Some(planned_vertex) = job.plan.dag.vertices.get(id as usize) else { return Vec::new() };
     let stages = text::name(&planned_vertex.stages.join(", "));
@@ -451,14 +401,14 @@ fn vertex_words(picture: &Picture, job: &JobPicture, id: u32, vertex: &VertexPic
             )
     };
     let (load, _) = load_words(vertex);
-    let stale = job
-        .agents
-        .iter()
-        .enumerate()
-        .filter(|(agent, _)| picture.stale_age(*agent as u16, picture.at).is_some())
-        .count();
-    let old =
-        if stale > 0 { format!("  ({stale} of {} agents are old)", job.agents.len()) } else { String::new() };
+    let own = job.instances.iter().filter(|instance| instance.vertex == id);
+    let agents: BTreeSet<u16> = own.map(|instance| instance.agent).collect();
+    let stale = agents.iter().filter(|agent| seen.picture.stale_age(**agent, seen.now).is_some()).count();
+    let old = if stale > 0 {
+        format!("  ({stale} of its {} agents {} old)", agents.len(), if stale == 1 { "is" } else { "are" })
+    } else {
+        String::new()
+    };
     vec![
         (format!("vertex {label}: {load}, {} instances{old}", vertex.instances), Tone::Plain),
         (

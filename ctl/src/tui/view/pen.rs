@@ -46,6 +46,11 @@ impl<'a> Pen<'a> {
             if wide == 0 {
                 continue;
             }
+            // Names may be in any script; a terminal without UTF-8 shows how long they are.
+            if !self.glyphs.utf8 && !c.is_ascii() {
+                column = self.put(column, y, &"?".repeat(wide as usize), style);
+                continue;
+            }
             if inside && column >= 0 && column + wide <= i32::from(self.area.width) {
                 let at = (self.area.x + column as u16, self.area.y + y as u16);
                 if let Some(cell) = self.buffer.cell_mut(at) {

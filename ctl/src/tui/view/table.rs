@@ -1,7 +1,7 @@
 //! A table: as many columns as there is room for, the selected row reversed.
 
-use super::area::first_row;
 use super::pen::Pen;
+use crate::tui::model::area::first_row;
 use crate::tui::model::table::{BETWEEN, Cell, Column, Row, shown};
 use crate::tui::model::{List, Model, Screen, columns};
 use crate::tui::text;
@@ -22,6 +22,14 @@ pub(crate) fn table(pen: &mut Pen<'_>, model: &Model, screen: Screen) {
     let first = first_row(selected, rows.len(), lines);
     for (line, (index, row)) in rows.iter().enumerate().skip(first).take(lines).enumerate() {
         draw_row(pen, line as i32 + 1, row, columns, &chosen, index == selected);
+    }
+    // The rows go on there.
+    let mark = pen.theme.selected(pen.style(Tone::Head));
+    if first > 0 && selected != first {
+        pen.put(0, 1, "^", mark);
+    }
+    if first + lines < rows.len() && selected + 1 != first + lines {
+        pen.put(0, lines as i32, "v", mark);
     }
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
@@ -45,7 +53,7 @@ fn choose(pen: &Pen<'_>, columns: &[Column], rows: &[Row], list: &List) -> Vec<(
     for (at, wide) in chosen.iter_mut().filter(|(at, _)| grows(*at)) {
         let cells = rows.iter().filter_map(|row| row.cells.get(*at));
         let widest =
-            cells.map(|cell| if matches!(cell, Cell::Bar(_)) { BAR } else { text::width(&cell.text()) });
+            cells.map(|cell| if matches!(cell, Cell::Bar(_)) { BAR } else { text::width(&cell.shown()) });
         let more = widest.max().unwrap_or(0).saturating_sub(*wide).min(spare);
         *wide += more;
         spare -= more;
@@ -105,13 +113,13 @@ fn draw_row(
     for (at, wide) in chosen {
         let Some(cell) = row.cells.get(*at) else { continue };
         // A letter of load or a state has the row's colour; all of a rebalanced edge has it.
-        let meant = matches!(columns[*at].name, "load" | "state" | "phase")
-            || row.tone == Tone::Rebalance && *at == 0;
+        let meant = columns[*at].toned || row.tone == Tone::Rebalance && *at == 0;
         let style = if meant && !row.stale { pen.style(row.tone) } else { plain };
         match cell {
             Cell::Bar(shares) => bar(pen, x, y, *shares, row.stale),
             cell => {
-                let text = text::pad(&cell.text_in(*wide), *wide, columns[*at].right, pen.glyphs);
+                let text =
+                    text::pad(&cell.shown_in(*wide, pen.glyphs), *wide, columns[*at].right, pen.glyphs);
                 pen.line(x, y, &text, style);
             }
         }

@@ -2,10 +2,10 @@
 
 use ratatui::layout::Rect;
 
-use crate::tui::model::dialog::Dialog;
-use crate::tui::model::link::Link;
-use crate::tui::model::picture::JobPicture;
-use crate::tui::model::{Model, Screen, Source};
+use super::dialog::Dialog;
+use super::link::Link;
+use super::picture::JobPicture;
+use super::{Graph, Model, Screen, Source, words};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
@@ -82,7 +82,7 @@ pub(crate) fn table_parts(model: &Model, body: Rect) -> TableParts {
     let job = model.picture().and_then(|picture| picture.job.as_ref());
     match (model.screen, job) {
         (Screen::Targets, Some(job)) => {
-            let words = job.edges.get(model.edge as usize).map(|edge| super::graph::edge_words(job, edge));
+            let words = job.edges.get(model.edge as usize).map(|edge| words::edge_words(job, edge));
             for (sentence, tone) in words.unwrap_or_default() {
                 above.extend(text::wrap(&sentence, width).into_iter().map(|line| (line, tone)));
             }
@@ -125,7 +125,7 @@ pub(crate) fn graph_areas(body: Rect, job: &JobPicture) -> GraphAreas {
     let wanted_edges = edge_lines(job).len() as u16 + 1;
     // At least one edge is listed with its headline and its rebalance, where the drawing would take all.
     let edges_least = wanted_edges.min(3).min(rest / 3);
-    let canvas = (job.plan.laid.height as u16).min(rest - edges_least);
+    let canvas = (job.plan.laid(body.width).height as u16).min(rest - edges_least);
     let edges = (rest - canvas).min(wanted_edges);
     let part = |y: u16, height: u16| Rect::new(body.x, body.y + y, body.width, height);
     GraphAreas {
@@ -145,9 +145,8 @@ pub(crate) fn edge_lines(job: &JobPicture) -> Vec<(usize, bool)> {
 
 /// The first column and line of the drawing that can be seen: what is selected stands in the middle where
 /// not all fits, moved by what was panned by hand.
-pub(crate) fn origin(model: &Model, job: &JobPicture, canvas: Rect) -> (i32, i32) {
-    let laid = &job.plan.laid;
-    let graph = &model.graph;
+pub(crate) fn origin(graph: &Graph, job: &JobPicture, canvas: Rect) -> (i32, i32) {
+    let laid = job.plan.laid(canvas.width);
     let edge = laid.routes.get(graph.edge as usize).filter(|route| graph.on_edges && !route.is_empty());
     let focus = match edge {
         Some(route) => route[route.len() / 2],
@@ -165,6 +164,19 @@ pub(crate) fn origin(model: &Model, job: &JobPicture, canvas: Rect) -> (i32, i32
         along(focus.0, graph.pan.0, laid.width, canvas.width),
         along(focus.1, graph.pan.1, laid.height, canvas.height),
     )
+}
+
+/// What the person has panned by, held to what there is to see.
+pub(crate) fn held_pan(model: &Model, (x, y): (i32, i32)) -> (i32, i32) {
+    let Some(job) = model.picture().and_then(|picture| picture.job.as_ref()) else { return (0, 0) };
+    let canvas = graph_areas(areas(model).body, job).canvas;
+    let at = |pan| {
+        let mut panned = model.graph;
+        panned.pan = pan;
+        origin(&panned, job, canvas)
+    };
+    let (rest, moved) = (at((0, 0)), at((x, y)));
+    (moved.0 - rest.0, moved.1 - rest.1)
 }
 
 /// A question before something changes, as it is drawn.
@@ -195,7 +207,7 @@ pub(crate) fn button(answer: &str) -> String {
 }
 
 /// Columns and lines that a frame takes.
-const FRAME: (u16, u16) = (4, 2);
+pub(crate) const FRAME: (u16, u16) = (4, 2);
 
 /// A longer line is hard to read.
 const READABLE: usize = 72;
@@ -221,6 +233,25 @@ pub(crate) fn question(dialog: &Dialog, (width, height): (u16, u16)) -> Option<Q
     let mut asked = Question { width, title_in_frame, lines, space: true, stacked };
     asked.space = asked.height() <= high;
     (asked.height() <= high).then_some(asked)
+}
+
+/// The lines of all that is known of one thing, in so many columns, values wrapped; and the columns of names.
+pub(crate) fn facts(facts: &[(String, String)], columns: usize) -> (usize, Vec<(String, String)>) {
+    let names = facts.iter().map(|(name, _)| text::width(&text::name(name))).max().unwrap_or(0) + 2;
+    let names = names.min(columns / 2);
+    let lines = facts.iter().flat_map(|(name, value)| {
+        let first = std::iter::once(text::name(name)).chain(std::iter::repeat(String::new()));
+        first.zip(text::wrap(&text::name(value), columns.saturating_sub(names))).collect::<Vec<_>>()
+    });
+    (names, lines.collect())
+}
+
+/// How far a dialog can be scrolled.
+pub(crate) fn facts_top(model: &Model, dialog: &Dialog) -> usize {
+    let Dialog::Facts { lines, .. } = dialog else { return 0 };
+    let body = areas(model).body;
+    let (_, lines) = facts(lines, super::help::width(body.width));
+    lines.len().saturating_sub(usize::from(body.height.saturating_sub(FRAME.1)))
 }
 
 /// The part of the screen for a question: the middle, or all of it where it needs that.
@@ -260,12 +291,12 @@ pub(crate) fn hit(model: &Model, x: u16, y: u16) -> Option<Hit> {
         if !canvas.contains((x, y).into()) {
             return None;
         }
-        let (left, top) = origin(model, job, canvas);
+        let (left, top) = origin(&model.graph, job, canvas);
         let (column, line) = (i32::from(x - canvas.x) + left, i32::from(y - canvas.y) + top);
         let inside = |spot: &&crate::tui::layout::Spot| {
             (spot.x..spot.x + spot.width).contains(&column) && (spot.y..spot.y + spot.height).contains(&line)
         };
-        let at = job.plan.laid.boxes.iter().position(|spot| inside(&spot))?;
+        let at = job.plan.laid(canvas.width).boxes.iter().position(|spot| inside(&spot))?;
         return Some(Hit::Vertex(at as u32));
     }
     let rows = model.rows(model.screen);
