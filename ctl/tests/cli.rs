@@ -163,7 +163,8 @@ fn without_a_cluster_commands_name_the_one_that_makes_one() {
         let none = ran(tuplane(&runtime()).args(args));
         assert_eq!((none.code, none.out.as_str()), (Some(3), ""), "{args:?}: {}", none.err);
         assert_eq!(none.err.lines().count(), 1, "an error is one sentence: {}", none.err);
-        assert!(none.err.contains("tuplane up --local"), "{}", none.err);
+        let advice = if args[0] == "down" { "nothing to end" } else { "tuplane up --local" };
+        assert!(none.err.contains(advice), "{}", none.err);
         let json = ran(tuplane(&runtime()).args(args).args(["-o", "json"]));
         let document: Value = serde_json::from_str(&json.out).unwrap();
         assert_eq!((&document["schema"], &document["exit"]), (&"tuplane/error/1".into(), &3.into()));

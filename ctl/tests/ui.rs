@@ -339,12 +339,17 @@ fn where_no_shell_waits_nothing_is_suspended() {
 fn a_dumb_terminal_gets_a_line_at_a_time() {
     let Some(pty) = Pty::new("a_dumb_terminal_gets_a_line_at_a_time") else { return };
     pty.world.up(&["--local", "1", "--slots", "1"]);
+    let job = pty.world.file("seat.toml", JOB);
+    pty.world.json(&["submit", &job]);
     let folder = pty.path("").display().to_string();
     let script = format!("cd {folder}; $TUPLANE tui --cluster t 2> errors; echo $? > code");
-    let ran = pty.step("sleep:2.5").step("send:\\x03").script(&script, &[("TERM", "dumb")]);
+    let pty = pty.step("wait:seat").step("sleep:2.5").step("send:\\x03");
+    let ran = pty.script(&script, &[("TERM", "dumb")]);
     let text = String::from_utf8_lossy(&ran.terminal).into_owned();
     assert!(!ran.terminal.contains(&0x1b), "{}", text.escape_debug());
-    assert!(ran.code == "130" || text.contains("no job"), "{} {} {text}", ran.code, ran.errors);
+    assert_eq!(ran.code, "130", "{} {text}", ran.errors);
+    let lines = text.lines().filter(|line| line.contains("seat")).count();
+    assert!(lines >= 2, "a line every two seconds: {text}");
 }
 
 #[test]

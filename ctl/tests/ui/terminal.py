@@ -93,8 +93,9 @@ def main():
     script, steps = sys.argv[1], sys.argv[2:]
     pid, terminal = pty.fork()
     if pid == 0:
+        # Before anything runs that looks at it.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         os.execvp("bash", ["bash", "--norc", "-c", script])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     output = bytearray()
     screen = Screen()
 

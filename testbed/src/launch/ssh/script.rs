@@ -269,7 +269,8 @@ mod tests {
         };
         let said = || text(&run(&probe(), &[shown, "agent"]));
         for (folder, file, bad) in [(0o777, 0o700, &dir), (0o770, 0o700, &dir), (0o700, 0o722, &agent)] {
-            (mode(&dir, folder), mode(&agent, file));
+            mode(&dir, folder);
+            mode(&agent, file);
             assert!(said().contains(&format!("{MARK}alone {}\n", bad.display())), "{}", said());
             for output in all().iter().take(if bad == &dir { 3 } else { 2 }) {
                 let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -278,7 +279,8 @@ mod tests {
             }
             assert!(!proof.exists() && !run_folder.exists());
         }
-        (mode(&dir, 0o755), mode(&agent, 0o755));
+        mode(&dir, 0o755);
+        mode(&agent, 0o755);
         assert!(!said().contains("alone"), "{}", said());
         assert!(all()[0].status.success() && proof.exists());
     }
