@@ -200,7 +200,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
+    let in_time = tokio::time::timeout(Duration::from_mins(1), all).await;
     assert!(in_time.is_ok(), "the input is quiet, and only {seen:?} came out");
     source.push(0, Item::Mark(Mark::End));
     running.await.unwrap().unwrap();
