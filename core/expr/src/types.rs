@@ -157,13 +157,20 @@ impl Types {
         for stage in &job.stages {
             let inputs = stage.inputs.iter().take(copied_inputs(&stage.op));
             let inputs = inputs.filter_map(|input| made.get(input.value.as_str()).copied());
-            let inputs = inputs.fold(SystemColumns::NONE, SystemColumns::and);
+            let inputs = of_all(&inputs.collect::<Vec<_>>());
             let known = self.stages.get(&stage.id);
             // Of a stage with faults of its own only that is known.
             let ttl = matches!(stage.op, Op::Stateful { ttl: Some(_), .. });
             let reads = known.is_some_and(|known| ttl || known.needs.has(SystemColumn::Ts));
             if reads && !inputs.has(SystemColumn::Ts) {
                 faults.push(without_event_time(job, stage).stage(&stage.id));
+            }
+            let reads = known.is_some_and(|known| known.needs.has(SystemColumn::Due));
+            if reads && !inputs.and(makes(job, stage)).has(SystemColumn::Due) {
+                let message =
+                    "`arrived()` is known of rows that were read, and this stage gets results of others";
+                let help = "take it in a map before them: [\"*\", \"arrived() as at\"]";
+                faults.push(Fault::new(stage.at, message).help(help).stage(&stage.id));
             }
             let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };
             made.insert(&stage.id, handed_on.and(makes(job, stage)));
@@ -187,6 +194,15 @@ impl Types {
             stage.system = made.in_both(needed.get(id.as_str()).copied().unwrap_or_default());
         }
     }
+}
+
+/// What rows of several inputs carry: places where any has them, times only where all do.
+fn of_all(inputs: &[SystemColumns]) -> SystemColumns {
+    let any = inputs.iter().fold(SystemColumns::NONE, |all, one| all.and(*one));
+    let times = [SystemColumn::Ts, SystemColumn::Due].map(SystemColumns::only);
+    times.into_iter().fold(any, |any, time| {
+        if inputs.iter().all(|one| one.in_both(time) == time) { any } else { any.without(time) }
+    })
 }
 
 /// A stage goes by event time, and its rows have none.

@@ -391,6 +391,26 @@ fn arrivals_are_made_only_for_those_who_ask() {
     assert!(resolve(&job_of(&stages)).unwrap_err()[0].message.contains("_due"));
 }
 
+#[test]
+fn results_of_rows_have_neither_their_times_nor_their_arrivals() {
+    let counts = one("aggregate", "c", "in", "compute = [\"count(*) as n\"]");
+    let stages = format!("{counts}{}", one("map", "m", "c", "select = [\"arrived() as seen\"]"))
+        + &one("sink", "out", "m", SINK);
+    let faults = resolve(&job_of(&stages)).unwrap_err();
+    assert!(faults[0].message.starts_with("`arrived()` is known of rows that were read"), "{faults:?}");
+    // One input with times and one without: no window over both.
+    let timed = "[[stage]]\nid = \"timed\"\nop = \"add_timestamps\"\nin = \"in\"\ntime = \"at\"\n";
+    let stages = timed.to_owned()
+        + &one("map", "a", "timed", "select = [\"n\"]")
+        + &one("aggregate", "c", "timed", "compute = [\"count(*) as n\"]")
+        + "[[stage]]\nid = \"both\"\nop = \"merge\"\nin = [\"a\", \"c\"]\n"
+        + &one("window", "w", "both", "type = \"tumbling\"\nsize = \"1s\"")
+        + &one("aggregate", "r", "w", "compute = [\"count(*) as rows\"]")
+        + &one("sink", "out", "r", SINK);
+    let faults = resolve(&job_of(&stages)).unwrap_err();
+    assert!(faults[0].message.starts_with("a window counts event time"), "{faults:?}");
+}
+
 fn job_schema(types: &tuplane_expr::Types) -> SchemaRef {
     types.output("in").unwrap()
 }

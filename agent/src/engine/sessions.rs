@@ -1,0 +1,97 @@
+//! The sessions of an agent with its peers: made when a run needs them, told when one breaks.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tuplane_wire::frame::DATA_VERSION;
+use tuplane_wire::message::{AgentId, AgentInfo, Event};
+use tuplane_wire::net::Incoming;
+
+use super::{Shared, internal, lock, said};
+use crate::exchange::inbound::{Broken, Inbound};
+use crate::exchange::outbound::{Ended, Outbound};
+use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+
+impl Shared {
+    /// The session by which this agent sends to a peer.
+    pub(crate) fn session_to(self: &Arc<Self>, peer: &AgentInfo) -> Arc<Outbound> {
+        let mut sessions = lock(&self.outbound);
+        if let Some(session) = sessions.get(&peer.id) {
+            return Arc::clone(session);
+        }
+        let (me, id, address) = (self.me.clone(), peer.id.clone(), peer.address.clone());
+        let session = Outbound::new(me, id, address, self.security.clone(), self.broken());
+        sessions.insert(peer.id.clone(), Arc::clone(&session));
+        let (shared, kept, ended_session) = (Arc::clone(self), Arc::clone(&session), Arc::clone(&session));
+        self.data.spawn(async move {
+            let peer = kept.peer().clone();
+            let ended = std::panic::AssertUnwindSafe(kept.run()).catch_unwind().await;
+            match ended.unwrap_or_else(|panic| Ended::Broken(format!("panicked: {}", said(panic.as_ref())))) {
+                Ended::Closed => {}
+                Ended::Gone(cause) | Ended::Broken(cause) => {
+                    tracing::warn!(peer = %peer.name, %cause, "a peer is gone");
+                    // The receiver is this agent's own control side, which outlives its sessions.
+                    let _ = shared.events.send(Event::PeerGone { peer: peer.clone(), cause });
+                }
+            }
+            let mut sessions = lock(&shared.outbound);
+            // Another one may have taken its place.
+            if sessions.get(&peer).is_some_and(|now| Arc::ptr_eq(now, &ended_session)) {
+                sessions.remove(&peer);
+            }
+        });
+        session
+    }
+
+    /// The session by which a peer sends to this agent.
+    pub(crate) fn session_from(&self, peer: &AgentId) -> Arc<Inbound> {
+        let mut sessions = lock(&self.inbound);
+        let made = || Inbound::new(Arc::clone(&self.budget), self.broken());
+        Arc::clone(sessions.entry(peer.clone()).or_insert_with(made))
+    }
+
+    pub(super) async fn serve_data(&self, incoming: Incoming) -> anyhow::Result<()> {
+        let mut stream = incoming.secure(&self.security).await?;
+        let greeting: Greeting = read_message(&mut stream).await?;
+        if greeting.version != DATA_VERSION {
+            write_message(&mut stream, &Welcome::Version(DATA_VERSION)).await?;
+            return Ok(());
+        }
+        if greeting.to != self.me {
+            write_message(&mut stream, &Welcome::NotMe(self.me.clone())).await?;
+            return Ok(());
+        }
+        Ok(self.session_from(&greeting.from).serve(stream, greeting.session).await?)
+    }
+
+    /// Nothing of a run is sent or taken any more.
+    pub(super) fn forget(&self, run: u64) {
+        for session in lock(&self.outbound).values() {
+            session.forget(run);
+        }
+        for session in lock(&self.inbound).values() {
+            session.forget(run);
+        }
+    }
+
+    /// Ends sessions that no run sends on; a later run makes new ones. Not while a run is built.
+    pub(super) fn close_unused(&self) {
+        lock(&self.outbound).retain(|_, session| {
+            let used = session.is_used();
+            if !used {
+                session.close();
+            }
+            used
+        });
+    }
+
+    /// What sessions call when a run cannot go on.
+    fn broken(&self) -> Broken {
+        let events = self.events.clone();
+        Box::new(move |run, message| {
+            let fault = internal(&message);
+            // The receiver is this agent's own control side; without it the agent is ending.
+            let _ = events.send(Event::InstanceFailed { run, instance: 0, fault });
+        })
+    }
+}
