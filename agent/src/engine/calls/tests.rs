@@ -65,11 +65,12 @@ impl Service for Slow {
     }
 }
 
-/// What goes in: so many rows, or a watermark.
+/// What goes in: so many rows, or a watermark; or nothing, until what came before is likely done.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Rows(i64),
     Mark,
+    Pause,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +191,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
                 time += 1;
                 source.push(0, Item::Mark(Mark::Watermark(time)));
             }
+            Step::Pause => tokio::time::sleep(Duration::from_millis(20)).await,
         }
         tokio::task::yield_now().await;
     }
@@ -222,6 +224,7 @@ fn wanted(steps: &[Step], refused: impl Fn(i64) -> bool) -> Vec<String> {
                 time += 1;
                 all.push(format!("mark {time}"));
             }
+            Step::Pause => {}
         }
     }
     all
@@ -291,8 +294,10 @@ fn what_is_answered_leaves_while_the_input_is_quiet() {
         let form = Form { concurrency: 1 + round % 4, batch: None, ordered: round % 2 == 0, blocks: false };
         // A row a step, and a queue that one row fills: whether it is full changes all the time.
         let mut steps = vec![Step::Rows(1); 6];
+        let around = Around { queue: 1, open_until: steps.len() + 1 };
+        // A mark that no row is before, every other time.
+        steps.extend((round % 4 < 2).then_some(Step::Pause));
         steps.push(Step::Mark);
-        let around = Around { queue: 1, open_until: steps.len() };
         let (seen, ..) = runtime.block_on(outcome(form, &steps, around));
         assert_eq!(groups(&seen), groups(&wanted(&steps, |_| false)), "{form:?}");
     }
