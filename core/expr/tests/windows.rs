@@ -255,7 +255,7 @@ fn what_is_open_is_given_before_others_go_on_and_late_partial_results_are_named(
     assert_eq!(second.take_late(), 0);
     second.merge(&partials[0], None).unwrap();
     assert_eq!(second.take_late(), 1);
-    let said = "a partial result of rows from 1970-01-01T00:00:00.0000001Z on came when its windows had been given; \
+    let said = "a partial result of rows from 1970-01-01T00:00:00.000000100Z on came when its windows had been given; \
                 the watermark stood at";
     let last = second.take_last_late().unwrap();
     assert!(last.message.starts_with(said), "{}", last.message);
