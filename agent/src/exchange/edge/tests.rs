@@ -173,7 +173,7 @@ proptest! {
         for sender in 0..senders {
             world.edge.mark(sender, Mark::End);
         }
-        while (0..2).fold(false, |any, inbox| world.take(inbox) || any) {}
+        while (0..2).any(|inbox| world.take(inbox)) {}
         prop_assert_eq!(world.seen.iter().map(|(_, rows)| rows).sum::<usize>(), given);
         prop_assert!((0..senders).all(|sender| world.edge.is_drained(sender)));
     }
