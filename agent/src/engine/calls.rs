@@ -25,6 +25,10 @@ use crate::exchange::inbox::Taken;
 use crate::exchange::mark::Mark;
 use crate::service::{Service, ask};
 
+mod line;
+
+use line::{Held, Leaving, Line};
+
 /// The reason under which rows are counted whose call failed.
 const DROPPED_BY_SERVICE: &str = "service";
 
@@ -45,9 +49,7 @@ pub(crate) struct Calls {
     waiting: VecDeque<Question>,
     waiting_rows: usize,
     /// What was asked, in the order of the rows, with the marks between them.
-    line: VecDeque<Place>,
-    /// The number of the line's first place.
-    first: u64,
+    line: Line,
     /// Rows that are asked, or answered and not gone.
     asked_rows: usize,
     /// A mark that stands behind waiting rows.
@@ -63,18 +65,6 @@ struct Question {
     question: RecordBatch,
     /// Their charges stay until they are done.
     kept: Vec<Arc<Kept>>,
-}
-
-enum Place {
-    Asked(Held),
-    Answered(Held, RecordBatch),
-    Mark(Mark),
-    Gone,
-}
-
-struct Held {
-    rows: RecordBatch,
-    _kept: Vec<Arc<Kept>>,
 }
 
 impl Calls {
@@ -95,8 +85,7 @@ impl Calls {
             own_thread: !using.cooperative,
             waiting: VecDeque::new(),
             waiting_rows: 0,
-            line: VecDeque::new(),
-            first: 0,
+            line: Line::default(),
             asked_rows: 0,
             mark: None,
             running: JoinSet::new(),
@@ -116,13 +105,6 @@ impl Calls {
 
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.line.is_empty() && self.mark.is_none() && self.running.is_empty()
-    }
-
-    /// Something could leave if there were room for it.
-    fn has_results(&self) -> bool {
-        let answered = |place: &Place| matches!(place, Place::Answered(..));
-        let mut next = self.line.iter().take_while(|place| !matches!(place, Place::Mark(_)));
-        if self.ordered { next.next().is_some_and(answered) } else { next.any(answered) }
     }
 
     fn take(&mut self, rows: &Rows, with: &With<'_>) -> Result<(), WireFault> {
@@ -150,8 +132,7 @@ impl Calls {
             let Question { rows, question, kept } = self.next_question()?;
             self.waiting_rows -= rows.num_rows();
             self.asked_rows += rows.num_rows();
-            let number = self.first + self.line.len() as u64;
-            self.line.push_back(Place::Asked(Held { rows, _kept: kept }));
+            let number = self.line.ask(Held { rows, _kept: kept });
             let call = ask(Arc::clone(&self.service), question, self.options.clone(), number);
             if self.service.blocks() {
                 let handle = tokio::runtime::Handle::current();
@@ -163,7 +144,7 @@ impl Calls {
         if self.waiting.is_empty()
             && let Some(mark) = self.mark.take()
         {
-            self.line.push_back(Place::Mark(mark));
+            self.line.mark(mark);
         }
         Ok(())
     }
@@ -204,15 +185,14 @@ impl Calls {
         with: &With<'_>,
     ) -> Result<(), WireFault> {
         let (number, answer) = joined.map_err(|error| instance_fault(with.name, &broken(error)))?;
-        let place = &mut self.line[(number - self.first) as usize];
-        let Place::Asked(held) = std::mem::replace(place, Place::Gone) else {
+        let Some(asked) = self.line.asked(number) else {
             return Err(instance_fault(with.name, "an answer to nothing"));
         };
-        let rows = held.rows.num_rows();
+        let rows = asked.num_rows();
         let answer = match (answer, self.program.on_error()) {
             (Ok(answer), _) => answer,
             (Err(message), on_error) => {
-                let at = Places::of(&held.rows).of_row(0);
+                let at = Places::of(asked).of_row(0);
                 let remark = Remark::of(&self.stage, &message, at);
                 match on_error {
                     OnError::Fail if at.is_some() => {
@@ -228,6 +208,7 @@ impl Calls {
                         with.counters.drop_rows(dropped);
                         with.finished(rows);
                         self.asked_rows -= rows;
+                        self.line.drop_asked(number);
                         return Ok(());
                     }
                     OnError::Null => {
@@ -238,50 +219,27 @@ impl Calls {
                 }
             }
         };
-        self.line[(number - self.first) as usize] = Place::Answered(held, answer);
+        self.line.answer(number, answer);
         Ok(())
     }
 
-    /// Lets out what may leave, waiting for room between pieces.
+    /// Lets out what may leave, waiting for room between pieces. A piece is joined into one batch, whose texts
+    /// must stay far below the 2 GiB of a column.
     async fn release(&mut self, output: &mut Output, with: &With<'_>) -> Result<(), WireFault> {
-        loop {
-            let (mut ready, mut marked) = (Vec::new(), false);
-            if !self.ordered {
-                // No row passes a mark, from neither side.
-                for place in self.line.iter_mut().take_while(|place| !matches!(place, Place::Mark(_))) {
-                    if matches!(place, Place::Answered(..))
-                        && let Place::Answered(held, answer) = std::mem::replace(place, Place::Gone)
-                    {
-                        ready.push((held, answer));
+        let mut first = true;
+        while let Some(leaving) = self.line.leave(self.ordered, MOST_BYTES) {
+            match leaving {
+                Leaving::Mark(mark) => output.mark(mark).map_err(|e| fault(with.name, &e))?,
+                Leaving::Rows(ready) => {
+                    if !first {
+                        with.room(output).await;
                     }
+                    first = false;
+                    self.emit(ready, output, with).await?;
                 }
             }
-            while let Some(place) = self.line.front() {
-                match place {
-                    Place::Asked(_) => break,
-                    // What was asked before it goes first.
-                    Place::Mark(_) if !ready.is_empty() => break,
-                    _ => {}
-                }
-                self.first += 1;
-                match self.line.pop_front() {
-                    Some(Place::Answered(held, answer)) => ready.push((held, answer)),
-                    Some(Place::Mark(mark)) => {
-                        marked = true;
-                        output.mark(mark).map_err(|e| fault(with.name, &e))?;
-                    }
-                    _ => {}
-                }
-            }
-            if ready.is_empty() && marked {
-                // What stands behind it may leave now.
-                continue;
-            }
-            if ready.is_empty() {
-                return Ok(());
-            }
-            self.emit(ready, output, with).await?;
         }
+        Ok(())
     }
 
     async fn emit(
@@ -306,11 +264,7 @@ impl Calls {
                 while let Some(piece) = state.next(MOST_ROWS, MOST_BYTES as usize) {
                     let piece = piece.map_err(|error| with.failed(&self.stage, error, &places))?;
                     output.emit(piece).map_err(|e| fault(with.name, &e))?;
-                    while output.is_full() {
-                        with.counters.clock.set(Doing::Blocked);
-                        output.wait().await;
-                        with.counters.clock.set(Doing::Busy);
-                    }
+                    with.room(output).await;
                 }
             }
         }
@@ -357,6 +311,15 @@ impl With<'_> {
         }
     }
 
+    /// Waits until no queue is full.
+    async fn room(&self, output: &Output) {
+        while output.is_full() {
+            self.counters.clock.set(Doing::Blocked);
+            output.wait().await;
+            self.counters.clock.set(Doing::Busy);
+        }
+    }
+
     /// So many rows are no longer in hand.
     fn finished(&self, rows: usize) {
         self.counters.working.fetch_sub(rows as u64, Ordering::Relaxed);
@@ -374,11 +337,13 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         while let Some(joined) = calls.running.try_join_next() {
             calls.note(joined, &with)?;
         }
-        if !output.is_full() {
+        // A mark that waits for nothing stands in the line after this, and may leave at once.
+        calls.send(ending)?;
+        // Looked at once: room that came after answers were held back for its want must end the wait below.
+        let full = output.is_full();
+        if !full {
             calls.release(output, &with).await?;
         }
-        calls.send(ending)?;
-        let full = output.is_full();
         let open = !ending && calls.mark.is_none();
         let room = calls.room();
         let taken = if open {
@@ -425,7 +390,7 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         output.end_step().map_err(|e| fault(name, &e))?;
         let at_most = ending || calls.mark.is_some() || room == 0;
         counters.clock.set(match () {
-            () if full && calls.has_results() => Doing::Blocked,
+            () if full && calls.line.has_results(calls.ordered) => Doing::Blocked,
             // Rows in hand, and no further one can be taken: it works as hard as it may.
             () if at_most && !calls.running.is_empty() => Doing::Busy,
             () => Doing::Idle,
@@ -440,6 +405,8 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
             () = inbox.wait(), if open => {}
             () = output.wait(), if full => {}
             () = tokio::time::sleep(LOOK), if full => {}
+            // Nothing to wait for: what is there goes on with the next look.
+            else => tokio::task::yield_now().await,
         }
         began = Instant::now();
     }

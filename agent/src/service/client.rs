@@ -16,6 +16,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use tuplane_core::job::USER_IN_URL;
+
 use super::CallError;
 
 /// A connection that was not used for so long is closed.
@@ -57,6 +59,21 @@ impl Drop for Connection {
     }
 }
 
+impl Connection {
+    fn is_usable(&self) -> bool {
+        let most = if self.send.is_ready() { IDLE } else { READY };
+        !self.send.is_closed() && self.since.elapsed() < most
+    }
+
+    /// Waits until the request before is over, which it is a moment after its answer, unless the server wants to
+    /// close the connection or has not read the whole request.
+    async fn is_free(&mut self) -> bool {
+        let rest = READY.saturating_sub(self.since.elapsed());
+        self.send.is_ready()
+            || tokio::time::timeout(rest, self.send.ready()).await.is_ok_and(|ready| ready.is_ok())
+    }
+}
+
 /// The agent's connections to servers.
 #[derive(Debug, Default)]
 pub(crate) struct HttpClient {
@@ -78,9 +95,14 @@ impl HttpClient {
     pub(super) async fn send(&self, request: Request<Full<Bytes>>, most: u64) -> Result<Reply, CallError> {
         let origin = Origin::of(request.uri())?;
         let request = in_origin_form(request)?;
-        // What a server has closed in the meantime is often seen only when it is used.
+        // What a server has closed in the meantime is often seen only when it is used. A request that may have
+        // arrived is sent again unasked only where that changes nothing (RFC 9110, section 9.2.2): of others,
+        // `retries` alone says how often the server may see them.
         let safe = matches!(*request.method(), Method::GET | Method::PUT | Method::DELETE);
-        while let Some(kept) = self.take(&origin) {
+        while let Some(mut kept) = self.take(&origin) {
+            if !kept.is_free().await {
+                continue;
+            }
             match self.exchange(kept, &origin, request.clone(), most).await {
                 Err(Broken { closed: true, .. }) if safe => {}
                 Err(Broken { unsent: true, .. }) => {}
@@ -118,11 +140,7 @@ impl HttpClient {
             };
             Broken { closed: false, unsent: false, error }
         })?;
-        // It is, in a moment, unless the server wants to close it; the answer does not wait for long.
-        let ready = tokio::time::timeout(READY, connection.send.ready()).await;
-        if ready.is_ok_and(|ready| ready.is_ok()) {
-            self.keep(origin, connection);
-        }
+        self.keep(origin, connection);
         let status = head.status.as_u16();
         Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), body: body.to_bytes() })
     }
@@ -130,8 +148,9 @@ impl HttpClient {
     fn take(&self, origin: &Origin) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle.get_mut(origin)?;
-        kept.retain(|connection| !connection.send.is_closed() && connection.since.elapsed() < IDLE);
-        kept.pop()
+        kept.retain(Connection::is_usable);
+        let free = kept.iter().rposition(|connection| connection.send.is_ready());
+        free.map(|at| kept.swap_remove(at)).or_else(|| kept.pop())
     }
 
     fn keep(&self, origin: &Origin, mut connection: Connection) {
@@ -139,7 +158,7 @@ impl HttpClient {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // Those to servers that nobody asks any more go, too.
         idle.retain(|_, kept| {
-            kept.retain(|one| !one.send.is_closed() && one.since.elapsed() < IDLE);
+            kept.retain(Connection::is_usable);
             !kept.is_empty()
         });
         let kept = idle.entry(origin.clone()).or_default();
@@ -181,6 +200,10 @@ impl Origin {
             Some("https") => true,
             _ => return Err(CallError::lasting("`url` must begin with http:// or https://")),
         };
+        // It would be left out of the request, which the server then refuses for another reason.
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(CallError::lasting(format!("`url` names a user before `@`: {USER_IN_URL}")));
+        }
         let host = uri.host().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| CallError::lasting("`url` names no host"))?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -196,7 +219,11 @@ fn in_origin_form(mut request: Request<Full<Bytes>>) -> Result<Request<Full<Byte
         (Some(host), Some(port)) => format!("{host}:{port}"),
         (host, _) => host.unwrap_or_default().to_owned(),
     };
-    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let mut path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    // `http://host?x=1` has an empty path, which is sent as `/`.
+    if !path.starts_with('/') {
+        path.insert(0, '/');
+    }
     let host = HeaderValue::try_from(host).map_err(|_| CallError::lasting("`url` names no host"))?;
     request.headers_mut().entry(header::HOST).or_insert(host);
     *request.uri_mut() = Uri::try_from(path).map_err(|e| CallError::lasting(e.to_string()))?;

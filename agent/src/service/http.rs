@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tuplane_core::job::{HttpMethod, UsingService, environment_variable};
 use tuplane_expr::answer_columns;
@@ -163,21 +164,14 @@ fn answers(batched: bool, rows: usize, reply: &Reply) -> Result<RecordBatch, Cal
     let text =
         std::str::from_utf8(&reply.body).map_err(|_| CallError::lasting("the answer is no UTF-8 text"))?;
     let responses: StringArray = if batched {
-        let values: Vec<Value> = serde_json::from_str(text).map_err(|e| {
+        let values = elements(text).map_err(|e| {
             CallError::lasting(format!("the answer (status {}) is no list in JSON: {e}", reply.status))
         })?;
         if values.len() != rows {
             let came = values.len();
             return Err(CallError::lasting(format!("{rows} rows were sent, and {came} came back")));
         }
-        values
-            .into_iter()
-            .map(|value| match value {
-                Value::Null => None,
-                Value::String(text) => Some(text),
-                other => Some(other.to_string()),
-            })
-            .collect()
+        values.into_iter().collect()
     } else {
         vec![text; rows].into()
     };
@@ -186,6 +180,64 @@ fn answers(batched: bool, rows: usize, reply: &Reply) -> Result<RecordBatch, Cal
     RecordBatch::try_new(answer_columns(), columns).map_err(|e| CallError::lasting(e.to_string()))
 }
 
+/// The elements of a list in JSON: a text without its quotes, null as none, others as the service has written
+/// them, with the digits of their numbers and the order of their keys.
+fn elements(list: &str) -> serde_json::Result<Vec<Option<String>>> {
+    // The whole is looked at first: what is wrong is then said with its place.
+    let count = serde_json::from_str::<Vec<IgnoredAny>>(list)?.len();
+    let mut elements = Vec::with_capacity(count);
+    let mut rest = list.trim_start().strip_prefix('[').unwrap_or_default();
+    for _ in 0..count {
+        rest = rest.trim_start();
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        stream.next().transpose()?;
+        let (element, behind) = rest.split_at(stream.byte_offset());
+        elements.push(match element.as_bytes().first() {
+            Some(b'"') => Some(serde_json::from_str(element)?),
+            Some(b'n') => None,
+            _ => Some(element.to_owned()),
+        });
+        rest = behind.trim_start().strip_prefix(',').unwrap_or(behind);
+    }
+    Ok(elements)
+}
+
 fn text(column: &ArrayRef, row: usize) -> Option<&str> {
     column.as_string_opt::<i32>().filter(|texts| texts.is_valid(row)).map(|texts| texts.value(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn elements_are_as_they_were_written() {
+        let list = r#" [ 12345678901234567890123 , 1.10,{"b": 1, "a":[2, "],"]} ,null,"a\"\u00e9" ,[ ], true,-1e400]
+"#;
+        let found = elements(list).unwrap();
+        let wanted = [
+            Some("12345678901234567890123"),
+            Some("1.10"),
+            Some(r#"{"b": 1, "a":[2, "],"]}"#),
+            None,
+            Some("a\"é"),
+            Some("[ ]"),
+            Some("true"),
+            Some("-1e400"),
+        ];
+        assert_eq!(found.iter().map(Option::as_deref).collect::<Vec<_>>(), wanted);
+        assert!(elements("[]").unwrap().is_empty());
+        for broken in ["", "{}", "[1", "[1,]", "[1 2]", "[1] x", "[\"\\ud800\"]", "[nul]"] {
+            assert!(elements(broken).is_err(), "{broken}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn texts_and_nulls_come_back(texts in prop::collection::vec(prop::option::of(any::<String>()), 0..9)) {
+            prop_assert_eq!(elements(&serde_json::to_string(&texts).unwrap()).unwrap(), texts);
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! The client against real servers in the test: https by its certificates, and connections that are kept.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use http_body_util::Full;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
@@ -81,4 +81,93 @@ async fn a_kept_connection_that_the_server_has_closed_is_replaced_without_a_furt
     assert_eq!(opened.load(Ordering::SeqCst), 5, "two requests a connection");
     let error = client.send(get(&url), 1).await.unwrap_err();
     assert!(error.message.contains("longer than 1 bytes") && error.again == Again::Never, "{error:?}");
+}
+
+/// Takes connections; of each request the first line is put down. What `answers` says of a connection (by number)
+/// is the requests it answers; at the next one it is closed.
+async fn recording(answers: impl Fn(usize) -> usize + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let put_down = Arc::clone(&lines);
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (put_down, answers) = (Arc::clone(&put_down), answers(number));
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                for answered in 0.. {
+                    let (mut first, mut line) = (String::new(), String::new());
+                    if stream.read_line(&mut first).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                    while stream.read_line(&mut line).await.unwrap_or(0) > 2 {
+                        line.clear();
+                    }
+                    put_down.lock().unwrap().push(first.trim_end().to_owned());
+                    if answered == answers {
+                        return;
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+                }
+            });
+        }
+    });
+    (server, lines)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_request_that_may_be_repeated_is_sent_again_unasked() {
+    for (method, times) in [(Method::GET, 2), (Method::PUT, 2), (Method::POST, 1), (Method::PATCH, 1)] {
+        // The first connection answers one request, and breaks at the second, which it has read.
+        let (server, lines) = recording(|number| if number == 0 { 1 } else { 9 }).await;
+        let client = HttpClient::default();
+        client.send(get(&server), 10).await.unwrap();
+        let request = Request::builder().method(method.clone()).uri(format!("{server}/x"));
+        let reply = client.send(request.body(Full::default()).unwrap(), 10).await;
+        assert_eq!(reply.is_ok(), times == 2, "{method}: {reply:?}");
+        assert!(reply.map_or_else(|error| error.again == Again::Later, |reply| reply.status == 200));
+        let lines = lines.lock().unwrap();
+        let wanted = format!("{method} /x HTTP/1.1");
+        assert_eq!(lines.iter().filter(|line| **line == wanted).count(), times, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_without_a_path_may_have_a_query_and_none_may_have_a_user() {
+    let (server, lines) = recording(|_| 9).await;
+    let client = HttpClient::default();
+    for rest in ["", "/", "?x=1", "/a?x=1"] {
+        client.send(get(&format!("{server}{rest}")), 10).await.unwrap();
+    }
+    let paths = ["/", "/", "/?x=1", "/a?x=1"];
+    assert_eq!(*lines.lock().unwrap(), paths.map(|path| format!("GET {path} HTTP/1.1")));
+    let address = server.replace("http://", "http://me:secret@");
+    let error = client.send(get(&address), 10).await.unwrap_err();
+    assert!(error.message.contains("env:NAME") && !error.message.contains("secret"), "{error:?}");
+    assert_eq!((error.again, lines.lock().unwrap().len()), (Again::Never, 4));
+}
+
+#[tokio::test]
+async fn an_answer_before_the_whole_request_is_read_is_given_and_its_connection_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/x", listener.local_addr().unwrap());
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&opened);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            // Nothing of the body is read, which is longer than what the sockets hold.
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+            kept.push(stream);
+        }
+    });
+    let client = HttpClient::default();
+    for times in 1..4 {
+        let request = Request::post(&url).body(Full::from(vec![b'x'; 64 << 20])).unwrap();
+        let reply = client.send(request, 10).await.unwrap();
+        assert_eq!((reply.status, opened.load(Ordering::SeqCst)), (200, times));
+    }
 }

@@ -389,10 +389,28 @@ fn options_of_a_service_call() {
         ("select = \"*\"", "`filter_using_service` says `where`"),
         ("headers = { \"a b\" = \"x\" }", "cannot name a header"),
         ("headers = { a = 1 }", "needs a text"),
+        ("headers = { Content-length = \"a\" }", "the header `Content-length` is the agent's to write"),
+        ("headers = { transfer-encoding = \"'chunked'\" }", "the agent's to write"),
+        ("headers = { Connection = \"env:X\" }", "the agent's to write"),
+        ("headers = { HOST = \"a\" }", "the agent's to write"),
         ("method = \"get\"", "one of: GET, POST"),
     ] {
         let broken = text.replace("url = \"a\", ", &format!("url = \"a\", {option}, "));
         let faults = Job::parse(&broken, FileFormat::Toml).unwrap_err();
         assert!(faults.iter().any(|fault| fault.to_string().contains(said)), "{option}: {faults:?}");
+    }
+    for (url, refused) in [
+        ("'http://me:pw@h/' || a", true),
+        (" 'https://me@h' || a", true),
+        ("'http://h/@' || a", false),
+        ("'http://h?m=a@b'", false),
+        ("'http://' || a || '@h'", false),
+    ] {
+        let changed = text.replace("url = \"a\", ", &format!("url = \"{url}\", "));
+        let faults = Job::parse(&changed, FileFormat::Toml).err().unwrap_or_default();
+        let said = faults
+            .iter()
+            .any(|fault| fault.to_string().contains("names a user before `@` (give them in a header"));
+        assert_eq!((said, !faults.is_empty()), (refused, refused), "{url}: {faults:?}");
     }
 }

@@ -121,3 +121,6 @@ pub fn environment_variable(value: &str) -> Option<&str> {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     })
 }
+
+/// What to do instead of `http://user:password@host/`, after a sentence that names the fault.
+pub const USER_IN_URL: &str = "give them in a header: headers = { Authorization = \"env:NAME\" }, where the variable of the agent's environment holds `Basic` and the encoded text";

@@ -3,7 +3,9 @@
 use super::ON_ERROR;
 use super::op::{list, preferred};
 use crate::fault::{Fault, Spanned};
-use crate::job::model::{Calls, HTTP, HttpCall, HttpMethod, MAX_RESPONSE, Op, StatefulShape, UsingService};
+use crate::job::model::{
+    Calls, HTTP, HttpCall, HttpMethod, MAX_RESPONSE, Op, StatefulShape, USER_IN_URL, UsingService,
+};
 use crate::job::table::Table;
 use crate::job::tree::Value;
 
@@ -75,6 +77,10 @@ fn http(table: &mut Table<'_>) -> HttpCall {
                 let message = format!("`{}` cannot name a header", name.value.escape_debug());
                 let help = "letters, digits and -, such as Content-Type";
                 inner.fault(Fault::new(name.at, message).help(help));
+            } else if FRAMING.iter().any(|framing| name.value.eq_ignore_ascii_case(framing)) {
+                let message = format!("the header `{}` is the agent's to write", name.value);
+                let help = "take it away: it follows from `url`, `body` and the connection";
+                inner.fault(Fault::new(name.at, message).help(help));
             }
             match &entry.node.value {
                 Value::Text(text) if !text.trim().is_empty() => {
@@ -90,7 +96,33 @@ fn http(table: &mut Table<'_>) -> HttpCall {
         // The keys were the user's own, so nothing in this table is unknown.
         table.close_open(inner);
     }
-    HttpCall { url: table.text("url"), method, body: table.text("body"), headers }
+    let url = table.text("url");
+    if let Some(url) = url.as_ref().filter(|url| names_user(&url.value)) {
+        table.fault(Fault::new(url.at, "`url` names a user before `@`").help(USER_IN_URL));
+    }
+    HttpCall { url, method, body: table.text("body"), headers }
+}
+
+/// Headers that say where a request goes, where its body ends and what becomes of the connection (RFC 9110 and
+/// 9112). From a row they could make one request look like two.
+const FRAMING: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// It begins with a constant address that has a user. Others are seen when they are asked.
+fn names_user(expression: &str) -> bool {
+    let constant = expression.trim_start().strip_prefix('\'').and_then(|text| text.split('\'').next());
+    let after = constant.and_then(|url| url.split_once("://")).map(|(_, after)| after);
+    after.and_then(|after| after.split(['/', '?', '#']).next()).is_some_and(|server| server.contains('@'))
 }
 
 /// A token of RFC 9110, section 5.6.2.
