@@ -11,5 +11,9 @@ pub use window::{Panes, WindowSpec};
 /// The reason under which rows are counted that came when all of their windows had been given.
 pub const DROPPED_AS_LATE: &str = "late";
 
+/// The reason under which partial results of a window in two stages are counted that came when the window had been
+/// given. Each stands for all rows of a group that one instance of the first stage had.
+pub const DROPPED_PARTS_AS_LATE: &str = "late_partials";
+
 /// The reason under which rows are counted whose event time cannot be read.
 pub const DROPPED_BY_TIME: &str = "time";

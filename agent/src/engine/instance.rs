@@ -187,8 +187,7 @@ impl Instance {
                         stride.measure(count, self.counters.clock.read().busy - busy);
                     }
                     Taken::Watermark(time) => self.watermark(time).await?,
-                    Taken::Idle if self.holds_event_time() => {}
-                    Taken::Idle => self.pass(Mark::Idle)?,
+                    Taken::Idle => self.idle().await?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
                     Taken::InputEnded(input) | Taken::ChannelEnded(input) => self.end_input(input).await?,
                     Taken::Ended => {
@@ -242,6 +241,16 @@ impl Instance {
             self.pull().await?;
         }
         if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Watermark(time)) }
+    }
+
+    /// All inputs are idle.
+    async fn idle(&mut self) -> Result<(), WireFault> {
+        if let Body::Operator(operator) = &mut self.body {
+            self.counters.clock.set(Doing::Busy);
+            operator.idle().map_err(|e| fault(&self.name, &e))?;
+            self.pull().await?;
+        }
+        if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
     }
 
     fn holds_event_time(&self) -> bool {

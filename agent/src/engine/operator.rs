@@ -107,6 +107,12 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// All inputs are idle, so that others' watermarks may run ahead of what it holds; there may be something to
+    /// pull, which leaves before the idleness is passed on.
+    fn idle(&mut self) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
     /// Its rows may be earlier than the watermark that it was told, or it has its own: neither watermarks nor
     /// idleness are passed on.
     fn holds_event_time(&self) -> bool {

@@ -89,6 +89,14 @@ impl SpillWriter {
         self.writer.write(rows).map_err(|error| disk(&self.folder, error))
     }
 
+    /// Bytes of the file so far.
+    pub(crate) fn written(&self) -> Result<u64, SpillError> {
+        let buffered = self.writer.get_ref();
+        let mut file = buffered.get_ref();
+        let position = file.stream_position().map_err(|error| disk(&self.folder, error.into()))?;
+        Ok(position + buffered.buffer().len() as u64)
+    }
+
     /// All rows are in it: the file, and its bytes.
     pub(crate) fn finish(self) -> Result<(Spilled, u64), SpillError> {
         let (file, written) = close(self.writer).map_err(|error| disk(&self.folder, error))?;

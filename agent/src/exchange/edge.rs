@@ -373,22 +373,55 @@ impl State {
     fn release(&mut self, number: usize, deal: u32) {
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
         let set = if self.channels == Channels::Own { number } else { 0 };
-        let sender = &mut self.senders[number];
-        if sender.barrier.is_some() {
-            return;
+        let was_full = self.senders[number].is_queue_full();
+        loop {
+            // Marks first: no row may leave before what stands in front of it has been said.
+            while self.senders[number].barrier.is_none()
+                && let Some(mark) = self.senders[number].queue.next_mark()
+            {
+                self.reach(number, mark);
+                if mark == Mark::End {
+                    self.senders[number].room.notify_one();
+                }
+            }
+            self.wake(number);
+            if self.senders[number].barrier.is_some() {
+                break;
+            }
+            let sender = &mut self.senders[number];
+            sender.queue.release(&mut self.outlets[set], deal);
+            if !sender.queue.is_at_mark() {
+                break;
+            }
         }
-        let was_full = sender.queue.bytes() >= sender.bound;
-        let reached = sender.queue.release(&mut self.outlets[set], deal);
-        if (was_full && sender.queue.bytes() < sender.bound) || reached.contains(&Mark::End) {
+        let sender = &self.senders[number];
+        if was_full && !sender.is_queue_full() {
             sender.room.notify_one();
         }
-        for mark in reached {
-            self.reach(number, mark);
+    }
+
+    /// An idle sender's next watermark waits, behind a barrier or the rows of a lane without credit: that it is
+    /// awake is said at once, so that time does not run on, and before rows of other lanes leave. Its old watermark
+    /// says so, which no row that waits is behind.
+    fn wake(&mut self, number: usize) {
+        let sender = &mut self.senders[number];
+        if !sender.standing.idle || !sender.queue.wakes() {
+            return;
         }
+        let last = sender.standing.watermark.unwrap_or(i64::MIN);
+        self.reach(number, Mark::Watermark(last));
     }
 
     /// A sender's rows before this mark have all left.
     fn reach(&mut self, number: usize, mark: Mark) {
+        let sender = &mut self.senders[number];
+        match mark {
+            // It is awake again by now, and rows behind its next watermark may have left already.
+            Mark::Idle if sender.is_woken() => return,
+            Mark::Idle => sender.standing.idle = true,
+            Mark::Watermark(time) => sender.standing.tell(time),
+            _ => {}
+        }
         if self.channels == Channels::Own {
             // Its channels are its own: no other sender has to pass the mark too.
             self.senders[number].ended |= mark == Mark::End;
@@ -398,14 +431,7 @@ impl State {
             return;
         }
         match mark {
-            Mark::Watermark(time) => {
-                self.senders[number].standing.tell(time);
-                self.advance();
-            }
-            Mark::Idle => {
-                self.senders[number].standing.idle = true;
-                self.advance();
-            }
+            Mark::Watermark(_) | Mark::Idle => self.advance(),
             Mark::End => {
                 self.senders[number].ended = true;
                 if self.senders.iter().all(|s| s.ended) {
@@ -454,3 +480,7 @@ impl State {
         }
     }
 }
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod tests;

@@ -179,6 +179,11 @@ impl Inbox {
             }));
         }
         state.ended = state.inputs.iter().all(|input| input.ended);
+        // Inputs without channels will never end: those behind them are read from the start.
+        let ended = state.inputs.iter().enumerate().filter(|(_, input)| input.ended);
+        if let Some((first, _)) = ended.min_by_key(|(_, input)| input.priority) {
+            state.open_those_behind(first);
+        }
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), budget })
     }
 

@@ -150,28 +150,50 @@ impl OutQueue {
         }
     }
 
-    /// Sends what may leave, in runs of at most `deal` rows; gives the marks that have been reached. A
-    /// barrier among them is the last, and no row behind it has left: it waits for the other senders.
-    pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) -> SmallVec<[Mark; 2]> {
-        let mut reached = SmallVec::new();
+    /// The first mark, if no row stands before it.
+    pub(crate) fn next_mark(&mut self) -> Option<Mark> {
+        if !self.is_at_mark() {
+            return None;
+        }
+        match &mut self.kind {
+            Kind::Pool { items, .. } => match items.pop_front() {
+                Some(Item::Mark(mark)) => Some(mark),
+                _ => None,
+            },
+            Kind::Lanes { marks, .. } => marks.pop_front().map(|(_, mark)| mark),
+        }
+    }
+
+    /// No row stands before the first mark: [`OutQueue::next_mark`] has one to give.
+    pub(crate) fn is_at_mark(&self) -> bool {
+        match &self.kind {
+            Kind::Pool { items, .. } => matches!(items.front(), Some(Item::Mark(_))),
+            Kind::Lanes { lanes, marks, .. } => marks.front().is_some_and(|(number, _)| {
+                lanes.iter().filter_map(VecDeque::front).all(|(row, _)| row > number)
+            }),
+        }
+    }
+
+    /// A watermark waits here, so that a sender that was idle is so no more.
+    pub(crate) fn wakes(&self) -> bool {
+        let wakes = |mark: &Mark| matches!(mark, Mark::Watermark(_));
+        match &self.kind {
+            Kind::Pool { items, .. } => {
+                items.iter().any(|item| matches!(item, Item::Mark(mark) if wakes(mark)))
+            }
+            Kind::Lanes { marks, .. } => marks.iter().any(|(_, mark)| wakes(mark)),
+        }
+    }
+
+    /// Sends rows that may leave, in runs of at most `deal` rows: of a pool those before the next mark, of lanes
+    /// all that no barrier holds back. Marks stay: see [`OutQueue::next_mark`].
+    pub(crate) fn release(&mut self, to: &mut Outlets, deal: u32) {
         match &mut self.kind {
             Kind::Pool { items, policy, view, outlets } => {
                 for (target, outlet) in outlets.iter().enumerate() {
                     view.set_credit(target, to.open(*outlet));
                 }
-                while let Some(front) = items.front_mut() {
-                    let rows = match front {
-                        Item::Mark(mark) => {
-                            let mark = *mark;
-                            items.pop_front();
-                            reached.push(mark);
-                            if matches!(mark, Mark::Barrier(_)) {
-                                break;
-                            }
-                            continue;
-                        }
-                        Item::Rows(rows) => rows,
-                    };
+                while let Some(Item::Rows(rows)) = items.front_mut() {
                     let Some(choice) = policy.choose(view, rows.len() as u32, deal) else { break };
                     let outlet = outlets[choice.target];
                     let count = rows.rows_within(to.frame(outlet)).min(choice.rows as usize);
@@ -210,21 +232,8 @@ impl OutQueue {
                         to.send(outlet, piece);
                     }
                 }
-                let oldest = lanes.iter().filter_map(|lane| lane.front().map(|(n, _)| *n)).min();
-                while let Some((number, mark)) = marks.front() {
-                    if oldest.is_some_and(|oldest| oldest < *number) {
-                        break;
-                    }
-                    let mark = *mark;
-                    marks.pop_front();
-                    reached.push(mark);
-                    if matches!(mark, Mark::Barrier(_)) {
-                        break;
-                    }
-                }
             }
         }
-        reached
     }
 
     /// Copies slices that keep much more than themselves alive.

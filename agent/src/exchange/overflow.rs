@@ -71,8 +71,17 @@ enum Settled {
 struct Held {
     /// Pieces that have not been read.
     pieces: u64,
-    /// Bytes that were written.
+    /// Its length in bytes.
     bytes: u64,
+}
+
+impl Held {
+    /// The file is so long now; gives by how much it has grown.
+    fn grow(&mut self, length: u64) -> u64 {
+        let more = length.saturating_sub(self.bytes);
+        self.bytes += more;
+        more
+    }
 }
 
 impl Overflow {
@@ -111,7 +120,12 @@ impl Overflow {
         self.rows
     }
 
-    /// Bytes of rows on disk.
+    /// A watermark waits here.
+    pub(crate) fn wakes(&self) -> bool {
+        self.settled.iter().any(|one| matches!(one, Settled::Mark(Mark::Watermark(_))))
+    }
+
+    /// Bytes of its files.
     pub(crate) fn on_disk(&self) -> u64 {
         self.on_disk
     }
@@ -196,8 +210,7 @@ impl Overflow {
         };
         writer.write(&batch).map_err(Why::Disk)?;
         held.pieces += 1;
-        held.bytes += rows.bytes();
-        self.on_disk += rows.bytes();
+        self.on_disk += held.grow(writer.written().map_err(Why::Disk)?);
         self.writing = Some((writer, held));
         let full = self.writing.as_ref().is_some_and(|(_, held)| held.bytes >= FILE_BYTES);
         if full { self.complete() } else { Ok(()) }
@@ -205,8 +218,9 @@ impl Overflow {
 
     /// The file that is being written can be read.
     fn complete(&mut self) -> Result<(), Why> {
-        if let Some((writer, held)) = self.writing.take() {
-            let (mut file, _) = writer.finish().map_err(Why::Disk)?;
+        if let Some((writer, mut held)) = self.writing.take() {
+            let (mut file, written) = writer.finish().map_err(Why::Disk)?;
+            self.on_disk += held.grow(written);
             file.read().map_err(Why::Disk)?;
             self.files.push_back((file, held));
         }

@@ -154,6 +154,7 @@ proptest! {
         all in any_rows(),
         cut in 1usize..20,
         keyed in any::<bool>(),
+        idle in prop::collection::vec(any::<bool>(), 60),
     ) {
         prop_assume!(window.kind != WindowKind::Session);
         let program = compiled(if keyed { &["k"] } else { &[] }, &window);
@@ -167,6 +168,9 @@ proptest! {
             let watermark = rest.min().unwrap_or(i64::MAX);
             for one in &mut first {
                 one.advance(watermark);
+                if idle[number] {
+                    one.give_open();
+                }
                 for partial in emitted(one) {
                     prop_assert_eq!(partial.schema(), program.partial_schema());
                     second.merge(&partial, None).unwrap();
@@ -224,6 +228,37 @@ fn a_row_is_late_only_if_all_of_its_windows_were_given() {
     table.advance(i64::MAX);
     let ends: Vec<i64> = found(&emitted(&mut table), false).iter().map(|row| row.2).collect();
     assert_eq!(ends, [15, 25, 30]);
+}
+
+#[test]
+fn what_is_open_is_given_before_others_go_on_and_late_partial_results_are_named() {
+    let program = compiled(&["k"], &window(WindowKind::Tumbling, 10, 0));
+    let (mut first, mut second) =
+        (opened(&program, WindowPart::Prepare), opened(&program, WindowPart::Combine));
+    first.advance(105);
+    first.update(&rows(&[(1, 106, 2), (1, 107, 3), (2, 111, 1)]), None).unwrap();
+    assert!(emitted(&mut first).is_empty());
+    first.give_open();
+    for partial in emitted(&mut first) {
+        second.merge(&partial, None).unwrap();
+    }
+    // Awake again, and still in time.
+    first.update(&rows(&[(1, 108, 4)]), None).unwrap();
+    first.advance(110);
+    let partials = emitted(&mut first);
+    for partial in &partials {
+        second.merge(partial, None).unwrap();
+    }
+    second.advance(200);
+    let expected = [(1, 100, 110, 3, 9, Some(4)), (2, 110, 120, 1, 1, Some(1))];
+    assert_eq!(found(&emitted(&mut second), true), expected);
+    assert_eq!(second.take_late(), 0);
+    second.merge(&partials[0], None).unwrap();
+    assert_eq!(second.take_late(), 1);
+    let said = "a partial result of rows from 1970-01-01T00:00:00.000000100Z on came when its windows had been given; \
+                the watermark stood at";
+    let last = second.take_last_late().unwrap();
+    assert!(last.message.starts_with(said), "{}", last.message);
 }
 
 #[test]

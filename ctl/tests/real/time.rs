@@ -55,6 +55,11 @@ fn dropped(document: &Value, reason: &str) -> u64 {
     vertices.iter().filter_map(|vertex| vertex["dropped"][reason].as_u64()).sum()
 }
 
+/// Rows, and partial results, that were too late.
+fn all_late(document: &Value) -> u64 {
+    dropped(document, "late") + dropped(document, "late_partials")
+}
+
 const TENS: &str = "type = \"tumbling\"\nsize = \"10s\"";
 
 /// A window's bounds as a csv sink writes them, from seconds since 1970 of the same day.
@@ -98,7 +103,7 @@ fn rows_out_of_order_are_counted_or_late_and_none_is_lost() {
     expected.sort();
     for agents in 1..=3 {
         let (document, lines) = run(&world, &job("60s"), agents, &format!("all-{agents}"));
-        assert_eq!(dropped(&document, "late"), 0);
+        assert_eq!(all_late(&document), 0);
         assert_eq!(lines, expected, "{agents} agents");
     }
 }
@@ -138,7 +143,7 @@ fn views_by_campaign_and_ten_seconds() {
             let from = if number == 3 { "again" } else { "views" };
             let job = format!("{job}{last_stage}{}", counted(from, "campaign", TENS));
             let (document, lines) = run(&world, &job, agents, &format!("views-{number}-{agents}"));
-            assert_eq!(dropped(&document, "late"), 0, "job {number}, {agents} agents");
+            assert_eq!(all_late(&document), 0, "job {number}, {agents} agents");
             assert_eq!((lines.len(), last(&lines).iter().sum::<u64>()), (102, 2_005));
             match &first {
                 Some(first) => assert_eq!(&lines, first, "job {number}, {agents} agents"),
@@ -162,7 +167,7 @@ fn sessions_of_clients_in_a_web_servers_log() {
     for agents in 1..=3 {
         let (document, lines) = run(&world, &job, agents, &format!("sessions-{agents}"));
         let requests = last(&lines);
-        assert_eq!(dropped(&document, "late"), 0);
+        assert_eq!(all_late(&document), 0);
         assert_eq!(
             (requests.len(), requests.iter().sum::<u64>(), requests.iter().max()),
             (3_052, 10_000, Some(&108))
@@ -196,7 +201,7 @@ fn a_row_dated_two_hours_ahead_changes_no_window_but_its_own() {
         assert_eq!(lines.iter().filter(|line| *line == its_own).count(), 1, "{lines:?}");
         lines.retain(|line| line != its_own);
         assert_eq!(lines, plain, "line {}", place + 1);
-        assert_eq!(dropped(&document, "late"), 0);
+        assert_eq!(all_late(&document), 0);
         if place > 0 {
             let source = vertex(&document, "in");
             assert_eq!(source["ahead"], 1, "{source}");
@@ -256,7 +261,7 @@ fn a_window_over_windows_finds_the_most_frequent() {
             expected.into_iter().map(|(end, (most, bids))| format!("{end},{most},{bids}")).collect();
         let (document, lines) =
             run(&world, &(job + &most + &sink("most")), agents, &format!("most-{agents}"));
-        assert_eq!(dropped(&document, "late"), 0);
+        assert_eq!(all_late(&document), 0);
         let found: Vec<String> =
             lines.iter().map(|line| line.split_once(',').unwrap().1.to_owned()).collect();
         assert_eq!(found, expected, "{agents} agents");
@@ -294,7 +299,7 @@ fn windows_of_a_stream_end_while_it_runs_and_a_silent_input_does_not_hold_them_b
     let counts = vertex(&status, "counts");
     assert!(counts["watermark_at"].as_str().unwrap().starts_with("20"), "{counts}");
     assert!(counts["behind_ms"].as_i64().unwrap() < 30_000, "{counts}");
-    assert_eq!(dropped(&status, "late"), 0, "{status}");
+    assert_eq!(all_late(&status), 0, "{status}");
     world.json(&["cancel", "idle", "--yes"]);
 
     let submitted = world.file("job.toml", job(""));

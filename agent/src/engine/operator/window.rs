@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::plan::Role;
-use tuplane_core::time::DROPPED_AS_LATE;
+use tuplane_core::time::{DROPPED_AS_LATE, DROPPED_PARTS_AS_LATE};
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
 use tuplane_expr::{WindowPart, WindowProgram, WindowTable};
@@ -84,6 +84,14 @@ impl Operator for Windowed {
         Ok(())
     }
 
+    fn idle(&mut self) -> Result<(), OperatorError> {
+        if self.part == WindowPart::Prepare {
+            // Who combines does not wait for it any more: what it holds has to be there before.
+            self.table.give_open();
+        }
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<(), OperatorError> {
         self.table.advance(i64::MAX);
         Ok(())
@@ -104,7 +112,8 @@ impl Operator for Windowed {
 
     fn take_dropped(&mut self) -> DroppedRows {
         let (late, expression) = (self.table.take_late(), self.table.take_dropped().len() as u64);
-        let all = [(DROPPED_AS_LATE, late), (DROPPED_BY_EXPRESSION, expression)];
+        let reason = if self.part == WindowPart::Combine { DROPPED_PARTS_AS_LATE } else { DROPPED_AS_LATE };
+        let all = [(reason, late), (DROPPED_BY_EXPRESSION, expression)];
         all.into_iter()
             .filter(|(_, rows)| *rows > 0)
             .map(|(reason, rows)| (reason.to_owned(), rows))
@@ -115,3 +124,6 @@ impl Operator for Windowed {
         self.remark.take()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,8 +53,9 @@ impl Edge {
         let mut moved = false;
         loop {
             let sender = &mut state.senders[number];
+            let full = sender.is_queue_full();
             let Some(overflow) = &mut sender.overflow else { return };
-            if overflow.is_empty() || sender.queue.bytes() >= sender.bound {
+            if overflow.is_empty() || full {
                 break;
             }
             let next = match overflow.next() {
@@ -90,8 +91,18 @@ impl Sender {
         self.queue.rows() + self.overflow.as_ref().map_or(0, Overflow::rows)
     }
 
+    /// What waits in memory is as much as may.
+    pub(super) fn is_queue_full(&self) -> bool {
+        self.queue.bytes() >= self.bound
+    }
+
+    /// Its next watermark waits.
+    pub(super) fn is_woken(&self) -> bool {
+        self.queue.wakes() || self.overflow.as_ref().is_some_and(Overflow::wakes)
+    }
+
     pub(super) fn is_at_bound(&self) -> bool {
-        self.queue.bytes() >= self.bound || self.overflow.as_ref().is_some_and(|o| !o.is_empty())
+        self.is_queue_full() || self.overflow.as_ref().is_some_and(|o| !o.is_empty())
     }
 
     /// Drops what waits; gives the rows.

@@ -52,3 +52,17 @@ fn a_channel_is_read_when_it_is_asked_for_and_its_end_is_told() {
     inbox.push(1, Item::Mark(Mark::End));
     assert_eq!(taken(&inbox), "end");
 }
+
+#[test]
+fn inputs_behind_one_without_channels_are_read_from_the_start() {
+    let budget = Budget::new(1 << 20);
+    let credit = Credit::new(Arc::new(Notify::new()));
+    let channels = vec![Upstream::Local(Arc::clone(&credit))];
+    let inputs = vec![
+        InputSpec { edge: 0, priority: 0, channels },
+        InputSpec { edge: 1, priority: -1, channels: Vec::new() },
+    ];
+    let inbox = Inbox::new(inputs, 64 << 10, budget);
+    assert_eq!(taken(&inbox), "nothing");
+    assert!(credit.is_read(), "its sender waits on disk for a side that never ends");
+}

@@ -261,3 +261,18 @@ fn a_run_that_stops_drops_what_waits_on_disk_and_counts_it() {
     assert_eq!((sent.queued, taken, sent.dropped["stopped"] + dropped), (0, 0, 20_000));
     assert_eq!(budget.used(), 0);
 }
+
+#[test]
+fn what_is_on_disk_is_counted_by_the_bytes_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let budget = Budget::new(64 << 20);
+    let mut overflow = overflow(folder.path(), true, &budget);
+    for n in 0..20 {
+        overflow.push(rows(n * 5000..n * 5000 + 5000, true, &budget), 0).unwrap();
+    }
+    let before = overflow.on_disk();
+    let (file, held) = overflow.writing.take().unwrap();
+    let (_, length) = file.finish().unwrap();
+    let end_of_stream = 8;
+    assert_eq!((before, held.bytes), (length - end_of_stream, before));
+}

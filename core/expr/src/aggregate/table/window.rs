@@ -166,6 +166,7 @@ pub enum WindowPart {
 /// The open windows of an aggregate, by key partition.
 pub struct WindowTable {
     open: Open,
+    part: WindowPart,
     late: Late,
 }
 
@@ -217,7 +218,7 @@ impl WindowTable {
                 Open::Sessions(Box::new(SessionTable::new(program, gap, partitions)?))
             }
         };
-        Ok(Self { open, late: Late::default() })
+        Ok(Self { open, part, late: Late::default() })
     }
 
     /// Takes in rows, which have event times; their key partitions are computed unless they are known.
@@ -266,6 +267,15 @@ impl WindowTable {
         }
     }
 
+    /// Partial results of all open panes are to be given, whose rows may yet come. For [`WindowPart::Prepare`].
+    pub fn give_open(&mut self) {
+        match &mut self.open {
+            Open::Panes(table) => table.give_open(),
+            // A session window has one stage.
+            Open::Sessions(_) => {}
+        }
+    }
+
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
     /// No rows may be taken in before that.
     pub fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
@@ -275,7 +285,7 @@ impl WindowTable {
         }
     }
 
-    /// Rows that came too late since the last call.
+    /// Rows that came too late since the last call; of [`WindowPart::Combine`], partial results.
     pub fn take_late(&mut self) -> u64 {
         std::mem::take(&mut self.late.rows)
     }
@@ -292,7 +302,13 @@ impl WindowTable {
         let time = shown_time(time);
         Some(Dropped {
             row,
-            message: format!("a row of {time} came when its windows had been given{behind}"),
+            message: if self.part == WindowPart::Combine {
+                format!(
+                    "a partial result of rows from {time} on came when its windows had been given{behind}"
+                )
+            } else {
+                format!("a row of {time} came when its windows had been given{behind}")
+            },
         })
     }
 

@@ -26,6 +26,8 @@ pub(super) struct PaneTable {
     passed: Option<i64>,
     /// Windows that end by then are to be given.
     due: Option<i64>,
+    /// Partial results of all open panes are to be given.
+    all: bool,
     /// Windows that are to be given as they are.
     early: Ends,
     leaving: Option<Leaving>,
@@ -56,6 +58,7 @@ impl PaneTable {
             changed: HashSet::new(),
             passed: None,
             due: None,
+            all: false,
             early: Ends::new(),
             leaving: None,
             dropped: Vec::new(),
@@ -158,6 +161,10 @@ impl PaneTable {
         self.due = self.due.max(Some(watermark));
     }
 
+    pub(super) fn give_open(&mut self) {
+        self.all = self.part == WindowPart::Prepare;
+    }
+
     pub(super) fn give_early(&mut self) {
         for pane in std::mem::take(&mut self.changed) {
             if !self.open.contains_key(&pane) {
@@ -211,6 +218,12 @@ impl PaneTable {
     fn next_leaving(&mut self) -> Result<Option<Leaving>, EvalError> {
         if let Some(end) = self.early.pop_first() {
             return self.window(end, Keep::All).map(Some);
+        }
+        if self.all {
+            if let Some((start, table)) = self.open.pop_first() {
+                return Ok(Some(Leaving { start, end: self.panes.pane_end(start), table }));
+            }
+            self.all = false;
         }
         let Some(due) = self.due else { return Ok(None) };
         if self.part == WindowPart::Prepare {
