@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tuplane_core::job::FileFormat;
 use tuplane_core::plan::{self, AgentSlot};
-use tuplane_wire::message::Split;
+use tuplane_wire::message::{AgentInfo, Split};
 
 use super::*;
 
