@@ -1,6 +1,7 @@
 //! HTTP/1.1 connections of an agent, kept for the next request; https by the system's certificates.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -125,7 +126,11 @@ impl HttpClient {
         let response = sent.map_err(|mut error| {
             let unsent = error.take_message().is_some();
             let cause = error.into_error();
-            let closed = cause.is_incomplete_message() || cause.is_canceled() || cause.is_closed();
+            let closed = cause.is_incomplete_message()
+                || cause.is_canceled()
+                || cause.is_closed()
+                // The request crossed the server's close on its way.
+                || is_reset(&cause);
             Broken { closed, unsent, error: CallError::passing(root_cause(&cause)) }
         })?;
         let (head, body) = response.into_parts();
@@ -182,6 +187,15 @@ impl HttpClient {
         let secured = TlsConnector::from(config).connect(name, stream).await.map_err(|e| refused(&e))?;
         handshake(secured).await
     }
+}
+
+/// The other side had closed the connection when something was sent or awaited.
+fn is_reset(error: &(dyn std::error::Error + 'static)) -> bool {
+    let kinds = [ErrorKind::ConnectionReset, ErrorKind::ConnectionAborted, ErrorKind::BrokenPipe];
+    let found = std::iter::successors(Some(error), |error| error.source());
+    found
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| kinds.contains(&error.kind()))
 }
 
 /// A request that was not answered.
