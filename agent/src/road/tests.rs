@@ -1,3 +1,5 @@
+//! Which address an agent takes, and how its files on a host are written.
+
 use super::*;
 
 fn interface(name: &str, address: &str, prefix: u8, up: bool) -> Interface {

@@ -1,3 +1,5 @@
+//! Hosts files, good and bad, and that no text makes the reader fall over.
+
 use proptest::prelude::*;
 
 use super::*;
