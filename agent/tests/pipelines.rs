@@ -357,7 +357,7 @@ fn pipeline() -> impl Strategy<Value = (Vec<Step>, u64, Vec<Spread>)> {
         steps.retain(|step| !step.is_timed() || !std::mem::replace(&mut timed, true));
         steps
     });
-    (steps, 0..400_u64, prop::collection::vec(spread, 1..4))
+    (steps, 1..400_u64, prop::collection::vec(spread, 1..4))
 }
 
 #[test]
