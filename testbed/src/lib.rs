@@ -3,4 +3,5 @@
 pub mod hosts;
 pub mod jobs;
 pub mod launch;
+pub mod sim;
 pub mod skip;

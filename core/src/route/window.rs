@@ -6,15 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Which rows of a spout may wait (potus.md F3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Admission {
-    /// Rows that have arrived leave in the slot of their arrival, whatever the price: equation 4.
-    #[default]
-    Strict,
-    /// Equation 4 is dropped: rows that have arrived wait like all others.
-    Relaxed,
-}
+use super::options::Admission;
 
 /// A slot of the window: `sent <= expected` until its rows have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +105,17 @@ impl Window {
     pub fn oldest(&self) -> Option<i64> {
         let index = self.slots.iter().position(|slot| slot.left() > 0)?;
         Some(self.first + index as i64)
+    }
+
+    /// No row of a slot before this one will be drawn any more; at most the current slot.
+    pub fn front(&self) -> i64 {
+        self.first
+    }
+
+    /// Rows that wait, of this slot and those before it.
+    pub fn left_until(&self, slot: i64) -> u64 {
+        let slots = usize::try_from(slot - self.first + 1).unwrap_or(0);
+        self.slots.iter().take(slots).map(|slot| slot.left()).sum()
     }
 
     /// The next slot comes (equations 5 and 6): `arrived` rows come in it. The new end of the window expects
