@@ -17,4 +17,5 @@ mod plan {
     mod placement;
     mod properties;
     mod rules;
+    mod strategy;
 }

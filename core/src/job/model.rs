@@ -127,6 +127,11 @@ impl Placement {
     /// All, by name.
     pub const ALL: [(&'static str, Self); 3] =
         [("round_robin", Self::RoundRobin), ("t_heron", Self::THeron), ("link_load", Self::LinkLoad)];
+
+    /// As job files name it.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, placement)| *placement == self).map_or("?", |(name, _)| name)
+    }
 }
 
 /// One entry of `[[stage]]`.

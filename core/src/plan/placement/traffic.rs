@@ -60,3 +60,44 @@ fn goes_with(dag: &Dag, vertex: VertexId) -> VertexId {
     };
     other.unwrap_or(vertex)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::FileFormat;
+
+    /// Flows by the vertices' labels.
+    fn flows(text: &str) -> Vec<(String, String, f64)> {
+        let job = Job::parse(text, FileFormat::Toml).unwrap();
+        let dag = crate::plan::plan(&job).unwrap();
+        let label = |vertex: usize| dag.vertices[vertex].label();
+        let flows = estimate(&dag, &job, &|_| 3);
+        flows.into_iter().map(|flow| (label(flow.from), label(flow.to), flow.rate)).collect()
+    }
+
+    fn sorted(mut flows: Vec<(String, String, f64)>) -> Vec<String> {
+        flows.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        flows.iter().map(|(from, to, rate)| format!("{from} {rate} {to}")).collect()
+    }
+
+    const TWO: &str = "stage = [{ id = 'a', op = 'source', rate = 10 }, { id = 'b', op = 'source' },\n\
+        { id = 'm', op = 'work', in = 'a' }, { id = 'o', op = 'merge', in = ['m', 'b'] },\n\
+        { id = 'p', op = 'map', in = 'o' }, { id = 'x', op = 'sink', in = 'p' }, { id = 'y', op = 'sink', in = 'p' }]";
+
+    #[test]
+    fn rows_are_added_up_from_the_sources_on() {
+        let all = ["a 1 m", "b 1 o", "m 1 o", "o 2 p", "p 2 x", "p 2 y"];
+        assert_eq!(sorted(flows(TWO)), all);
+        let rated = TWO.replace("{ id = 'b', op = 'source'", "{ id = 'b', op = 'source', rate = 2.5");
+        let all = ["a 10 m", "b 2.5 o", "m 10 o", "o 12.5 p", "p 12.5 x", "p 12.5 y"];
+        assert_eq!(sorted(flows(&rated)), all);
+    }
+
+    #[test]
+    fn what_goes_with_another_vertex_counts_as_that() {
+        let text = "stage = [{ id = 'a', op = 'source', timestamps = 'source' }, { id = 'b', op = 'source' },\n\
+            { id = 'j', op = 'hash_join', in = ['a', 'b'] }, { id = 'x', op = 'sink', in = 'j' }]";
+        // A row of b to each of three; none of these leaves the join.
+        assert_eq!(sorted(flows(text)), ["a 1 j", "b 3 j", "j 1 x"]);
+    }
+}
