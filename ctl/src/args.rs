@@ -120,8 +120,8 @@ pub(crate) struct Overrides {
 /// `--placement`, where a job is placed.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct PlacementArgs {
-    /// How instances of stages with `instances` get their agents: round_robin, t_heron or link_load; the same
-    /// as --set job.placement=NAME [default: the file's]
+    /// How instances of stages with `instances` get their agents: `round_robin`, `t_heron` or `link_load`, as
+    /// --set job.placement=NAME does [default: the file's]
     #[arg(long, value_name = "NAME")]
     placement: Option<String>,
 }
