@@ -80,6 +80,28 @@ fn instances_are_dealt_over_agents_in_turn() {
 }
 
 #[test]
+fn t_heron_puts_the_ends_of_a_chain_beside_its_middle() {
+    let text = "- s = source instances=2 timestamps='source'\n- r = rebalance s\n- m = work r instances=2\n\
+                - w = map m instances=2\n- out = sink w";
+    let all_on = |text: &str| {
+        let (dag, all) = placed(text, &[4, 4, 4]);
+        ["s", "s/timestamps", "m", "w"].map(|name| on(&dag, &all, name))
+    };
+    assert_eq!(all_on(text), [[0, 1], [0, 1], [2, 0], [1, 2]]);
+    assert_eq!(all_on(&format!("placement = 't_heron'\n{text}")), [[0, 1]; 4]);
+}
+
+#[test]
+fn one_instance_follows_those_that_a_strategy_places() {
+    let text = "placement = 't_heron'\n- s = source on=['h2'] parallelism=2\n- r = rebalance s\n\
+                - m = work r instances=2\n- q = rebalance m\n- a = map_stateful q\n- out = sink a";
+    let (dag, all) = placed(text, &[1, 1, 1]);
+    // 2 sources on h2, a sink on each: 7 over three, so at most 4 on h2.
+    assert_eq!([on(&dag, &all, "s"), on(&dag, &all, "m")], [[2, 2], [2, 0]]);
+    assert_eq!(on(&dag, &all, "a"), [0], "the first agent that has what it reads");
+}
+
+#[test]
 fn collectors_stand_with_their_joiners() {
     let (dag, all) =
         placed("- s = source\n- b = source\n- j = hash_join s,b instances=2\n- out = sink j", &[1, 1, 1]);
