@@ -2,6 +2,7 @@
 
 pub mod key;
 pub mod policy;
+pub mod predict;
 
 pub use policy::{
     Choice, DEAL, Policy, PolicyError, Target, Targets, later_policies, make_policy, policy_names,

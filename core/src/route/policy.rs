@@ -225,10 +225,10 @@ impl Policy for Shuffle {
 
 /// `SplitMix64`: small, seeded, the same everywhere.
 #[derive(Debug, Clone, Copy)]
-struct Lots(u64);
+pub(crate) struct Lots(pub(crate) u64);
 
 impl Lots {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -237,7 +237,7 @@ impl Lots {
     }
 
     /// A number under `bound`, by the high bits of a product (bias under 2^-32 for our bounds).
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
