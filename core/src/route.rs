@@ -5,6 +5,7 @@ pub mod fast;
 pub mod key;
 pub mod options;
 pub mod policy;
+pub mod predict;
 pub mod price;
 pub mod rank;
 pub mod reckon;

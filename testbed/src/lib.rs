@@ -1,5 +1,6 @@
 //! Tuplane's testbed: where agents run and how experiments are done.
 
+pub mod arrivals;
 pub mod hosts;
 pub mod jobs;
 pub mod launch;
