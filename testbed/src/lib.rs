@@ -4,4 +4,5 @@ pub mod arrivals;
 pub mod hosts;
 pub mod jobs;
 pub mod launch;
+pub mod predict;
 pub mod skip;
