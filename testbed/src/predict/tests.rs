@@ -96,12 +96,15 @@ fn all(traces: &[Trace], data: &Path) {
         let memory = 500;
         let mean_of_past = run("moving_average", json!({"slots": memory})).mse(1).unwrap();
         let lot_of_past = run("distr", json!({"memory": memory})).mse(1).unwrap();
-        let mut on_top = 0.0;
+        let (mut on_top, mut sum, mut square) = (0.0, 0, 0);
         for slot in 1..rows.len() {
-            let past: Vec<f64> =
-                rows[slot.saturating_sub(memory)..slot].iter().map(|rows| *rows as f64).collect();
-            let mean = past.iter().sum::<f64>() / past.len() as f64;
-            on_top += past.iter().map(|rows| (rows - mean).powi(2)).sum::<f64>() / past.len() as f64;
+            let of = |slot: usize| (u128::from(rows[slot]), u128::from(rows[slot]).pow(2));
+            (sum, square) = (sum + of(slot - 1).0, square + of(slot - 1).1);
+            if slot > memory {
+                (sum, square) = (sum - of(slot - 1 - memory).0, square - of(slot - 1 - memory).1);
+            }
+            let past = slot.min(memory) as u128;
+            on_top += (past * square - sum * sum) as f64 / (past * past) as f64;
         }
         let expected = mean_of_past + on_top / (slots - 1.0);
         assert!((lot_of_past / expected - 1.0).abs() < 0.1, "{lot_of_past} {expected}");

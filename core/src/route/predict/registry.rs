@@ -287,7 +287,7 @@ fn seasonal(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
         Periods::More(periods) => periods,
     };
     let longest = periods.iter().copied().max().unwrap_or_default();
-    let memory = memory.unwrap_or(longest.saturating_mul(4));
+    let memory = memory.unwrap_or(longest.saturating_mul(8).min(Seasonal::MOST));
     let every = every.unwrap_or(longest.max(1));
     Ok(Box::new(Seasonal::new(Seasons { periods, memory, every, alpha: alpha.unwrap_or(0.2) })?))
 }
@@ -344,7 +344,11 @@ mod tests {
             ("seasonal", serde_json::json!({}), "missing field `period`"),
             ("seasonal", serde_json::json!({"period": "day"}), "a number of slots, or a list"),
             ("seasonal", serde_json::json!({"period": [1440, 1]}), "each at least 2"),
-            ("seasonal", serde_json::json!({"period": 100_000}), "`memory` is 400000"),
+            (
+                "seasonal",
+                serde_json::json!({"period": 100_000}),
+                "`memory` is 131072: it takes at least two of the longest period",
+            ),
             ("ewma", serde_json::json!({"missed": "all"}), "`missed` is \"all\", which is not a number"),
             ("ewma", serde_json::json!({"missed": 2}), "`missed` is 2: it must be from 0 to 1"),
             ("ewma", serde_json::json!({"false_positives": -1}), "`false_positives` is -1: it must be"),
