@@ -55,6 +55,24 @@ impl Kalman {
         Ok(Self { filters: vec![Filter::new(q / r)], memory: 1.0, seen: 0.0 })
     }
 
+    /// Takes in a value, which may be any real number.
+    pub(super) fn add(&mut self, value: f64) {
+        let weight = 1.0 / self.seen.clamp(1.0, self.memory);
+        for filter in &mut self.filters {
+            if self.seen > 0.0 {
+                filter.add(value, weight);
+            } else {
+                filter.level = value;
+            }
+        }
+        self.seen += 1.0;
+    }
+
+    /// The level, once there was a value.
+    pub(super) fn level(&self) -> Option<f64> {
+        self.best().filter(|_| self.seen > 0.0).map(|filter| filter.level)
+    }
+
     fn best(&self) -> Option<&Filter> {
         self.filters.iter().min_by(|one, other| one.unlikely().total_cmp(&other.unlikely()))
     }
@@ -66,20 +84,11 @@ impl Predictor for Kalman {
     }
 
     fn observe(&mut self, _slot: u64, arrived: u64) {
-        let weight = 1.0 / self.seen.clamp(1.0, self.memory);
-        for filter in &mut self.filters {
-            if self.seen > 0.0 {
-                filter.add(arrived as f64, weight);
-            } else {
-                filter.level = arrived as f64;
-            }
-        }
-        self.seen += 1.0;
+        self.add(arrived as f64);
     }
 
     fn forecast(&mut self, window: usize) -> Vec<f64> {
-        let best = self.best().filter(|_| self.seen > 0.0);
-        super::level(best.map(|filter| filter.level), window)
+        super::level(self.level(), window)
     }
 }
 

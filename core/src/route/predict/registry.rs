@@ -270,7 +270,6 @@ struct SeasonalOptions {
     period: Periods,
     memory: Option<usize>,
     every: Option<usize>,
-    alpha: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -281,7 +280,7 @@ enum Periods {
 }
 
 fn seasonal(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
-    let SeasonalOptions { period, memory, every, alpha } = setup.options()?;
+    let SeasonalOptions { period, memory, every } = setup.options()?;
     let periods = match period {
         Periods::One(period) => vec![period],
         Periods::More(periods) => periods,
@@ -289,7 +288,7 @@ fn seasonal(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
     let longest = periods.iter().copied().max().unwrap_or_default();
     let memory = memory.unwrap_or(longest.saturating_mul(8).min(Seasonal::MOST));
     let every = every.unwrap_or(longest.max(1));
-    Ok(Box::new(Seasonal::new(Seasons { periods, memory, every, alpha: alpha.unwrap_or(0.2) })?))
+    Ok(Box::new(Seasonal::new(Seasons { periods, memory, every })?))
 }
 
 #[cfg(test)]
