@@ -119,6 +119,24 @@ pub(crate) struct Overrides {
     pub(crate) sets: Vec<(String, String)>,
 }
 
+/// `--placement`, where a job is placed.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PlacementArgs {
+    /// How instances of stages with `instances` get their agents: `round_robin`, `t_heron` or `link_load`, as
+    /// --set job.placement=NAME does [default: the file's]
+    #[arg(long, value_name = "NAME")]
+    placement: Option<String>,
+}
+
+impl PlacementArgs {
+    /// Overrides with this one among them: it is checked with the file.
+    pub(crate) fn with(&self, overrides: &Overrides) -> Overrides {
+        let mut all = overrides.clone();
+        all.sets.extend(self.placement.iter().map(|name| ("job.placement".to_owned(), name.clone())));
+        all
+    }
+}
+
 /// What decides how local agents are started.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LocalArgs {
