@@ -5,4 +5,5 @@ pub mod hosts;
 pub mod jobs;
 pub mod launch;
 pub mod predict;
+pub mod sim;
 pub mod skip;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Predictor, Refusal};
-use crate::route::policy::Lots;
+use crate::route::rank::Lots;
 
 /// Draws each slot's arrivals from the empirical distribution of past counts, independently of the others.
 ///

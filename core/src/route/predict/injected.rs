@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::registry::within;
 use super::rounding::poisson;
 use super::{Predictor, Refusal};
-use crate::route::policy::Lots;
+use crate::route::rank::Lots;
 
 /// Leaves a share of the arrivals unpredicted: forecasts are multiplied by what is left. With a share of 1 nothing is
 /// predicted (the publication's "all arrivals unpredicted").

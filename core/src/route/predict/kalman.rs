@@ -120,7 +120,7 @@ mod tests {
 
     use super::super::rounding::unit;
     use super::*;
-    use crate::route::policy::Lots;
+    use crate::route::rank::Lots;
 
     #[test]
     fn variances_that_cannot_be_are_refused() {

@@ -1,6 +1,6 @@
 //! Whole rows out of real-valued forecasts, and the lots that predictors draw.
 
-use crate::route::policy::Lots;
+use crate::route::rank::Lots;
 
 /// Rounds real-valued numbers of rows to whole ones so that their mean stays (potus.md, F13).
 ///
