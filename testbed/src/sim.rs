@@ -22,6 +22,7 @@ mod spout;
 mod telemetry;
 mod world;
 
+
 use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
 
@@ -94,3 +95,6 @@ pub fn run_with(config: &Config, registry: &Registry) -> Result<Outcome, SimErro
 pub fn run_with_answers(config: &Config, registry: &Registry) -> Result<(Outcome, Vec<Answer>), SimError> {
     run::Run::new(config, registry, true)?.finish()
 }
+
+#[cfg(test)]
+mod tests;
