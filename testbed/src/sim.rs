@@ -22,7 +22,6 @@ mod spout;
 mod telemetry;
 mod world;
 
-
 use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
 

@@ -48,7 +48,9 @@ pub(crate) fn run(args: &Sim, out: &mut impl Write) -> Result<()> {
     let mut runs = Vec::new();
     for &seed in seeds {
         let config = sim::Config { seed, ..config.clone() };
-        runs.push(sim::run_with(&config, &registry).with_context(|| format!("{}, seed {seed}", config.name))?);
+        runs.push(
+            sim::run_with(&config, &registry).with_context(|| format!("{}, seed {seed}", config.name))?,
+        );
     }
     let report = sim::report(&config, runs);
     match args.output {

@@ -1,8 +1,8 @@
 //! The decisions of all containers in one slot, by the functions that a running agent calls.
 
 use tuplane_core::route::{
-    self, BetaRule, Choice, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions, Scratch,
-    Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
+    self, BetaRule, Choice, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions,
+    Scratch, Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
 };
 
 use super::SimError;
@@ -359,7 +359,9 @@ impl Budget {
                     let Some(target) = target else {
                         let Choice { target, rows } = choice;
                         let name = policies[edge].name();
-                        return Err(format!("the policy `{name}` chose {rows} rows for target {target} of {count}"));
+                        return Err(format!(
+                            "the policy `{name}` chose {rows} rows for target {target} of {count}"
+                        ));
                     };
                     target.take(rows);
                     policies[edge].sent(rows as u32);

@@ -23,7 +23,8 @@ fn shipped(name: &str) -> PathBuf {
 
 /// The Fat-Tree as shipped, with other options and so many slots.
 fn fat_tree(slots: u32, sets: &[(&str, &str)]) -> Config {
-    let mut all = vec![("slots".to_owned(), slots.to_string()), ("warmup".to_owned(), (slots / 5).to_string())];
+    let mut all =
+        vec![("slots".to_owned(), slots.to_string()), ("warmup".to_owned(), (slots / 5).to_string())];
     all.extend(sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     load(&shipped("fat-tree.toml"), &all, &Registry::default()).unwrap()
 }
@@ -39,7 +40,8 @@ fn means(seeds: u64, config: &Config) -> (f64, f64) {
 #[test]
 fn one_seed_gives_the_same_bytes_and_another_others() {
     let json = |seed| {
-        let config = Config { seed, ..fat_tree(500, &[("lookahead.size", "2"), ("lookahead.spread", "true")]) };
+        let config =
+            Config { seed, ..fat_tree(500, &[("lookahead.size", "2"), ("lookahead.spread", "true")]) };
         let once = run(&config).unwrap();
         serde_json::to_string(&report(&config, vec![once])).unwrap()
     };
@@ -110,7 +112,9 @@ fn selectivity_multiplies_tuples() {
     let emitted = |selectivity: f64| {
         let mut config = fat_tree(2000, &[("routing.policy", "heron")]);
         config.apps.truncate(1);
-        let Kind::Bolt { selectivity: of_first, .. } = &mut config.apps[0].components[1].kind else { panic!() };
+        let Kind::Bolt { selectivity: of_first, .. } = &mut config.apps[0].components[1].kind else {
+            panic!()
+        };
         *of_first = selectivity;
         run(&config).unwrap()
     };
@@ -128,7 +132,16 @@ fn the_document_has_the_fields_that_are_documented() {
     let json = serde_json::to_string(&report).unwrap();
     let tree = Node::parse(&json, FileFormat::Json, &mut Vec::new()).unwrap();
     let runs = tree.get("runs").unwrap().to_json();
-    for field in ["response", "cost_per_slot", "backlog", "weighted_backlog", "deferred", "forced", "foresight", "apps"] {
+    for field in [
+        "response",
+        "cost_per_slot",
+        "backlog",
+        "weighted_backlog",
+        "deferred",
+        "forced",
+        "foresight",
+        "apps",
+    ] {
         assert!(!runs[0][field].is_null(), "{field}");
     }
     assert!(report.to_string().contains("APPLICATION"));

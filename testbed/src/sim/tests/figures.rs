@@ -43,7 +43,9 @@ fn default_costs_35_percent_less_than_shuffle_and_answers_within_5_percent() {
     let (response, cost) = means(seeds, &default_with(slots(2_500), &[]));
     let (of_shuffle, cost_of_shuffle) = means(seeds, &policy(slots(2_500), "shuffle", &[]));
     let (of_turn, cost_of_turn) = means(seeds, &policy(slots(2_500), "round-robin", &[]));
-    println!("default {response:.3} at {cost:.1}, shuffle {of_shuffle:.3} at {cost_of_shuffle:.1}, round-robin {of_turn:.3} at {cost_of_turn:.1}");
+    println!(
+        "default {response:.3} at {cost:.1}, shuffle {of_shuffle:.3} at {cost_of_shuffle:.1}, round-robin {of_turn:.3} at {cost_of_turn:.1}"
+    );
     assert!(cost <= 0.65 * cost_of_shuffle, "{cost} {cost_of_shuffle}");
     assert!(cost <= 0.65 * cost_of_turn, "{cost} {cost_of_turn}");
     assert!(response <= 1.05 * of_shuffle, "{response} {of_shuffle}");
@@ -61,7 +63,10 @@ fn with_unequal_instances_default_answers_in_a_third_of_round_robins_time() {
 #[test]
 fn telemetry_of_20_slots_ago_costs_under_30_percent_of_response() {
     let (fresh, _) = means(2, &default_with(slots(4_000), &[]));
-    for old in [[("telemetry.every", "20"), ("telemetry.delay", "0")], [("telemetry.every", "1"), ("telemetry.delay", "20")]] {
+    for old in [
+        [("telemetry.every", "20"), ("telemetry.delay", "0")],
+        [("telemetry.every", "1"), ("telemetry.delay", "20")],
+    ] {
         let (response, _) = means(2, &default_with(slots(4_000), &old));
         println!("fresh {fresh:.3}, {old:?} {response:.3}");
         assert!(response <= 1.3 * fresh, "{old:?}: {response} {fresh}");

@@ -13,7 +13,9 @@ fn written(files: &[(&str, &str)]) -> tempfile::TempDir {
 fn faults(files: &[(&str, &str)], sets: &[(&str, &str)]) -> Vec<String> {
     let folder = written(files);
     let sets: Vec<_> = sets.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let Err(faults) = load(&folder.path().join("sim.toml"), &sets, &Registry::default()) else { return Vec::new() };
+    let Err(faults) = load(&folder.path().join("sim.toml"), &sets, &Registry::default()) else {
+        return Vec::new();
+    };
     let prefix = format!("{}/", folder.path().display());
     faults.iter().map(|fault| fault.to_string().replace(&prefix, "")).collect()
 }
@@ -27,7 +29,8 @@ const APP: (&str, &str) = (
 fn what_ships_can_be_read() {
     for name in ["fat-tree.toml", "jellyfish.toml"] {
         let config = load(&shipped(name), &[], &Registry::default()).unwrap();
-        let shapes: Vec<(usize, usize)> = config.apps.iter().map(|app| (app.components.len(), app.depth())).collect();
+        let shapes: Vec<(usize, usize)> =
+            config.apps.iter().map(|app| (app.components.len(), app.depth())).collect();
         assert_eq!(shapes, [(3, 3), (4, 3), (4, 4), (5, 4), (6, 5)]);
     }
 }
@@ -64,7 +67,8 @@ cost = "zones"
 [lookahead]
 predictor = "kalmann"
 "#;
-    let app = "[[component]]\nid = \"s\"\n\n[[component]]\nid = \"b\"\nin = [\"x\"]\ncapacity = 0\nrate = 1\n";
+    let app =
+        "[[component]]\nid = \"s\"\n\n[[component]]\nid = \"b\"\nin = [\"x\"]\ncapacity = 0\nrate = 1\n";
     let told = faults(&[("sim.toml", sim), ("app.toml", app)], &[("telemetry.every", "0")]);
     for wanted in [
         "sim.toml:2:9: `slots` of the simulation is 0",
@@ -99,7 +103,8 @@ fn a_file_that_is_not_there_and_one_that_is_no_toml_are_told() {
 fn traces_and_matrices_are_read_and_overrides_count() {
     let sim = "applications = \"app.toml\"\nslots = 200\n[arrivals]\nkind = \"trace\"\npath = \"counts.csv\"\n[network]\nkind = \"matrix\"\ncosts = [[0, 1], [1, 0]]\n";
     let folder = written(&[("sim.toml", sim), APP, ("counts.csv", "n\n1\n2\n3\n2\n")]);
-    let sets = [("arrivals.from".to_owned(), "1".to_owned()), ("routing.policy".to_owned(), "heron".to_owned())];
+    let sets =
+        [("arrivals.from".to_owned(), "1".to_owned()), ("routing.policy".to_owned(), "heron".to_owned())];
     let config = load(&folder.path().join("sim.toml"), &sets, &Registry::default()).unwrap();
     let Arrivals::Trace { counts, name } = &config.arrivals else { panic!() };
     assert_eq!((counts.values(), name.as_str()), (&[2.0, 3.0, 2.0][..], "counts.csv"));

@@ -52,7 +52,11 @@ fn begun_with_a_full_window_the_means_are_shifted() {
         let sum: f64 = measured().map(|(_, response)| f64::from(response.saturating_sub(shift))).sum();
         let shifted = sum / measured().count() as f64;
         let most = if long >= 20_000 { 0.005 } else { 0.015 };
-        assert!((with - shifted).abs() <= most * shifted.max(1.0), "{with} and {shifted}, of {:?}", outcome.response);
+        assert!(
+            (with - shifted).abs() <= most * shifted.max(1.0),
+            "{with} and {shifted}, of {:?}",
+            outcome.response
+        );
     }
 }
 
@@ -113,7 +117,9 @@ fn windows_are_drawn_by_application_and_predictors_err_as_they_must() {
 
 #[test]
 fn a_window_lowers_response_and_leaves_cost_where_it_was() {
-    let with = |size| run(&fat_tree(slots(3_000), &[("routing.setting", "paper"), ("lookahead.size", size)])).unwrap();
+    let with = |size| {
+        run(&fat_tree(slots(3_000), &[("routing.setting", "paper"), ("lookahead.size", size)])).unwrap()
+    };
     let runs: Vec<Outcome> = ["0", "2", "4", "8", "16"].into_iter().map(with).collect();
     let responses: Vec<f64> = runs.iter().map(|run| run.response.mean.unwrap()).collect();
     assert!(responses.windows(2).all(|pair| pair[1] < pair[0]), "{responses:?}");
