@@ -94,3 +94,6 @@ pub fn run_with(config: &Config, registry: &Registry) -> Result<Outcome, SimErro
 pub fn run_with_answers(config: &Config, registry: &Registry) -> Result<(Outcome, Vec<Answer>), SimError> {
     run::Run::new(config, registry, true)?.finish()
 }
+
+#[cfg(test)]
+mod tests;

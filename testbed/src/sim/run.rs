@@ -168,7 +168,7 @@ impl<'c> Run<'c> {
         self.arrive(slot, measured);
         let backlog = self.look(slot);
         self.known.begin(slot, &self.queues.inputs);
-        self.decider.decide(slot, &self.world, &self.queues, &self.known, &mut self.decided);
+        self.decider.decide(slot, &self.world, &self.queues, &self.known, &mut self.decided)?;
         check::decisions(self.rules, &self.world, &self.queues, &self.decided)?;
         self.count(slot, measured, &backlog);
         self.send(measured)?;
