@@ -25,6 +25,8 @@ mod world;
 use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
 
+use crate::predict::predictors;
+
 pub use app::{App, Component, Kind};
 pub use config::{Arrivals, Config, Lookahead, PERFECT, Routing, Telemetry};
 pub use measure::{Backlog, Response};
@@ -35,12 +37,19 @@ pub use report::{Report, report};
 pub use root::Answer;
 
 /// Policies and predictors by name: the built-in ones, and a researcher's own.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Registry {
     /// Policies.
     pub policies: Policies,
     /// Predictors.
     pub predictors: PredictorRegistry,
+}
+
+impl Default for Registry {
+    /// What is built in, predictors that are processes of their own included.
+    fn default() -> Self {
+        Self { policies: Policies::default(), predictors: predictors() }
+    }
 }
 
 /// Why there is no outcome.
