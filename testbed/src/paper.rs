@@ -31,7 +31,7 @@ pub(crate) struct Potus {
     /// Runs of each configuration, seeds 1 to N; a verdict takes 5 [default: 5; 2 with --rehearsal]
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Slots of each run; a verdict takes 1000 [default: 10000; 2000 with --quick, 200 with --rehearsal]
+    /// Slots of each run; a verdict takes 1000 [default: 20000; 2000 with --quick, 200 with --rehearsal]
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
     /// A policy or a predictor to compare, one of one's own or a built-in one that is not compared anyway

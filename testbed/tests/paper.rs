@@ -81,9 +81,9 @@ fn the_results_are_complete_and_the_same_for_the_same_seeds() {
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(rows.len() as u64, manifest["runs"].as_u64().unwrap());
     let names: std::collections::BTreeSet<Vec<&str>> =
-        rows.iter().map(|row| row.iter().take(14).collect()).collect();
+        rows.iter().map(|row| row.iter().take(15).collect()).collect();
     assert_eq!(names.len(), rows.len());
-    assert_eq!(rows.iter().filter(|row| &row[13] == "1").count() * 2, rows.len());
+    assert_eq!(rows.iter().filter(|row| &row[14] == "1").count() * 2, rows.len());
     assert!(read(&folder, "means.csv").lines().count() > rows.len());
 
     // Every figure that a claim names is there and shows something.
@@ -160,7 +160,7 @@ fn a_dry_run_lists_the_runs_and_leaves_nothing() {
     let dry = potus(program(), out.path(), &["--dry-run", "--quick", "--slots", "500"]);
     let listed = String::from_utf8_lossy(&dry.stdout).into_owned();
     assert!(dry.status.success(), "{}", err(&dry));
-    assert!(listed.contains("fat_tree,poisson,0.85,0,potus,paper,1,1,0,false,,0,0\n"), "{listed}");
+    assert!(listed.contains("fat_tree,poisson,0.85,0,potus,paper,1,1,0,false,,0,0,0\n"), "{listed}");
     assert!(listed.lines().last().unwrap().contains(" runs, about "), "{listed}");
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }

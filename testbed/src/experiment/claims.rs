@@ -176,16 +176,19 @@ impl Claims {
 impl Claim {
     /// In how many scenes it holds, and in which it does not.
     fn tally(&self) -> String {
-        let holds = self.parts.iter().filter(|part| part.verdict == Verdict::Holds).count();
+        let scenes = |verdict: Verdict| {
+            let parts = self.parts.iter().filter(move |part| part.verdict == verdict);
+            parts.map(|part| part.scene.as_str()).collect::<Vec<_>>()
+        };
+        let holds = scenes(Verdict::Holds).len();
         let mut tally = format!("{holds} of {}", self.parts.len());
-        let others: Vec<&str> = self
-            .parts
-            .iter()
-            .filter(|part| part.verdict != Verdict::Holds)
-            .map(|part| part.scene.as_str())
-            .collect();
-        if !others.is_empty() && others.len() < self.parts.len() {
-            tally.push_str(&format!(", not: {}", others.join("; ")));
+        if holds > 0 {
+            for (words, verdict) in [("not", Verdict::DoesNotHold), ("not shown", Verdict::NotShown)] {
+                let scenes = scenes(verdict);
+                if !scenes.is_empty() {
+                    tally.push_str(&format!(", {words}: {}", scenes.join("; ")));
+                }
+            }
         }
         tally
     }

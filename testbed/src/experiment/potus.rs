@@ -36,7 +36,7 @@ const MEANS: &str = "means.csv";
 const SET_UP: &str = "set-up";
 
 /// Slots of a run: of the whole, of the quick one, and of a rehearsal.
-const SLOTS: (u32, u32, u32) = (10_000, 2000, 200);
+const SLOTS: (u32, u32, u32) = (20_000, 2000, 200);
 
 /// The fewest slots that a verdict needs, and that anything is measured in.
 const TELLING_SLOTS: u32 = 1000;

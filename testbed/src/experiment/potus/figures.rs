@@ -22,8 +22,8 @@ pub(super) fn figures(view: &View<'_>) -> Vec<Figure> {
             over_v(view, net, "cost_per_slot", "cost", &Axis::linear(COST).close()),
             over_v(view, net, "weighted_backlog", "backlog", &Axis::log(BACKLOG)),
             over_window(view, net),
-            over_rate(view, net, "response_mean", "response", RESPONSE),
-            over_rate(view, net, "cost_per_slot", "cost", COST),
+            over_rate(view, net, "response_mean", "response", &Axis::log(RESPONSE)),
+            over_rate(view, net, "cost_per_slot", "cost", &Axis::linear(COST)),
             over_uneven(view, net),
         ]);
         figures.extend(view.on(net).map(|scene| predictors(view, scene)));
@@ -118,21 +118,26 @@ fn over_window(view: &View<'_>, net: Net) -> Figure {
     }
 }
 
-fn over_rate(view: &View<'_>, net: Net, metric: &str, what: &str, y: &str) -> Figure {
-    let series = view.on(net).map(|scene| {
-        let rates = std::iter::once(0.0).chain(view.plan.rates.iter().copied());
-        Series {
-            name: format!("potus, paper, {}", view.source(scene.source)),
-            points: points(view, metric, rates.map(|rate| (rate, Cell::phantoms(scene, rate)))),
-            style: style(scene),
-        }
-    });
+fn over_rate(view: &View<'_>, net: Net, metric: &str, what: &str, y: &Axis) -> Figure {
+    let mut series = Vec::new();
+    for scene in view.on(net) {
+        let rates = || std::iter::once(0.0).chain(view.plan.rates.iter().copied());
+        let mut add = |name: &str, cell: fn(Scene, f64) -> Cell| {
+            series.push(Series {
+                name: format!("{name}, {}", view.source(scene.source)),
+                points: points(view, metric, rates().map(|rate| (rate, cell(scene, rate)))),
+                style: style(scene),
+            });
+        };
+        add("phantoms", Cell::phantoms);
+        add("real tuples", Cell::real);
+    }
     Figure {
         id: id(&format!("phantoms-{what}"), net),
-        title: format!("{} with false positives, {}, W = 4, load 0.75", capital(what), net.title()),
-        x: Axis::linear("false positives [share of arrivals]"),
-        y: Axis::linear(y),
-        series: series.collect(),
+        title: format!("{} with false positives, {}, potus paper, W = 4, load 0.75", capital(what), net.title()),
+        x: Axis::linear("tuples beside the arrivals [share of arrivals]"),
+        y: y.clone(),
+        series,
         levels: Vec::new(),
     }
 }

@@ -6,12 +6,15 @@ use serde_json::{Map, Value, json};
 use tuplane_core::route::{RouteOptions, Setting, VRule, Weight, policy_names};
 
 use super::set_up::SetUp;
-use crate::sim::{Arrivals, Config, Lookahead, Network, PERFECT, Routing};
+use crate::sim::{App, Arrivals, Config, Kind, Lookahead, Network, PERFECT, Routing};
 
 /// The load of the experiments whose instances are equal, and of those that need room for phantoms or slow
 /// instances.
 pub(super) const LOAD: f64 = 0.85;
 pub(super) const LIGHT: f64 = 0.75;
+
+/// The load at which there is room for what predictors foresee wrongly.
+pub(super) const ROOMY: f64 = 0.5;
 
 /// The window at which errors are injected on purpose.
 pub(super) const ERROR_WINDOW: u32 = 4;
@@ -35,7 +38,7 @@ pub(super) const BASELINES: [&str; 3] = ["shuffle", "heron", "round-robin"];
 pub(super) const SETTINGS: [Setting; 2] = [Setting::Paper, Setting::Default];
 
 /// What is set in a run, the seed last.
-pub(super) const FACTORS: [&str; 14] = [
+pub(super) const FACTORS: [&str; 15] = [
     "network",
     "arrivals",
     "load",
@@ -49,6 +52,7 @@ pub(super) const FACTORS: [&str; 14] = [
     "predictor",
     "missed",
     "false_positives",
+    "more_arrivals",
     "seed",
 ];
 
@@ -122,6 +126,8 @@ pub(super) struct Cell {
     pub(super) predictor: Forecaster,
     pub(super) missed: bool,
     pub(super) false_positives: f64,
+    /// Real arrivals are more by this share, on the instances that are there without it.
+    pub(super) more: f64,
 }
 
 impl Cell {
@@ -139,6 +145,7 @@ impl Cell {
             predictor: Forecaster { name: PERFECT.to_owned(), options: Map::new() },
             missed: false,
             false_positives: 0.0,
+            more: 0.0,
         }
     }
 
@@ -162,6 +169,11 @@ impl Cell {
         Self { load: LIGHT, ..self }
     }
 
+    /// Where there is room.
+    pub(super) fn roomy(self) -> Self {
+        Self { load: ROOMY, ..self }
+    }
+
     pub(super) fn uneven(self, uneven: u32) -> Self {
         Self { uneven, ..self }
     }
@@ -169,6 +181,11 @@ impl Cell {
     /// The literal algorithm with phantoms at a rate.
     pub(super) fn phantoms(scene: Scene, rate: f64) -> Self {
         Self { window: ERROR_WINDOW, false_positives: rate, ..Self::potus(scene, Setting::Paper).light() }
+    }
+
+    /// The same with as many real tuples instead.
+    pub(super) fn real(scene: Scene, rate: f64) -> Self {
+        Self { more: rate, ..Self::phantoms(scene, 0.0) }
     }
 
     /// The literal algorithm when nothing is foreseen.
@@ -208,6 +225,7 @@ impl Cell {
             if self.window > 0 { self.predictor.name.clone() } else { String::new() },
             u8::from(self.missed).to_string(),
             self.false_positives.to_string(),
+            self.more.to_string(),
         ]
     }
 
@@ -228,8 +246,13 @@ impl Cell {
         if self.false_positives > 0.0 {
             options.insert("false_positives".to_owned(), json!(self.false_positives));
         }
+        let mut apps = set_up.base.apps.clone();
+        if self.more > 0.0 {
+            apps.iter_mut().for_each(|app| raise(app, self.load, 1.0 + self.more));
+        }
         Config {
             name: self.factors().join(" "),
+            apps,
             network: self.scene.net.network(),
             load: self.load,
             uneven: self.uneven,
@@ -249,6 +272,17 @@ impl Cell {
             },
             routing: Routing { policy: self.policy.clone(), options: self.options() },
             ..set_up.base.clone()
+        }
+    }
+}
+
+/// Multiplies what arrives at an application, which keeps the instances that its load gave it.
+fn raise(app: &mut App, load: f64, factor: f64) {
+    let parallelism = app.parallelism(load);
+    for (component, count) in app.components.iter_mut().zip(parallelism) {
+        match &mut component.kind {
+            Kind::Spout { rate, .. } => *rate *= factor,
+            Kind::Bolt { instances, .. } => *instances = Some(count),
         }
     }
 }
@@ -333,10 +367,17 @@ impl Plan {
             for policy in &self.also {
                 cells.extend(self.vs.iter().map(|v| Cell::of(scene, policy).v(*v)));
             }
-            cells.extend(self.predictors.iter().map(|predictor| Cell::predicted(scene, predictor)));
+            cells.push(Cell::potus(scene, Setting::Paper).roomy());
+            for predictor in &self.predictors {
+                cells.push(Cell::predicted(scene, predictor));
+                cells.push(Cell::predicted(scene, predictor).roomy());
+            }
             cells.push(Cell::unforeseen(scene));
             let rates = std::iter::once(&0.0).chain(&self.rates);
-            cells.extend(rates.map(|rate| Cell::phantoms(scene, *rate)));
+            for rate in rates {
+                cells.push(Cell::phantoms(scene, *rate));
+                cells.push(Cell::real(scene, *rate));
+            }
         }
         let mut known = HashSet::new();
         cells.retain(|cell| known.insert(cell.factors()));

@@ -12,7 +12,7 @@ fn plan() -> Plan {
 /// for each slot of window.
 fn as_published(cell: &Cell, metric: &str) -> f64 {
     let (potus, window) = (cell.policy == "potus", f64::from(cell.window));
-    let phantoms = 1.0 + cell.false_positives;
+    let phantoms = 1.0 + cell.false_positives + cell.more;
     let v = cell.v.unwrap_or(2.0);
     match metric {
         "cost_per_slot" if potus => phantoms * if v == 0.0 { 370.0 } else { 200.0 + 40.0 / v },
