@@ -11,7 +11,7 @@ use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
     agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, run, set, status, submit, tui,
-    up,
+    up, what_if,
 };
 use crate::failure::{Failure, Outcome};
 use crate::output::time::parse_span;
@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Peek(peek::Args),
     /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
     Tui(tui::Args),
+    /// Decides for recorded figures, without a cluster
+    WhatIf(what_if::Args),
     /// Shows the version
     Version,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tuplane_core::plan::placement::{isolated_targets, partition_map, targets, targets_of};
-use tuplane_core::plan::{AgentSlot, Dag, Instance, VertexId, place, plan};
+use tuplane_core::plan::{AgentSlot, Dag, Instance, VertexId, place, place_at, plan};
 
 use super::helper::job;
 
@@ -89,6 +89,30 @@ fn t_heron_puts_the_ends_of_a_chain_beside_its_middle() {
     };
     assert_eq!(all_on(text), [[0, 1], [0, 1], [2, 0], [1, 2]]);
     assert_eq!(all_on(&format!("placement = 't_heron'\n{text}")), [[0, 1]; 4]);
+}
+
+#[test]
+fn link_load_heeds_what_ways_cost() {
+    let job = job(
+        "placement = 'link_load'\n- s = source instances=2\n- r = rebalance s\n- m = work r instances=2\n\
+                   - q = rebalance m\n- w = work q instances=2\n- l = rebalance w\n- out = sink l instances=2",
+    );
+    let (dag, agents) = (plan(&job).unwrap(), agents(&[2, 2, 2]));
+    let used = |instances: Vec<Instance>| {
+        instances.iter().map(|i| i.agent).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(used(place(&dag, &job, &agents).unwrap()), 3);
+    // Eight over three: at most four on an agent, so two are enough where the way to the third is long.
+    let far = |from: u16, to: u16| {
+        if from == to {
+            0.0
+        } else if from.max(to) == 2 {
+            10.0
+        } else {
+            1.0
+        }
+    };
+    assert_eq!(used(place_at(&dag, &job, &agents, &far).unwrap()), 2);
 }
 
 #[test]

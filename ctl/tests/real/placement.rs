@@ -115,6 +115,7 @@ fn strategies_place_the_same_job_and_keep_its_rows() {
     };
     assert!(beyond(&dealt) > 0, "{dealt}");
     assert_eq!(beyond(&packed), 0, "{packed}");
+    assert_eq!(beyond(&spared), 0, "the cost table counts: with equal costs it takes `c` too; {spared}");
     let greatest = |status: &Value| loads(status).iter().map(|(_, load)| *load).max().unwrap();
     let [dealt, spared] = [greatest(&dealt), greatest(&spared)];
     assert!(spared * 4 < dealt, "the most loaded link: {spared}, dealt in turn {dealt}");
