@@ -114,7 +114,7 @@ impl External {
                 }
                 let line = String::from_utf8_lossy(&line);
                 if !line.trim().is_empty() {
-                    last = line.trim().to_owned();
+                    line.trim().clone_into(&mut last);
                 }
             }
             // Nobody may want it.
@@ -373,4 +373,4 @@ pub(super) fn make(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
