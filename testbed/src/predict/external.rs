@@ -136,11 +136,6 @@ impl External {
         })
     }
 
-    /// Slots that had no forecast because the answer was late.
-    pub fn late(&self) -> u64 {
-        self.late
-    }
-
     /// Takes answers that are there, and waits for the last slot's while it may still come, if it shall.
     fn take(&mut self, wait: bool) {
         while self.failure.is_none() {
@@ -248,6 +243,10 @@ impl Predictor for External {
 
     fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    fn late(&self) -> u64 {
+        self.late
     }
 }
 
