@@ -187,10 +187,10 @@ impl Edge {
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64;
         if lock(&self.state).is_spilling(sender) {
             return self.append_to_overflow(sender, rows);
         }
+        let count = rows.len() as u64 * self.routes.copies(self.width);
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -245,9 +245,11 @@ impl Edge {
 
     /// A sender is at its bound: it takes no rows until [`Edge::append`]'s rows have left.
     pub(crate) fn is_full(&self, sender: usize) -> bool {
-        let state = lock(&self.state);
-        let sender = &state.senders[sender];
-        sender.is_at_bound() && (sender.overflow.is_none() || state.is_read())
+        let mut state = lock(&self.state);
+        let Some(overflow) = &mut state.senders[sender].overflow else {
+            return state.senders[sender].is_at_bound();
+        };
+        overflow.holds_up() || state.senders[sender].is_at_bound() && state.is_read()
     }
 
     /// Everything that a sender has given has left.
