@@ -250,7 +250,8 @@ impl Instance {
             operator.idle().map_err(|e| fault(&self.name, &e))?;
             self.pull().await?;
         }
-        if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
+        let holds = matches!(&self.body, Body::Operator(operator) if operator.holds_results());
+        if holds || self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
     }
 
     fn holds_event_time(&self) -> bool {

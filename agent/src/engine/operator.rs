@@ -113,6 +113,12 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// After [`Operator::idle`]: results of rows that it holds are yet to come, at event times that the watermark has
+    /// not passed. It is not idle to those behind it then, so that they do not come late.
+    fn holds_results(&self) -> bool {
+        false
+    }
+
     /// Its rows may be earlier than the watermark that it was told, or it has its own: neither watermarks nor
     /// idleness are passed on.
     fn holds_event_time(&self) -> bool {

@@ -92,6 +92,10 @@ impl Operator for Windowed {
         Ok(())
     }
 
+    fn holds_results(&self) -> bool {
+        self.table.holds()
+    }
+
     fn end(&mut self) -> Result<(), OperatorError> {
         self.table.advance(i64::MAX);
         Ok(())

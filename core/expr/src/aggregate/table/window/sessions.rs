@@ -101,6 +101,11 @@ impl SessionTable {
         self.tables.iter().flatten().map(|table| of(table)).sum()
     }
 
+    /// Some session is open, or on its way out.
+    pub(super) fn holds(&self) -> bool {
+        !self.leaving.is_empty() || self.tables.iter().flatten().any(|table| table.live > 0)
+    }
+
     pub(super) fn update(
         &mut self,
         side: usize,
