@@ -78,7 +78,7 @@ impl Calls {
             stage: stage.to_owned(),
             program,
             service,
-            options: using.calls.clone(),
+            options: using.calls(),
             most: using.calls.concurrency(using.asynchronous),
             batch: using.calls.batch(using.batched),
             ordered: using.calls.preserve_order(),
