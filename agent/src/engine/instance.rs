@@ -100,6 +100,37 @@ impl Stride {
     }
 }
 
+/// When to look how large an operator's state is: for as little of the time as says it soon.
+struct StateMeter {
+    looked: Instant,
+    /// What the last look took, many times over.
+    pause: Duration,
+    /// It may have changed.
+    changed: bool,
+}
+
+impl StateMeter {
+    fn new() -> Self {
+        Self { looked: Instant::now(), pause: ADAPT, changed: false }
+    }
+
+    /// When to look next, if there may be something new.
+    fn due(&self) -> Option<Instant> {
+        self.changed.then(|| self.looked + self.pause)
+    }
+
+    fn look(&mut self, operator: &dyn Operator, counters: &Counters) {
+        let began = Instant::now();
+        if self.due().is_none_or(|due| due > began) {
+            return;
+        }
+        counters.state_bytes.store(operator.state_bytes() as u64, Ordering::Relaxed);
+        // A fiftieth of the time at the most.
+        (self.looked, self.changed) = (began, false);
+        self.pause = ADAPT.max(began.elapsed() * 50);
+    }
+}
+
 impl Instance {
     /// It holds up the thread that it runs on: in a call to the system, or in a busy loop.
     pub(crate) fn blocks(&self) -> bool {
@@ -163,6 +194,7 @@ impl Instance {
 
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
         let mut stride = Stride::new(self.expected());
+        let mut meter = StateMeter::new();
         let merges = matches!(&self.body, Body::Operator(operator) if operator.merges());
         if merges {
             self.inbox.read_by_channel();
@@ -177,6 +209,7 @@ impl Instance {
             while nothing.is_none() && began.elapsed() < STEP {
                 let full = self.output.is_full();
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
+                meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
@@ -198,13 +231,16 @@ impl Instance {
                 }
             }
             self.tick_operator(nothing == Some(false)).await?;
+            if let Body::Operator(operator) = &self.body {
+                meter.look(&**operator, &self.counters);
+            }
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
                 self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
             }
             match nothing {
-                Some(full) => self.rest(full).await,
+                Some(full) => self.rest(full, &meter).await,
                 None => tokio::task::yield_now().await,
             }
         }
@@ -212,13 +248,13 @@ impl Instance {
 
     /// Waits until there may be something to take, or room. `full` is what [`Inbox::take`] was told:
     /// looking again would miss room that came in between, and rows that were passed over for its want.
-    async fn rest(&mut self, full: bool) {
+    async fn rest(&mut self, full: bool, meter: &StateMeter) {
         self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
         if !full {
             self.output.flush();
         }
         let tick = match &self.body {
-            Body::Operator(operator) => operator.next_tick(),
+            Body::Operator(operator) => operator.next_tick().into_iter().chain(meter.due()).min(),
             _ => None,
         };
         tokio::select! {
@@ -342,6 +378,9 @@ impl Instance {
             Body::Operator(operator) => {
                 operator.end().map_err(|e| fault(&self.name, &e))?;
                 self.pull().await?;
+                if let Body::Operator(operator) = &self.body {
+                    self.counters.state_bytes.store(operator.state_bytes() as u64, Ordering::Relaxed);
+                }
                 Ok(Vec::new())
             }
             Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),

@@ -152,6 +152,11 @@ pub trait Operator: Send {
         true
     }
 
+    /// About how many bytes of memory its state takes; what the agent's budget counts is not among them.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
     /// Rows left out since the last call.
     fn take_dropped(&mut self) -> DroppedRows {
         DroppedRows::new()

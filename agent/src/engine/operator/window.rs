@@ -101,6 +101,10 @@ impl Operator for Windowed {
         Ok(())
     }
 
+    fn state_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
     fn next_tick(&self) -> Option<Instant> {
         self.early.as_ref().map(|early| early.next)
     }
