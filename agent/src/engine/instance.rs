@@ -14,6 +14,7 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::ledger::Counters;
+use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
 use super::output::Output;
 use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
@@ -97,37 +98,6 @@ impl Stride {
         let new = self.ns_per_row <= 0.0 || rows > self.most;
         self.ns_per_row = if new { now } else { 0.8 * self.ns_per_row + 0.2 * now };
         self.most = self.most.max(rows);
-    }
-}
-
-/// When to look how large an operator's state is: for as little of the time as says it soon.
-struct StateMeter {
-    looked: Instant,
-    /// What the last look took, many times over.
-    pause: Duration,
-    /// It may have changed.
-    changed: bool,
-}
-
-impl StateMeter {
-    fn new() -> Self {
-        Self { looked: Instant::now(), pause: ADAPT, changed: false }
-    }
-
-    /// When to look next, if there may be something new.
-    fn due(&self) -> Option<Instant> {
-        self.changed.then(|| self.looked + self.pause)
-    }
-
-    fn look(&mut self, operator: &dyn Operator, counters: &Counters) {
-        let began = Instant::now();
-        if self.due().is_none_or(|due| due > began) {
-            return;
-        }
-        counters.state_bytes.store(operator.state_bytes() as u64, Ordering::Relaxed);
-        // A fiftieth of the time at the most.
-        (self.looked, self.changed) = (began, false);
-        self.pause = ADAPT.max(began.elapsed() * 50);
     }
 }
 
