@@ -11,10 +11,15 @@ mod job {
     mod random;
 }
 
+mod route {
+    mod decisions;
+}
+
 mod plan {
     mod cases;
     mod helper;
     mod placement;
     mod properties;
     mod rules;
+    mod strategy;
 }

@@ -128,7 +128,7 @@ impl Run {
             let Some(ledger) = ledgers.get_mut(index) else { continue };
             ledger.emitted = sent.emitted;
             ledger.queued_out = sent.queued;
-            ledger.policy = sent.policy.map(str::to_owned);
+            ledger.policy = sent.policy;
             for (reason, rows) in sent.dropped {
                 *ledger.dropped.entry(reason.to_owned()).or_default() += rows;
             }

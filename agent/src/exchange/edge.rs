@@ -135,7 +135,7 @@ pub(crate) struct Sent {
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     /// (target instance, its agent, rows, bytes)
     pub(crate) targets: Vec<(u32, u16, u64, u64)>,
-    pub(crate) policy: Option<&'static str>,
+    pub(crate) policy: Option<String>,
 }
 
 impl Edge {
@@ -377,7 +377,7 @@ impl Edge {
                 .flat_map(Outlets::list)
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
                 .collect(),
-            policy: state.senders.first().and_then(|s| s.queue.policy()),
+            policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
         }
     }
 }

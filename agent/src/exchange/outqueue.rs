@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tuplane_core::route::{Policy, Targets};
+use tuplane_core::route::{Policy, Targets, Waiting};
 use tuplane_expr::arrow::array::UInt32Array;
 use tuplane_expr::arrow::error::ArrowError;
 
@@ -101,7 +101,7 @@ impl OutQueue {
     }
 
     /// The policy's name, where the edge has one.
-    pub(crate) fn policy(&self) -> Option<&'static str> {
+    pub(crate) fn policy(&self) -> Option<&str> {
         match &self.kind {
             Kind::Pool { policy, .. } => Some(policy.name()),
             Kind::Lanes { .. } => None,
@@ -199,7 +199,8 @@ impl OutQueue {
                     view.set_credit(target, to.open(*outlet));
                 }
                 while let Some(Item::Rows(rows)) = items.front_mut() {
-                    let Some(choice) = policy.choose(view, rows.len() as u32, deal) else { break };
+                    let waiting = Waiting { rows: rows.len() as u64, mandatory: 0, deal };
+                    let Some(choice) = policy.choose(&waiting, view) else { break };
                     let outlet = outlets[choice.target];
                     let count = rows.rows_within(to.frame(outlet)).min(choice.rows as usize);
                     let piece = if count < rows.len() {

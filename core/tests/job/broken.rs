@@ -482,10 +482,10 @@ route = [
             "14: `a-m` does not name an edge \
              (write `from..to` with the ids of two stages, or `from:ordinal..to:ordinal`)",
             "15: [[route]] has no `policy` (name the policy that the edge shall have)",
-            "16: `beta` of [[route]] is 0; it must be more",
+            "16: `beta` of [[route]] is a number above 0 or \"capacity\"",
             "16: `slot` of [[route]] is not a duration \
              (write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\")",
-            "16: `admission` of [[route]] cannot be `lax` (one of: strict, relaxed)",
+            "16: `admission` of [[route]] is \"strict\" or \"relaxed\"",
             "17: the edge `a..m` has two entries; the other stands in line 15 (keep one of them)",
             "17: unknown key `window` in [[route]] (`window` stands on the source, not on an edge)",
         ],
@@ -514,7 +514,7 @@ op = "source"
             "5: `memory` stands both in [job] and at the top level (keep one; the other stands in line 1)",
             "5: `memory` of [job] is 7 bytes; it must be at least 1MiB",
             "6: `partitions` of [job] is 70000; it must be 1 to 65535",
-            "7: unknown key `placement` in [job] (this version does not have it yet)",
+            "7: `placement` of [job] cannot be `t-heron` (did you mean `t_heron`?)",
             "8: `preserve_order` of [job] must be true or false, not a number",
         ],
     );
@@ -535,7 +535,7 @@ op = "source"
         r#"{"id": "A01", "pipeline": {}, "stages": [{"id":"a","op":"source"}]}"#,
         &[
             "1: unknown key `id` in the job (one of: default_parallelism, deterministic, job, memory, name, on_error, \
-             overflow, partitions, preserve_order, restart, route, routes, settings, stage, stages)",
+             overflow, partitions, placement, preserve_order, restart, route, routes, settings, stage, stages)",
             "1: unknown key `pipeline` in the job (this is a planner case; `plan` takes it, as JSON)",
         ],
     );

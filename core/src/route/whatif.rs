@@ -1,0 +1,220 @@
+//! `what-if route`: decisions for recorded queue lengths, in the form of the conformance vectors.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::decide::{Component, Decision, Want, literal};
+use super::fast::{Order, Scratch, fast};
+use super::price::{Cost, Terms, Weight};
+use super::rank::Rank;
+use super::target::{Target, UNLIMITED};
+
+/// One sender's slot.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// The case's name, which the answer carries.
+    pub id: String,
+    /// The weight of costs.
+    #[serde(rename = "V")]
+    pub v: f64,
+    /// The weight of rows that wait at the sender.
+    pub beta: f64,
+    /// The most rows that the sender may send; any number if left out.
+    #[serde(default)]
+    pub gamma: Option<u64>,
+    /// What waits, by successor component.
+    pub successors: Vec<Successor>,
+    /// The right answer, where the file has it.
+    #[serde(default)]
+    pub send: Option<BTreeMap<String, u64>>,
+}
+
+/// One successor component.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Successor {
+    /// Its name.
+    pub successor: String,
+    /// `Q_out`.
+    pub q_out: u64,
+    /// Rows of it that have to leave.
+    #[serde(default)]
+    pub mandatory: u64,
+    /// Its instances, in the order of their ranks.
+    pub targets: Vec<Instance>,
+}
+
+/// One target.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instance {
+    /// Its name, the only one in the case.
+    pub instance: String,
+    /// `Q_in`.
+    pub q_in: u64,
+    /// `U`.
+    pub u: f64,
+    /// Rows that it takes; any number if left out, none if it is dead.
+    #[serde(default)]
+    pub credit: Option<u64>,
+}
+
+/// The answer to one case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// The case's name.
+    pub id: String,
+    /// Rows by instance, those without rows left out.
+    pub send: BTreeMap<String, u64>,
+    /// Rows that had to leave and could not.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub deferred: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(rows: &u64) -> bool {
+    *rows == 0
+}
+
+/// A target of a case and what it costs there, to explain an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Priced {
+    /// The component.
+    pub successor: String,
+    /// The target.
+    pub instance: String,
+    /// Its price and what it is made of.
+    pub terms: Terms,
+    /// It takes rows.
+    pub open: bool,
+}
+
+/// Reads an array of cases, or one case; says which it was (`true`: an array).
+///
+/// # Errors
+/// A sentence for each case that cannot be read, or one for a file that is no JSON.
+pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
+    let text = text.trim_start_matches('\u{feff}');
+    let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
+    let (values, is_array) = match value {
+        Value::Array(values) => (values, true),
+        one => (vec![one], false),
+    };
+    let mut cases = Vec::new();
+    let mut faults = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        let id = value.get("id").and_then(Value::as_str).map(|id| format!(" ({id})")).unwrap_or_default();
+        match serde_json::from_value(value) {
+            Ok(case) => cases.push(case),
+            Err(error) => faults.push(format!("case number {}{id}: {error}", index + 1)),
+        }
+    }
+    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+}
+
+/// The form of the decision that answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The published loop.
+    Literal,
+    /// The fast form.
+    Fast,
+}
+
+impl Case {
+    fn refuse(&self, what: &str) -> String {
+        format!("case {}: {what}", self.id)
+    }
+
+    fn weights(&self) -> Result<(Weight, Weight), String> {
+        let weight = |name: &str, value| {
+            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not from 0 to 2^30")))
+        };
+        Ok((weight("V", self.v)?, weight("beta", self.beta)?))
+    }
+
+    /// The price of every target.
+    ///
+    /// # Errors
+    /// As [`Case::decide`].
+    pub fn prices(&self) -> Result<Vec<Priced>, String> {
+        let (v, beta) = self.weights()?;
+        let mut all = Vec::new();
+        for successor in &self.successors {
+            for target in &successor.targets {
+                all.push(Priced {
+                    successor: successor.successor.clone(),
+                    instance: target.instance.clone(),
+                    terms: Terms::new(v, self.cost(target)?, target.q_in, beta, successor.q_out),
+                    open: target.credit != Some(0),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn cost(&self, target: &Instance) -> Result<Cost, String> {
+        let Instance { instance, u, .. } = target;
+        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not from 0 to 2^30")))
+    }
+
+    /// What the sender sends: setting `paper`, targets of one price in the order of their listing.
+    ///
+    /// # Errors
+    /// A sentence that names the case, if a number is out of range, more rows have to leave than wait, or two
+    /// instances share a name.
+    pub fn decide(&self, form: Form) -> Result<Answer, String> {
+        let refuse = |what: String| self.refuse(&what);
+        let (v, beta) = self.weights()?;
+        let mut wants = Vec::new();
+        let mut components = Vec::new();
+        let mut names = Vec::new();
+        let mut place = 0;
+        for (index, successor) in self.successors.iter().enumerate() {
+            if successor.mandatory > successor.q_out {
+                let Successor { successor, q_out, mandatory, .. } = successor;
+                return Err(refuse(format!(
+                    "{mandatory} rows have to leave for {successor}, of {q_out} that wait"
+                )));
+            }
+            let mut targets = Vec::new();
+            for instance in &successor.targets {
+                let Instance { instance: name, q_in, credit, .. } = instance;
+                if names.iter().flatten().any(|known| known == name) || targets.len() > u32::MAX as usize {
+                    return Err(refuse(format!("two instances are called {name}")));
+                }
+                let cost = self.cost(instance)?;
+                targets.push(Target {
+                    instance: place,
+                    credit: credit.unwrap_or(UNLIMITED),
+                    queued: *q_in,
+                    cost,
+                    rank: Rank::listed(place),
+                });
+                place += 1;
+            }
+            names.push(successor.targets.iter().map(|t| t.instance.clone()).collect::<Vec<_>>());
+            let Successor { q_out, mandatory, .. } = *successor;
+            wants.push(Want { component: index, beta, q_out, mandatory });
+            components.push(Component::new(v, targets));
+        }
+        let gamma = self.gamma.unwrap_or(u64::MAX);
+        let decision = match form {
+            Form::Literal => literal(&wants, gamma, &mut components),
+            Form::Fast => {
+                let mut orders: Vec<Order> = components.iter().map(Order::of).collect();
+                let mut decision = Decision::default();
+                fast(&wants, gamma, &mut components, &mut orders, &mut Scratch::default(), &mut decision);
+                decision
+            }
+        };
+        let mut send = BTreeMap::new();
+        for sent in &decision.sends {
+            *send.entry(names[sent.want][sent.target].clone()).or_default() += sent.rows;
+        }
+        Ok(Answer { id: self.id.clone(), send, deferred: decision.deferred })
+    }
+}
