@@ -7,6 +7,7 @@ pub(crate) mod edge;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
 pub(crate) mod lane;
+pub(crate) mod load;
 pub(crate) mod mark;
 pub(crate) mod outbound;
 pub(crate) mod outlet;

@@ -191,9 +191,10 @@ impl Builder<'_> {
                 let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
-            let counters = Arc::new(Counters::new(self.dag.vertex(placed.vertex).label()));
-            let (options, changes) = mpsc::unbounded_channel();
             let inbox = Arc::clone(&inboxes[&placed.id]);
+            let label = self.dag.vertex(placed.vertex).label();
+            let counters = Arc::new(Counters::new(label, Arc::clone(inbox.load())));
+            let (options, changes) = mpsc::unbounded_channel();
             locals.push(Local {
                 placed,
                 counters: Arc::clone(&counters),

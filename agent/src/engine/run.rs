@@ -78,7 +78,6 @@ impl Run {
         let counters = &local.counters;
         let times = counters.clock.read();
         let (dropped, note) = counters.rare_facts();
-        let waiting = local.inbox.waiting();
         let queue_out = local
             .exits
             .iter()
@@ -93,7 +92,7 @@ impl Run {
             waiting_core_ns: times.waiting_core,
             blocked_ns: times.blocked,
             idle_ns: times.idle,
-            queue_in: waiting + counters.working.load(Relaxed),
+            queue_in: local.inbox.load().queued(),
             queue_out,
             note_place: note.as_ref().and_then(|(_, place)| *place),
             note: note.map(|(text, _)| text),

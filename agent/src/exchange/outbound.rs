@@ -17,6 +17,7 @@ use tuplane_wire::net::{Kind, NetError, Security, Stream, dial};
 use super::body;
 use super::credit::Credit;
 use super::inbound::Broken;
+use super::load::Told;
 use super::mark::Mark;
 use super::session::{Greeting, HEARTBEAT, SILENCE, Welcome, read_message, write_message};
 use crate::engine::rows::Rows;
@@ -487,7 +488,11 @@ impl Outbound {
                     })
                     .collect()
             };
+            let at = Instant::now();
             for (credit, entry) in grants {
+                let CreditEntry { received, queued, capacity, .. } = entry;
+                // First, so that whoever is woken by the credit sees it.
+                credit.tell(Told { at, received, queued, capacity });
                 credit.grant(entry.limit, entry.window);
             }
         }

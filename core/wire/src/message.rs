@@ -31,6 +31,17 @@ pub struct RunPlan {
     pub instances: Vec<Instance>,
     /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
+    /// Cost of a row from each agent (row) to each (column), by the cluster's table: so many rows of so many
+    /// columns as there are agents.
+    pub costs: Vec<u32>,
+}
+
+impl RunPlan {
+    /// Cost of a row between two agents, by their indices.
+    pub fn cost(&self, from: u16, to: u16) -> u32 {
+        let known = self.costs.get(usize::from(from) * self.agents.len() + usize::from(to));
+        known.copied().unwrap_or(u32::from(from != to))
+    }
 }
 
 /// Requests to the coordinator.

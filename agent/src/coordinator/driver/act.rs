@@ -141,6 +141,7 @@ impl Driver {
             agents: job.agents.clone(),
             instances: job.instances.clone(),
             headers: job.headers.clone(),
+            costs: self.costs.table(&job.agents),
         };
         let (links, notes) = (self.links.clone(), self.notes.clone());
         let agents = job.agents.clone();
