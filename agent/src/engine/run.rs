@@ -16,6 +16,7 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunRe
 
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::routing::Routing;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::edge::Edge;
@@ -52,6 +53,8 @@ pub(crate) struct Run {
     pub(crate) stopped: Mutex<Option<RunReport>>,
     /// Taps of the vertices that have instances here, by vertex index.
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
+    /// What edges that choose their targets have in common.
+    pub(crate) routing: Routing,
 }
 
 /// One of this agent's instances.
@@ -126,7 +129,7 @@ impl Run {
             let Some(ledger) = ledgers.get_mut(index) else { continue };
             ledger.emitted = sent.emitted;
             ledger.queued_out = sent.queued;
-            ledger.policy = sent.policy.map(str::to_owned);
+            ledger.policy = sent.policy;
             for (reason, rows) in sent.dropped {
                 *ledger.dropped.entry(reason.to_owned()).or_default() += rows;
             }
@@ -236,14 +239,6 @@ impl Run {
         // Looked at before the rows: what comes in between is fetched by the next question.
         let ended = here.into_iter().all(|local| local.counters.ended.load(Relaxed)) || self.is_stopped();
         tap.ask(follower, rate, from, ended).map_err(|e| WireFault::new(FaultCode::Refused, e))
-    }
-
-    /// Changes the policy of an edge's senders here.
-    pub(crate) fn route(&self, edge: u32, policy: &str) -> Result<(), String> {
-        match self.edges.get(&edge) {
-            Some(sending) => sending.set_policy(policy),
-            None => Ok(()),
-        }
     }
 
     /// The split of this agent's own files that a row was read from.

@@ -70,6 +70,11 @@ impl Credit {
         sent < self.limit.load(Ordering::SeqCst)
     }
 
+    /// Bytes that may still be sent, beside the frame that overdraws.
+    pub(crate) fn left(&self, sent: u64) -> u64 {
+        self.limit.load(Ordering::SeqCst).saturating_sub(sent)
+    }
+
     /// The receiver has said that it reads this channel, or has read some of it.
     pub(crate) fn is_read(&self) -> bool {
         self.limit.load(Ordering::SeqCst) > LEAST_WINDOW

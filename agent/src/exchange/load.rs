@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tuplane_core::route::reckon;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -120,16 +121,16 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The queue's length now: what has been sent since is added. With `reckon` what the target has done
-    /// since is taken off.
-    pub(crate) fn queued_now(&self, sent: u64, now: Instant, reckon: bool) -> u64 {
-        let known = self.queued + sent.saturating_sub(self.received);
-        if !reckon {
-            return known;
-        }
-        let age = now.saturating_duration_since(self.at).as_micros();
-        let done = u128::from(self.capacity) * age / 1_000_000_000;
-        known.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX))
+    /// The queue's length now: what has been sent since is added. With `dead_reckoning` what the target has
+    /// done since is taken off.
+    pub(crate) fn queued_now(&self, sent: u64, now: Instant, dead_reckoning: bool) -> u64 {
+        let capacity = if dead_reckoning { self.capacity as f64 / 1e3 } else { 0.0 };
+        reckon(self.queued, sent.saturating_sub(self.received), capacity, self.age(now).as_micros() as u64)
+    }
+
+    /// How old it is.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.at)
     }
 }
 
