@@ -11,6 +11,10 @@ mod job {
     mod random;
 }
 
+mod route {
+    mod decisions;
+}
+
 mod plan {
     mod cases;
     mod helper;

@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::read::{SINKS, SOURCES};
 use crate::fault::{At, Fault, suggestion};
-use crate::route::{later_policies, policy_names};
+use crate::route::policy_names;
 use crate::time::WindowSpec;
 
 impl Job {
@@ -104,10 +104,7 @@ impl Job {
             _ => None,
         });
         let routes = of_stages.chain(self.routes.iter().map(|entry| &entry.route));
-        let unknown = |route: &&Route| {
-            route.policy.as_ref().is_some_and(|policy| !later_policies().contains(&policy.value.as_str()))
-        };
-        let mut faults: Vec<Fault> = routes.filter(unknown).filter_map(policy).collect();
+        let mut faults: Vec<Fault> = routes.filter_map(policy).collect();
         faults.sort_by_key(|fault| fault.at);
         faults
     }
@@ -267,15 +264,9 @@ fn policy(route: &Route) -> Option<Fault> {
     if policy_names().contains(&name) {
         return None;
     }
-    let (now, later) = (policy_names().join(", "), later_policies().join(", "));
-    if later_policies().contains(&name) {
-        let fault = Fault::new(policy.at, format!("this version does not run the policy `{name}` yet"));
-        return Some(fault.help(format!("one of: {now}")));
-    }
     let fault = Fault::new(policy.at, format!("there is no policy `{name}`"));
-    let words = policy_names().iter().chain(later_policies()).copied();
-    Some(match suggestion(name, words) {
+    Some(match suggestion(name, policy_names().iter().copied()) {
         Some(word) => fault.help(format!("did you mean `{word}`?")),
-        None => fault.help(format!("one of: {now}; not yet: {later}")),
+        None => fault.help(format!("one of: {}", policy_names().join(", "))),
     })
 }

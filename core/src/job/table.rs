@@ -230,7 +230,7 @@ impl<'t> Table<'t> {
         };
         if duration.is_none() {
             let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what))
-                .help("write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\"");
+                .help(units::WRITE_DURATION);
             self.fault(fault);
         }
         duration

@@ -19,6 +19,9 @@ const SIZES: [(&str, f64); 9] = [
     ("TiB", 1_099_511_627_776.0),
 ];
 
+/// How to write a duration, for messages.
+pub const WRITE_DURATION: &str = "write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\"";
+
 /// Longest duration taken: a hundred years, far from any overflow.
 const MAX_NANOS: f64 = 100.0 * 365.0 * 86400e9;
 

@@ -73,7 +73,7 @@ fn functions_and_connectors() {
 }
 
 #[test]
-fn policies_that_only_plan() {
+fn policies_that_are_not_there() {
     missing(
         r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1, timestamps = "source" },
@@ -86,7 +86,6 @@ fn policies_that_only_plan() {
 route = [{ edge = "a..d", policy = "shufle" }]"#,
         &[
             "2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")",
-            "3: this version does not run the policy `potus` yet (one of: round-robin, shuffle)",
             "9: there is no policy `shufle` (did you mean `shuffle`?)",
         ],
     );
@@ -178,7 +177,7 @@ route = [{ edge = "s..o", policy = "shufle" }]"#;
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
         told[0].ends_with(
-            "there is no policy `best` (one of: round-robin, shuffle; not yet: potus, p2c, jsq, local_first)"
+            "there is no policy `best` (one of: heron, jsq, local_first, p2c, potus, round-robin, shuffle)"
         ),
         "{told:?}"
     );

@@ -1,13 +1,13 @@
 //! Reads how an edge chooses targets: on a rebalance, or in `[[route]]`.
 
+use std::collections::BTreeMap;
+
 use crate::fault::Fault;
 use crate::job::model::{Route, RouteEntry};
 use crate::job::table::Table;
-use crate::job::tree::{Node, Value};
-use crate::route::policy_names;
-
-/// Options of the policies that price targets.
-const OPTIONS: [&str; 8] = ["v", "beta", "gamma", "slot", "setting", "admission", "max_hold", "cost"];
+use crate::job::tree::Node;
+use crate::route::options::{OPTIONS, options_of};
+use crate::route::{RouteOptions, Setting};
 
 /// One entry of `[[route]]`.
 pub(super) fn entry(node: &Node, faults: &mut Vec<Fault>) -> Option<RouteEntry> {
@@ -32,34 +32,21 @@ pub(super) fn entry(node: &Node, faults: &mut Vec<Fault>) -> Option<RouteEntry> 
 pub(super) fn read(table: &mut Table<'_>) -> Route {
     let policy = table.text("policy");
     let mut route = Route { policy, ..Route::default() };
-    if table.node("policy").is_some() && !plain(&route) {
-        for key in OPTIONS {
+    if table.node("policy").is_some() {
+        let name = route.policy.as_ref().map(|policy| policy.value.as_str());
+        let mut places = BTreeMap::new();
+        for key in options_of(name.unwrap_or_default()) {
             let Some(node) = table.node(key) else { continue };
-            check(table, key, node);
-            route.options.insert(key.to_owned(), node.to_json());
+            places.insert(*key, node.at);
+            route.options.insert((*key).to_owned(), node.to_json());
+        }
+        // They are kept as they were written: the setting that they stand on may be the job's.
+        for error in RouteOptions::read(&route.options, Setting::Default).err().into_iter().flatten() {
+            let at = places.get(error.key.as_str()).copied().unwrap_or(table.at);
+            table.fault(Fault::new(at, format!("`{}` of {} {}", error.key, table.what(), error.message)));
         }
     }
     route
-}
-
-fn plain(route: &Route) -> bool {
-    route.policy.as_ref().is_some_and(|policy| policy_names().contains(&policy.value.as_str()))
-}
-
-/// Options are kept as they were written; here only what can be said without the policy.
-fn check(table: &mut Table<'_>, key: &'static str, node: &Node) {
-    match key {
-        // A rule's name, or a number.
-        "v" | "beta" if matches!(node.value, Value::Text(_)) => drop(table.text(key)),
-        "v" | "gamma" => drop(table.number(key)),
-        "beta" => drop(table.positive(key)),
-        "slot" => drop(table.positive_duration(key)),
-        "max_hold" if matches!(&node.value, Value::Text(text) if text == "none") => {}
-        "max_hold" => drop(table.duration(key)),
-        "setting" => drop(table.choice(key, &[("paper", ()), ("default", ())])),
-        "admission" => drop(table.choice(key, &[("strict", ()), ("relaxed", ())])),
-        _ => {}
-    }
 }
 
 /// A word on a key that stands elsewhere.
@@ -69,9 +56,10 @@ pub(super) fn belongs(route: &Route, key: &str) -> Option<String> {
         (key, None) if OPTIONS.contains(&key) => {
             Some(format!("`{key}` belongs to a policy; add policy = \"potus\" or another that takes it"))
         }
-        (key, Some(policy)) if OPTIONS.contains(&key) => {
-            Some(format!("the policy `{}` has no options", policy.value))
-        }
+        (key, Some(policy)) if OPTIONS.contains(&key) => Some(match options_of(&policy.value) {
+            [] => format!("the policy `{}` has no options", policy.value),
+            taken => format!("the policy `{}` takes {}", policy.value, taken.join(", ")),
+        }),
         _ => None,
     }
 }

@@ -1,0 +1,185 @@
+//! The decision's forms agree with each other, with the conformance vectors and with exhaustive search.
+
+use proptest::prelude::*;
+use tuplane_core::route::whatif::{Case, Form};
+use tuplane_core::route::{
+    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, UNLIMITED, Want, Weight, fast,
+    literal, repriced, repriced_literal,
+};
+
+const CASES: &str = include_str!("../vectors/potus_cases.json");
+
+#[test]
+fn all_vectors_are_decided_as_they_say_in_both_forms() {
+    let cases: Vec<Case> = serde_json::from_str(CASES).unwrap();
+    assert_eq!(cases.len(), 400);
+    for case in &cases {
+        let expected = case.send.as_ref().unwrap();
+        for form in [Form::Literal, Form::Fast] {
+            let answer = case.decide(form).unwrap();
+            assert_eq!((&answer.send, answer.deferred), (expected, 0), "case {} {form:?}", case.id);
+        }
+    }
+}
+
+/// A sender and its components, small numbers so that prices tie often.
+fn system(max_targets: usize, max_rows: u64) -> impl Strategy<Value = (Vec<Want>, u64, Vec<Component>)> {
+    let target = (0u64..12, 0u32..4, prop_oneof![4 => Just(UNLIMITED), 1 => 0u64..6], 0u32..6);
+    let component = (
+        prop::collection::vec(target, 0..=max_targets),
+        prop_oneof![Just(0.5), Just(1.0), Just(2.0), Just(8.0)],
+        0..=max_rows,
+        prop_oneof![3 => Just(0.0), 1 => 0.0..1.0f64],
+    );
+    let gamma = prop_oneof![Just(UNLIMITED), 0u64..20];
+    (prop::collection::vec(component, 1..5), gamma, prop_oneof![Just(0.0), Just(1.0), Just(2.5)]).prop_map(
+        |(parts, gamma, v)| {
+            let mut wants = Vec::new();
+            let mut components = Vec::new();
+            let mut id = 0;
+            for (index, (targets, beta, q_out, must)) in parts.into_iter().enumerate() {
+                let mandatory = (q_out as f64 * must) as u64;
+                wants.push(Want { component: index, beta: Weight::new(beta).unwrap(), q_out, mandatory });
+                let made = targets.into_iter().map(|(queued, cost, credit, lot)| {
+                    id += 1;
+                    let cost = Cost::new(f64::from(cost)).unwrap();
+                    Target { instance: id, credit, queued, cost, rank: Rank::drawn(id, i64::from(lot), 0) }
+                });
+                components.push(Component::new(Weight::new(v).unwrap(), made.collect()));
+            }
+            (wants, gamma, components)
+        },
+    )
+}
+
+fn decide_fast(wants: &[Want], gamma: u64, components: &mut [Component]) -> Decision {
+    let mut orders: Vec<Order> = components.iter().map(Order::of).collect();
+    let mut decision = Decision::default();
+    fast(wants, gamma, components, &mut orders, &mut Scratch::default(), &mut decision);
+    decision
+}
+
+/// The sum that problem (15) minimises, in rows.
+fn objective(wants: &[Want], components: &[Component], v: f64, sends: &[Dispatch]) -> f64 {
+    let price = |send: &Dispatch| {
+        let want = &wants[send.want];
+        let target = &components[want.component].targets()[send.target];
+        v * target.cost.value() + target.queued as f64 - want.beta.value() * want.q_out as f64
+    };
+    sends.iter().map(|send| price(send) * send.rows as f64).sum()
+}
+
+/// The least sum over all ways to send, without rows that have to leave: each row in turn is sent somewhere or kept.
+fn exhaustive(wants: &[Want], gamma: u64, components: &[Component], v: f64) -> f64 {
+    fn over(places: &[(f64, usize, u64)], rooms: &mut [u64], gamma: u64) -> f64 {
+        let Some(((price, want, credit), rest)) = places.split_first() else { return 0.0 };
+        (0..=rooms[*want].min(*credit).min(gamma))
+            .map(|rows| {
+                rooms[*want] -= rows;
+                let sum = price * rows as f64 + over(rest, rooms, gamma - rows);
+                rooms[*want] += rows;
+                sum
+            })
+            .fold(f64::INFINITY, f64::min)
+    }
+    let mut places = Vec::new();
+    for (index, want) in wants.iter().enumerate() {
+        for target in components[want.component].targets() {
+            let price =
+                v * target.cost.value() + target.queued as f64 - want.beta.value() * want.q_out as f64;
+            places.push((price, index, target.credit));
+        }
+    }
+    over(&places, &mut wants.iter().map(|want| want.q_out).collect::<Vec<_>>(), gamma)
+}
+
+fn check(wants: &[Want], gamma: u64, components: &[Component], decision: &Decision) {
+    assert!(decision.rows() <= gamma);
+    for (index, want) in wants.iter().enumerate() {
+        let of = |send: &&Dispatch| send.want == index;
+        let rows: u64 = decision.sends.iter().filter(of).map(|send| send.rows).sum();
+        assert!(rows <= want.q_out);
+        for (number, target) in components[want.component].targets().iter().enumerate() {
+            let to: u64 =
+                decision.sends.iter().filter(of).filter(|s| s.target == number).map(|s| s.rows).sum();
+            assert!(to <= target.credit);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(20_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_fast_form_decides_as_the_published_loop((wants, gamma, components) in system(6, 15)) {
+        let (mut by_loop, mut by_fast) = (components.clone(), components.clone());
+        let expected = literal(&wants, gamma, &mut by_loop);
+        let found = decide_fast(&wants, gamma, &mut by_fast);
+        prop_assert_eq!(expected.totals(), found.totals());
+        prop_assert_eq!(expected.deferred, found.deferred);
+        let credits = |all: &[Component]| all.iter().flat_map(|c| c.targets().iter().map(|t| t.credit)).collect::<Vec<_>>();
+        prop_assert_eq!(credits(&by_loop), credits(&by_fast));
+        check(&wants, gamma, &components, &found);
+    }
+
+    #[test]
+    fn repricing_in_runs_decides_as_row_by_row((wants, gamma, components) in system(5, 40)) {
+        let (mut by_row, mut by_run) = (components.clone(), components.clone());
+        // The oracle walks row by row: a bound on its work.
+        let gamma = gamma.min(300);
+        let expected = repriced_literal(&wants, gamma, &mut by_row);
+        let mut found = Decision::default();
+        repriced(&wants, gamma, &mut by_run, 1, &mut Heaps::default(), &mut found);
+        prop_assert_eq!(expected.totals(), found.totals());
+        prop_assert_eq!(expected.deferred, found.deferred);
+        for (a, b) in by_row.iter().zip(&by_run) {
+            prop_assert_eq!(a.targets(), b.targets());
+        }
+        check(&wants, gamma, &components, &found);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(20_000) / 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_other_way_to_send_has_a_smaller_sum((mut wants, gamma, components) in system(2, 4)) {
+        wants.truncate(3);
+        for want in &mut wants {
+            want.mandatory = 0;
+        }
+        // All components have the same V; two prices tell which.
+        for v in [0.0, 1.0, 2.5] {
+            let weight = Weight::new(v).unwrap();
+            let fresh = |all: &[Component]| -> Vec<Component> {
+                all.iter().map(|c| Component::new(weight, c.targets().to_vec())).collect()
+            };
+            let mut priced = fresh(&components);
+            let decision = decide_fast(&wants, gamma, &mut priced);
+            let found = objective(&wants, &components, v, &decision.sends);
+            let least = exhaustive(&wants, gamma, &components, v);
+            prop_assert!((found - least).abs() < 1e-6, "{found} against {least}");
+        }
+    }
+
+    #[test]
+    fn senders_of_one_agent_share_credit_in_both_forms((wants, gamma, components) in system(4, 15), turns in 1usize..4) {
+        let (mut by_loop, mut by_fast) = (components.clone(), components);
+        let mut orders: Vec<Order> = by_fast.iter().map(Order::of).collect();
+        for turn in 0..turns {
+            let mut wants = wants.clone();
+            for want in &mut wants {
+                want.q_out += turn as u64;
+            }
+            let expected = literal(&wants, gamma, &mut by_loop);
+            let mut found = Decision::default();
+            fast(&wants, gamma, &mut by_fast, &mut orders, &mut Scratch::default(), &mut found);
+            prop_assert_eq!(expected.totals(), found.totals());
+        }
+    }
+}
+
+/// `PROPTEST_CASES` says how many instances a long campaign tries.
+fn cases(usually: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usually)
+}
