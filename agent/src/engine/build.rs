@@ -31,7 +31,7 @@ use super::operator::{
     Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
 };
 use super::output::{Exit, ExitKey, Output};
-use super::routing::Routing;
+use super::routing::RouteTable;
 use super::run::{Local, Run};
 use super::splits::Splits;
 use super::stamp::{Arrivals, Stamper};
@@ -178,7 +178,7 @@ impl Builder<'_> {
             };
             edges.insert(index, made);
         }
-        let routing = Routing::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);
+        let routing = RouteTable::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);
         let taps = self.taps(&local, &programs);
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();

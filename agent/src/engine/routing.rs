@@ -21,7 +21,7 @@ use crate::registry::Registry;
 
 /// What the edges of a run that choose their targets have in common.
 #[derive(Debug)]
-pub(crate) struct Routing {
+pub(crate) struct RouteTable {
     registry: Arc<Registry>,
     costs: Arc<Costs>,
     slots: Slots,
@@ -29,7 +29,7 @@ pub(crate) struct Routing {
     setting: Setting,
 }
 
-impl Routing {
+impl RouteTable {
     pub(crate) fn of(plan: &RunPlan, job: &Job, registry: Arc<Registry>, me: u16) -> Self {
         let setting = match job.options.settings {
             Settings::Paper => Setting::Paper,
@@ -75,9 +75,8 @@ impl Run {
         given: &str,
         options: &BTreeMap<String, Value>,
     ) -> Result<(), String> {
-        let options = RouteOptions::read(options, self.routing.setting).map_err(|errors| {
-            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        })?;
+        let options = RouteOptions::read(options, self.routing.setting)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         let policies = self.routing.registry.policies();
         let reads = policies.make(name, &options, 0).map_err(|e| e.to_string())?.reads_queues();
         let gap = if options.fresh_notes { options.slot / 2 } else { options.slot };

@@ -16,7 +16,7 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunRe
 
 use super::instance::SetOption;
 use super::ledger::Counters;
-use super::routing::Routing;
+use super::routing::RouteTable;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::edge::Edge;
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     /// Taps of the vertices that have instances here, by vertex index.
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
     /// What edges that choose their targets have in common.
-    pub(crate) routing: Routing,
+    pub(crate) routing: RouteTable,
 }
 
 /// One of this agent's instances.

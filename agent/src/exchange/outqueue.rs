@@ -69,7 +69,12 @@ enum Kind {
 impl OutQueue {
     /// A queue whose rows go where the policy says; `outlets` gives the outlet of each target.
     pub(crate) fn pool(policy: Box<dyn Policy>, view: Targets, outlets: Vec<usize>) -> Self {
-        Self { kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets }, rows: 0, bytes: 0, ages: None }
+        Self {
+            kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets },
+            rows: 0,
+            bytes: 0,
+            ages: None,
+        }
     }
 
     /// A queue with a lane for each outlet.
@@ -113,11 +118,6 @@ impl OutQueue {
     /// Rows that came before an instant and have not left, where that is known.
     pub(crate) fn before(&self, limit: Instant) -> u64 {
         self.ages.as_ref().map_or(0, |ages| ages.before(limit))
-    }
-
-    /// Mean bytes of a row, rounded up.
-    pub(crate) fn row_bytes(&self) -> u64 {
-        self.bytes.div_ceil(self.rows.max(1)).max(1)
     }
 
     /// Rows at the front of a pool that have to leave until it holds less than `bound` bytes.

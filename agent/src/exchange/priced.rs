@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tuplane_core::route::{
-    Admission, Component, Cost, CostSource, Decision, Heaps, Order, Policy, Price, Rank, RouteOptions, Scratch, Seen, Target,
-    Terms, Waiting, Want, Weight, fast, repriced,
+    Admission, Component, Cost, CostSource, Decision, Heaps, Order, Policy, Price, Rank, RouteOptions,
+    Scratch, Seen, Target, Terms, Waiting, Want, Weight, fast, repriced,
 };
 use tuplane_wire::routing::{Decided, DecidedEdge, DecidedTarget};
 
@@ -200,11 +200,6 @@ impl Priced {
         &self.component
     }
 
-    /// Targets that are left out.
-    pub(crate) fn masked(&self) -> &[bool] {
-        &self.masked
-    }
-
     /// `V` and `beta` in force, if the policy has them.
     pub(crate) fn weights(&self) -> Option<(Weight, Weight)> {
         self.policy.weights()
@@ -307,7 +302,8 @@ impl Priced {
 
     /// One sender's part of a decision that is about to be made.
     pub(crate) fn part(&self, waits: Waits) -> Part {
-        let price = |target: &Target| Terms::new(self.v, target.cost, target.queued, self.beta, waits.q_out).price();
+        let price =
+            |target: &Target| Terms::new(self.v, target.cost, target.queued, self.beta, waits.q_out).price();
         let targets = self.component.targets();
         let held = waits.forced > 0 && !targets.iter().any(|t| t.is_open() && price(t).is_good());
         let kept = (self.options.record > 0).then(|| DecidedEdge {

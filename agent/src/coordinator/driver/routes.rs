@@ -23,7 +23,9 @@ pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<
     let read: BTreeMap<String, Value> =
         serde_json::from_str(given).map_err(|e| format!("the options of a policy cannot be read: {e}"))?;
     let taken = options_of(policy);
-    if let Some(key) = read.keys().find(|key| policy_names().contains(&policy) && !taken.contains(&key.as_str())) {
+    if let Some(key) =
+        read.keys().find(|key| policy_names().contains(&policy) && !taken.contains(&key.as_str()))
+    {
         return Err(if taken.is_empty() {
             format!("the policy `{policy}` has no options; `{key}` was given")
         } else {

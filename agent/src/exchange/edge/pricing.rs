@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::route::{
-    Component, Cost, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Setting, Want, fast, repriced,
+    Component, Cost, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Setting, Want, fast,
+    repriced,
 };
 use tuplane_wire::routing::{DecidedEdge, EdgeRouting, InForce, TargetRouting, Trend};
 
@@ -477,7 +478,8 @@ impl Decider {
             return;
         }
         let (reprice, asking) = (priced.options.reprice, states[0].asking(number, false, priced, now));
-        let grain = states.iter().filter_map(|s| Some(s.asking(number, false, s.priced.as_ref()?, now).grain)).min();
+        let grain =
+            states.iter().filter_map(|s| Some(s.asking(number, false, s.priced.as_ref()?, now).grain)).min();
         let asking = Asking { grain: grain.unwrap_or(1), ..asking };
         let lent = states.iter_mut().filter_map(|state| state.priced.as_mut()).map(|priced| priced.lend());
         let (mut components, mut orders): (Vec<Component>, Vec<Order>) = lent.unzip();
