@@ -395,8 +395,9 @@ impl Engine {
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
     }
 
-    /// How the edges of a run stand that choose their targets, as they are sent on from here.
-    pub fn routings(&self, run: u64, decisions: bool) -> Result<Vec<EdgeRouting>, WireFault> {
+    /// How the edges of a run stand that choose their targets, as they are sent on from here, with the newest
+    /// decisions in so many bytes.
+    pub fn routings(&self, run: u64, decisions: u64) -> Result<Vec<EdgeRouting>, WireFault> {
         Ok(self.get(run)?.routings(decisions))
     }
 

@@ -114,10 +114,11 @@ impl Run {
         Manager::new(self.routing.slots.clone(), groups.into_values().collect())
     }
 
-    /// How its edges stand that choose their targets.
-    pub(crate) fn routings(&self, decisions: bool) -> Vec<EdgeRouting> {
+    /// How its edges stand that choose their targets, with the newest decisions in so many bytes.
+    pub(crate) fn routings(&self, decisions: u64) -> Vec<EdgeRouting> {
         let unicast = |index: &u32| self.dag.edge(EdgeId(*index)).routing == Way::Unicast;
         let edges = (0..self.dag.edges.len() as u32).filter(unicast);
-        edges.filter_map(|index| self.edges.get(&index)?.routing(decisions)).collect()
+        let mut left = decisions;
+        edges.filter_map(|index| self.edges.get(&index)?.routing(&mut left)).collect()
     }
 }

@@ -30,6 +30,12 @@ impl Costs {
         })
     }
 
+    /// Costs of this agent, the first, by the other's index.
+    #[cfg(test)]
+    pub(crate) fn table(zones: &[u32]) -> Arc<Self> {
+        Arc::new(Self { zones: zones.to_vec(), names: Vec::new(), me: 0 })
+    }
+
     /// The cost to an agent: of names before that of zones, and where neither is listed the cluster's. Measured
     /// costs begin with the cluster's.
     pub(crate) fn to(&self, agent: u16, source: &CostSource) -> Cost {

@@ -226,9 +226,18 @@ impl Priced {
         self.of_source && self.options.admission == Admission::Strict
     }
 
-    /// The last decisions.
-    pub(crate) fn record(&self) -> impl Iterator<Item = &Decided> {
-        self.record.iter()
+    /// The newest decisions that were kept, as many as so many bytes hold, the oldest first.
+    pub(crate) fn newest(&self, bytes: &mut u64) -> Vec<Decided> {
+        let mut kept = VecDeque::new();
+        for decided in self.record.iter().rev() {
+            let targets: usize = decided.edges.iter().map(|edge| edge.targets.len()).sum();
+            // At most: numbers are shorter on the wire than here.
+            let size = 128 + 64 * decided.edges.len() + 40 * targets + 24 * decided.sends.len();
+            let Some(left) = bytes.checked_sub(size as u64) else { break };
+            *bytes = left;
+            kept.push_front(decided.clone());
+        }
+        kept.into()
     }
 
     /// Where the next slot begins, if a new one has begun since the last look: ranks, costs and weights are then

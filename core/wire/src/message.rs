@@ -288,8 +288,8 @@ pub enum AgentRequest {
     Routings {
         /// The run.
         run: u64,
-        /// With the decisions that were kept.
-        decisions: bool,
+        /// With the newest decisions that were kept, as many as so many bytes hold; 0: without.
+        decisions: u64,
     },
 }
 

@@ -1,6 +1,9 @@
 //! How edges that choose their targets stand, as their sending agents see it.
 
 use serde::{Deserialize, Serialize};
+use tuplane_core::route::{
+    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, Want, Weight, fast, repriced,
+};
 
 /// A weight of a policy: the rule that gives it, and what it is now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -114,12 +117,58 @@ pub struct Decided {
     pub reprice: bool,
     /// Rows of one run at least, where prices follow.
     pub grain: u64,
-    /// What was decided together: this edge first, and others of the same sender that share its `gamma`.
+    /// What was decided together: edges of the same sender that share its `gamma`, or one alone.
     pub edges: Vec<DecidedEdge>,
     /// (index among `edges`, index among its targets, rows), in the order in which they were chosen.
     pub sends: Vec<(u32, u32, u64)>,
     /// Rows that had to leave and could not.
     pub deferred: u64,
+}
+
+impl Decided {
+    /// What was decided, as the functions that decide give it.
+    pub fn decision(&self) -> Decision {
+        let send = |(want, target, rows): &(u32, u32, u64)| Dispatch {
+            want: *want as usize,
+            target: *target as usize,
+            rows: *rows,
+        };
+        let sends = self.sends.iter().map(send).collect();
+        Decision { sends, deferred: self.deferred }
+    }
+
+    /// Decides again from what was kept. `None` if a weight or cost is out of range.
+    pub fn again(&self) -> Option<Decision> {
+        let target = |target: &DecidedTarget| {
+            Some(Target {
+                instance: target.instance,
+                credit: target.credit,
+                queued: target.queued,
+                cost: Cost::new(target.cost)?,
+                rank: Rank::drawn(target.instance, self.slot, self.agent),
+            })
+        };
+        let component = |edge: &DecidedEdge| {
+            let targets: Option<Vec<Target>> = edge.targets.iter().map(target).collect();
+            Some(Component::new(Weight::new(edge.v)?, targets?))
+        };
+        let mut components: Vec<Component> = self.edges.iter().map(component).collect::<Option<_>>()?;
+        let want = |(component, edge): (usize, &DecidedEdge)| {
+            let (q_out, mandatory) = (edge.q_out, edge.mandatory);
+            Some(Want { component, beta: Weight::new(edge.beta)?, q_out, mandatory })
+        };
+        let wants: Vec<Want> = self.edges.iter().enumerate().map(want).collect::<Option<_>>()?;
+        let mut decision = Decision::default();
+        if self.reprice {
+            let mut heaps = Heaps::default();
+            repriced(&wants, self.gamma, &mut components, self.grain, &mut heaps, &mut decision);
+        } else {
+            let mut orders: Vec<Order> = components.iter().map(Order::of).collect();
+            let mut scratch = Scratch::default();
+            fast(&wants, self.gamma, &mut components, &mut orders, &mut scratch, &mut decision);
+        }
+        Some(decision)
+    }
 }
 
 /// One edge's part of a decision.

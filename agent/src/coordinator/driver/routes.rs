@@ -17,6 +17,9 @@ use crate::coordinator::links::Links;
 /// A person waits for it: who does not answer is named.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Bytes of decisions in one answer, with room to spare below what a message may have.
+const DECISIONS: u64 = 5 << 20;
+
 /// A policy and its options as a command gives them.
 pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<(), String> {
     let given = if options.is_empty() { "{}" } else { options };
@@ -55,7 +58,9 @@ pub(super) fn ask(
         silent: Vec::new(),
     };
     tokio::spawn(async move {
-        let request = AgentRequest::Routings { run: routes.run, decisions };
+        let share = DECISIONS / routes.agents.len().max(1) as u64;
+        let request =
+            AgentRequest::Routings { run: routes.run, decisions: if decisions { share } else { 0 } };
         let calls = routes.agents.iter().map(|agent| links.call(&agent.id, request.clone(), PATIENCE));
         let answers = join_all(calls).await;
         for ((index, agent), answer) in (0u16..).zip(&routes.agents).zip(answers) {

@@ -161,8 +161,9 @@ impl Edge {
         samples.backlogs.push_back(backlog);
     }
 
-    /// How it stands; `None` for an edge that has no choice.
-    pub(crate) fn routing(&self, decisions: bool) -> Option<EdgeRouting> {
+    /// How it stands; `None` for an edge that has no choice. The newest decisions come with it, as many as `bytes`
+    /// hold, which they are taken off.
+    pub(crate) fn routing(&self, bytes: &mut u64) -> Option<EdgeRouting> {
         let now = Instant::now();
         let state = lock(&self.state);
         let policy = state.senders.first()?.queue.policy()?.to_owned();
@@ -200,7 +201,7 @@ impl Edge {
             forced: counts.forced,
             warnings: priced.and_then(|p| p.warning(bound, state.row_bytes())).into_iter().collect(),
             targets: state.targets(now),
-            decisions: priced.filter(|_| decisions).into_iter().flat_map(Priced::record).cloned().collect(),
+            decisions: priced.map(|priced| priced.newest(bytes)).unwrap_or_default(),
         })
     }
 }
@@ -505,3 +506,7 @@ impl Decider {
         }
     }
 }
+
+#[cfg(not(feature = "shuttle"))]
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt16Array};
 use tuplane_expr::arrow::datatypes::Int64Type;
 
-
 use super::*;
 use crate::engine::rows::Budget;
 use crate::exchange::credit::Credit;
