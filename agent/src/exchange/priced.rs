@@ -264,6 +264,7 @@ impl Priced {
             (self.v, self.beta) = (v, beta);
             self.component.set_v(v);
             self.component.refresh();
+            self.order.reset(&self.component);
         }
         Some(slot)
     }
