@@ -83,10 +83,8 @@ struct State {
     load: Arc<Load>,
     /// The priority of the inputs whose turn it is.
     open: Option<i32>,
-    /// Who prices by this queue's length, and by which edge.
+    /// Who prices by this queue's length.
     watchers: Watchers,
-    /// They know that it is empty.
-    told_empty: bool,
     /// Next channel to look at: channels take turns.
     turn: usize,
     /// Bytes that may wait here, over all channels.
@@ -155,8 +153,7 @@ impl Inbox {
             channels: Vec::new(),
             load: Arc::clone(&load),
             open: None,
-            watchers: Watchers::new(),
-            told_empty: true,
+            watchers: Watchers::default(),
             turn: 0,
             bound: bound * inputs.len().max(1) as u64,
             row_bytes: 0,
@@ -224,7 +221,7 @@ impl Inbox {
     /// Its instance waits for room in its output queues, or does so no more.
     pub(crate) fn set_blocked(&self, blocked: bool) {
         if self.load.set_blocked(blocked) {
-            lock(&self.state).tell();
+            lock(&self.state).watchers.tell();
         }
     }
 
@@ -233,15 +230,18 @@ impl Inbox {
     pub(crate) fn keep_fresh(&self, edge: u32, gap: Option<Duration>) {
         let mut state = lock(&self.state);
         let State { watchers, channels, inputs, .. } = &mut *state;
-        watchers.retain(|(of, _)| *of != edge);
-        let Some(gap) = gap else { return };
-        for channel in channels.iter().filter(|channel| inputs[channel.input].edge == edge) {
-            if let Upstream::Remote(notes) = &channel.upstream {
+        let of_edge = channels.iter().filter(|channel| gap.is_some() && inputs[channel.input].edge == edge);
+        let remote = |channel: &Channel| match &channel.upstream {
+            Upstream::Remote(notes) => Some(Arc::clone(notes)),
+            Upstream::Local(_) => None,
+        };
+        let notes: Vec<Arc<Notes>> = of_edge.filter_map(remote).collect();
+        if let Some(gap) = gap {
+            for notes in &notes {
                 notes.keep_fresh(gap);
-                watchers.push((edge, Arc::clone(notes)));
             }
         }
-        state.tell();
+        watchers.set(edge, notes);
     }
 
     /// A channel that gave rows may give more.
@@ -259,23 +259,18 @@ impl Inbox {
             }
             return;
         }
-        let State { channels, inputs, open, load, .. } = &mut *state;
+        let State { channels, inputs, open, load, watchers, .. } = &mut *state;
         let channel = &mut channels[channel];
-        let of_rows = if let Item::Rows(rows) = &item {
+        if let Item::Rows(rows) = &item {
             let count = rows.len() as u64;
             channel.queued_rows += count;
             channel.received_rows += count;
             if *open == Some(inputs[channel.input].priority) {
                 load.came(count);
             }
-            true
-        } else {
-            false
-        };
-        channel.queue.push_back(item);
-        if of_rows {
-            state.tell();
+            watchers.changed();
         }
+        channel.queue.push_back(item);
         drop(state);
         self.wake.notify_one();
     }
@@ -442,11 +437,7 @@ impl State {
                 }
             }
         }
-        if !self.told_empty {
-            // What was taken last is done.
-            self.told_empty = true;
-            self.tell();
-        }
+        self.watchers.emptied();
         Ok(Some((Taken::Nothing, None)))
     }
 
@@ -466,7 +457,6 @@ impl State {
         let (count, bytes) = (rows.len() as u64, rows.bytes());
         channel.queued_rows -= count;
         self.load.taken(count);
-        self.told_empty = false;
         channel.used += bytes;
         channel.used_rows += count;
         channel.taken_bytes += bytes;
@@ -480,7 +470,7 @@ impl State {
             }
             Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
         });
-        self.tell();
+        self.watchers.changed();
         (Taken::Rows { input, channel: index, rows }, grant)
     }
 
@@ -531,13 +521,6 @@ impl State {
         self.open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
         let in_turn = |channel: &&Channel| Some(self.inputs[channel.input].priority) == self.open;
         self.load.set_waiting(self.channels.iter().filter(in_turn).map(|channel| channel.queued_rows).sum());
-    }
-
-    /// The queue's length has changed.
-    fn tell(&self) {
-        for (_, notes) in &self.watchers {
-            notes.changed.notify_one();
-        }
     }
 
     /// Where an input was the last of its priority, the senders of those that are read next learn of it by

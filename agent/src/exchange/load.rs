@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::route::reckon;
 
@@ -27,7 +28,7 @@ impl Load {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Rows that wait or are being worked on: Q_in of the publication.
+    /// Rows that wait or are being worked on: `Q_in` of the publication.
     pub(crate) fn queued(&self) -> u64 {
         self.waiting() + self.working()
     }
@@ -135,7 +136,42 @@ impl Told {
 }
 
 /// Those who are told when a queue's length changes.
-pub(super) type Watchers = smallvec::SmallVec<[(u32, Arc<Notes>); 2]>;
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    /// By the edge that they price.
+    list: SmallVec<[(u32, Arc<Notes>); 2]>,
+    /// They do not know yet that what was taken last is done.
+    owed: bool,
+}
+
+impl Watchers {
+    /// Those of an edge are these from now on.
+    pub(super) fn set(&mut self, edge: u32, watchers: impl IntoIterator<Item = Arc<Notes>>) {
+        self.list.retain(|(of, _)| *of != edge);
+        self.list.extend(watchers.into_iter().map(|notes| (edge, notes)));
+        self.tell();
+    }
+
+    /// Rows have come or were taken.
+    pub(super) fn changed(&mut self) {
+        self.owed = true;
+        self.tell();
+    }
+
+    /// Nothing is left: what was taken is done.
+    pub(super) fn emptied(&mut self) {
+        if std::mem::take(&mut self.owed) {
+            self.tell();
+        }
+    }
+
+    /// It does more or less in a second than before.
+    pub(super) fn tell(&self) {
+        for (_, notes) in &self.list {
+            notes.changed.notify_one();
+        }
+    }
+}
 
 #[cfg(not(feature = "shuttle"))]
 #[cfg(test)]

@@ -64,7 +64,9 @@ impl Manager {
                 }
             }
             // Those that are left, alone.
-            group.iter().for_each(|edge| edge.tick(now));
+            for edge in group {
+                edge.tick(now);
+            }
         }
     }
 }

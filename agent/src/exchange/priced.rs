@@ -83,6 +83,8 @@ pub(crate) struct Priced {
     heaps: Heaps,
     decision: Decision,
     slot: Option<i64>,
+    /// Mean bytes of a row as the slot began.
+    row_bytes: u64,
     v: Weight,
     beta: Weight,
     pub(crate) counts: Counts,
@@ -187,6 +189,7 @@ impl Priced {
             heaps: Heaps::default(),
             decision: Decision::default(),
             slot: None,
+            row_bytes: 1,
             v: Weight::default(),
             beta: Weight::default(),
             counts: Counts::default(),
@@ -240,20 +243,21 @@ impl Priced {
         kept.into()
     }
 
-    /// Where the next slot begins, if a new one has begun since the last look: ranks, costs and weights are then
-    /// those of the new one. Gives its number.
-    pub(crate) fn turn(&mut self, outlets: &Outlets, here: &Here, now: Instant) -> Option<i64> {
-        let slot = self.slots.number(self.options.slot, now);
-        if self.slot == Some(slot) {
-            return None;
-        }
+    /// The slot that an instant is in, if it has not begun here yet.
+    pub(crate) fn next_slot(&self, now: Instant) -> Option<i64> {
+        Some(self.slots.number(self.options.slot, now)).filter(|slot| self.slot != Some(*slot))
+    }
+
+    /// A slot begins: ranks, costs and weights are its own from now on.
+    pub(crate) fn turn(&mut self, slot: i64, outlets: &Outlets, here: &Here, now: Instant) {
         self.slot = Some(slot);
+        self.row_bytes = here.row_bytes.max(1);
         self.measure(outlets, now);
         let me = self.me;
         for target in self.component.targets_mut() {
             target.rank = Rank::drawn(target.instance, slot, me);
         }
-        self.see(outlets, here.row_bytes, true, now);
+        self.see(outlets, true, now);
         let seen = Seen {
             rate: Some(here.rate),
             bounds: Some((here.bound, here.bound)),
@@ -266,7 +270,6 @@ impl Priced {
             self.component.refresh();
             self.order.reset(&self.component);
         }
-        Some(slot)
     }
 
     /// Tells a sender's own policy of the slot that has begun.
@@ -286,10 +289,10 @@ impl Priced {
     }
 
     /// Looks at the targets: credit now, and queues unless those of the slot's beginning hold.
-    pub(crate) fn see(&mut self, outlets: &Outlets, row_bytes: u64, begins: bool, now: Instant) {
+    pub(crate) fn see(&mut self, outlets: &Outlets, begins: bool, now: Instant) {
         let lengths = begins || self.options.fresh_notes;
         for (index, target) in self.component.targets_mut().iter_mut().enumerate() {
-            target.credit = outlets.rows_open(index, row_bytes);
+            target.credit = outlets.rows_open(index, self.row_bytes);
             self.masked[index] = outlets.is_silent(index, now);
             target.cost = self.costs[index];
             if lengths {
@@ -327,8 +330,18 @@ impl Priced {
         Part { waits, beta: self.beta, held, kept }
     }
 
+    /// Some target takes a row of a sender with so many at a price below 0.
+    fn is_worth_it(&self, q_out: u64) -> bool {
+        let price =
+            |target: &Target| Terms::new(self.v, target.cost, target.queued, self.beta, q_out).price();
+        self.component.targets().iter().any(|target| target.is_open() && price(target).is_good())
+    }
+
     /// Decides for one sender and this edge alone. Rows by target, those for one target together.
     pub(crate) fn decide(&mut self, waits: Waits, asking: &Asking) -> Sends {
+        if waits.mandatory == 0 && self.options.record == 0 && !self.is_worth_it(waits.q_out) {
+            return Sends::new();
+        }
         let mut part = self.part(waits);
         let wants = [part.want(0)];
         let components = std::slice::from_mut(&mut self.component);

@@ -18,7 +18,8 @@ pub(crate) struct Args {
     job: String,
     /// The edge, such as lines..work (see `tuplane status`)
     edge: String,
-    /// The policy: round-robin, shuffle, heron, local_first, p2c, jsq, potus, or one that the agents were built with
+    /// The policy: round-robin, shuffle, heron, `local_first`, p2c, jsq, potus, or one that the agents were built
+    /// with
     policy: String,
     /// The weight of costs: a number, paper, balance, balance=X or latency=50ms
     #[arg(long, value_name = "X|RULE")]
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     /// Keeps the last so many decisions, for `routes --decisions`
     #[arg(long, value_name = "N")]
     record: Option<String>,
-    /// Any other option, such as deal=1, reprice=off, between_slots=off or with={"depth":2}
+    /// Any other option, such as `deal=1`, `reprice=off`, `between_slots=off` or `with={"depth":2}`
     #[arg(long = "option", value_name = "KEY=VALUE", value_parser = assignment)]
     others: Vec<(String, Value)>,
 }

@@ -15,11 +15,12 @@ fn long() -> bool {
 /// Two agents, a with one slot and b with three; a row costs nothing within an agent and 1 from one to the other.
 fn two_agents(world: &World) -> [ByHand; 2] {
     let near = world.agent_with("a", None, |config| {
-        config.zone = "x".to_owned();
+        "x".clone_into(&mut config.zone);
         config.costs = vec![("x".to_owned(), "y".to_owned(), 1)];
     });
     let far = world.agent_with("b", Some(&near.address), |config| {
-        (config.zone, config.slots) = ("y".to_owned(), 3);
+        "y".clone_into(&mut config.zone);
+        config.slots = 3;
     });
     wait("both are there", Duration::from_secs(20), || {
         let agents = world.json_at(&near.address, &["agents"]);
@@ -316,7 +317,7 @@ fn a_route_is_changed_with_its_options_and_says_what_is_in_force() {
         let routes = world.json(&["routes", "p"]);
         let targets = sender(&routes)["targets"].as_array().unwrap();
         targets[0]["cost"].as_f64() == Some(0.0)
-            && targets[1]["cost"].as_f64().is_some_and(|cost| cost > 0.0 && cost != 3.0)
+            && targets[1]["cost"].as_f64().is_some_and(|cost| cost > 0.0 && cost < 2.9)
     });
     world.json(&["route", "p", "rows..work", "round-robin"]);
     assert_eq!(world.json(&["routes", "p"])["edges"][0]["policy"], "round-robin");

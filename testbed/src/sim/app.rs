@@ -48,7 +48,9 @@ impl App {
         for component in &self.components {
             let rate = match component.kind {
                 Kind::Spout { rate, instances } => rate * f64::from(instances),
-                Kind::Bolt { .. } => component.inputs.iter().map(|&from| self.emitted(from, rates[from])).sum(),
+                Kind::Bolt { .. } => {
+                    component.inputs.iter().map(|&from| self.emitted(from, rates[from])).sum()
+                }
             };
             rates.push(rate);
         }

@@ -18,7 +18,12 @@ pub(super) struct Rules {
 
 /// A sender's sends: within the budget (equation 1) and the queue (10), nothing mandatory left behind unless it was
 /// counted (4), at prices below 0 but for what is mandatory, to one instance of a component.
-pub(super) fn decisions(rules: Rules, world: &World, queues: &Queues, decided: &Decided) -> Result<(), String> {
+pub(super) fn decisions(
+    rules: Rules,
+    world: &World,
+    queues: &Queues,
+    decided: &Decided,
+) -> Result<(), String> {
     let mut shortfall = 0;
     let mut sent = vec![0u64; world.ports.len()];
     let mut dear = vec![0u64; world.ports.len()];
@@ -57,7 +62,10 @@ pub(super) fn decisions(rules: Rules, world: &World, queues: &Queues, decided: &
         shortfall += due.saturating_sub(*sent);
     }
     if shortfall != decided.deferred {
-        return Err(format!("{shortfall} tuples that had to leave did not, and {} were counted", decided.deferred));
+        return Err(format!(
+            "{shortfall} tuples that had to leave did not, and {} were counted",
+            decided.deferred
+        ));
     }
     for instance in 0..world.instances.len() {
         let all: u64 = world.ports_of(instance).map(|port| sent[port]).sum();
@@ -101,6 +109,9 @@ impl Ledger {
         if self.arrived == self.answered + unanswered {
             return Ok(());
         }
-        Err(format!("{} tuples arrived, {} were answered and {unanswered} are under way", self.arrived, self.answered))
+        Err(format!(
+            "{} tuples arrived, {} were answered and {unanswered} are under way",
+            self.arrived, self.answered
+        ))
     }
 }

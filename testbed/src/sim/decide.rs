@@ -1,8 +1,8 @@
 //! The decisions of all containers in one slot, by the functions that a running agent calls.
 
 use tuplane_core::route::{
-    self, BetaRule, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions, Scratch, Seen,
-    Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
+    self, BetaRule, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions, Scratch,
+    Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
 };
 
 use super::SimError;
@@ -163,7 +163,8 @@ impl Decider {
                         refresh(component.targets_mut(), true);
                         let v = v_of(&self.options, beta, component.targets(), queues, || {
                             let ports = site.senders.iter().flat_map(|s| world.ports_of(s.instance));
-                            let mine: Vec<usize> = ports.filter(|port| world.ports[*port].to == *to).collect();
+                            let mine: Vec<usize> =
+                                ports.filter(|port| world.ports[*port].to == *to).collect();
                             let waiting: u64 = mine.iter().map(|port| queues.outputs[*port]).sum();
                             let from = mine.first().map(|port| world.ports[*port].instance);
                             let from = from.map_or(0, |instance| world.instances[instance].component);
@@ -253,7 +254,8 @@ impl Site {
 
     fn cost(&self, world: &World, instance: usize) -> Result<Cost, SimError> {
         let cost = world.costs[self.container][world.instances[instance].container];
-        Cost::new(cost).ok_or_else(|| SimError::Config(format!("{cost} is no cost of a row: it is from 0 to 2^30")))
+        Cost::new(cost)
+            .ok_or_else(|| SimError::Config(format!("{cost} is no cost of a row: it is from 0 to 2^30")))
     }
 }
 

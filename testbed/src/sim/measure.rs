@@ -116,7 +116,10 @@ mod tests {
         let mut responses = Responses::default();
         (0..100).for_each(|response| responses.add(response));
         let summary = responses.summary(103);
-        assert_eq!((summary.mean, summary.p50, summary.p99, summary.max), (Some(49.5), Some(49), Some(98), Some(99)));
+        assert_eq!(
+            (summary.mean, summary.p50, summary.p99, summary.max),
+            (Some(49.5), Some(49), Some(98), Some(99))
+        );
         assert_eq!((summary.answered, summary.before_arrival, summary.unanswered), (100, 1, 3));
         let mut one = Responses::default();
         one.add(7);

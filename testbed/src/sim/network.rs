@@ -40,7 +40,9 @@ pub enum NetworkError {
         degree: u32,
     },
     /// No draw gave a connected graph.
-    #[error("no connected network of {switches} switches with {degree} links each was found; take another seed")]
+    #[error(
+        "no connected network of {switches} switches with {degree} links each was found; take another seed"
+    )]
     Apart {
         /// Switches.
         switches: u32,

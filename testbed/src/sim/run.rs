@@ -88,10 +88,20 @@ impl<'c> Run<'c> {
             let counts = series(&config.arrivals, config.seed, (number, all.len()), mean, slots)?;
             let successors = world.ports_of(instance).len();
             if successors == 0 {
-                return Err(SimError::Config("a spout feeds nothing: its tuples would stay for ever".to_owned()));
+                return Err(SimError::Config(
+                    "a spout feeds nothing: its tuples would stay for ever".to_owned(),
+                ));
             }
             spout_of[instance] = Some(number);
-            spouts.push(Spout::new(instance, number as u32, counts, successors, size, options.admission, start));
+            spouts.push(Spout::new(
+                instance,
+                number as u32,
+                counts,
+                successors,
+                size,
+                options.admission,
+                start,
+            ));
         }
         let fresh = config.telemetry.is_fresh();
         let potus = config.routing.policy == POTUS;
@@ -99,11 +109,8 @@ impl<'c> Run<'c> {
             (VRule::Number(v), BetaRule::Number(beta)) if potus && fresh => Some((v, beta)),
             _ => None,
         };
-        let rules = Rules {
-            gamma: options.gamma.unwrap_or(u64::MAX),
-            prices,
-            one_target: potus && !options.reprice,
-        };
+        let rules =
+            Rules { gamma: options.gamma.unwrap_or(u64::MAX), prices, one_target: potus && !options.reprice };
         let max_hold = options.max_hold.map(|hold| {
             let slots = hold.as_secs_f64() / options.slot.as_secs_f64();
             (slots.ceil() as i64).max(1)
@@ -116,8 +123,7 @@ impl<'c> Run<'c> {
             ..Sums::default()
         };
         let (instances, ports) = (world.instances.len(), world.ports.len());
-        let known =
-            Known::new(config.telemetry, options.dead_reckoning, start, world.costs.len(), instances);
+        let known = Known::new(config.telemetry, options.dead_reckoning, start, world.costs.len(), instances);
         let queues = Queues {
             inputs: vec![0; instances],
             outputs: vec![0; ports],
@@ -227,7 +233,8 @@ impl<'c> Run<'c> {
                 let window = spouts[spout].window(port - world.instances[instance].port);
                 queues.outputs[port] = window.queued();
                 // Tuples are in the window from `W` slots before their own on.
-                held[port] = self.max_hold.map_or(0, |hold| window.left_until(slot + window.size() as i64 - hold));
+                held[port] =
+                    self.max_hold.map_or(0, |hold| window.left_until(slot + window.size() as i64 - hold));
                 queues.mandatory[port] = window.mandatory().max(held[port]);
                 backlog.q_rem += window.arrived() as f64;
                 backlog.q_ahead += (window.queued() - window.arrived()) as f64;
@@ -274,8 +281,8 @@ impl<'c> Run<'c> {
             let input = &mut self.inputs[send.target];
             if let Some(spout) = self.spout_of[sender] {
                 let successor = send.port - self.world.instances[sender].port;
-                let drawn =
-                    self.spouts[spout].draw(successor, send.rows, &mut self.roots, |root| input.push_back(root));
+                let drawn = self.spouts[spout]
+                    .draw(successor, send.rows, &mut self.roots, |root| input.push_back(root));
                 self.ledger.drawn += drawn;
                 if drawn != send.rows {
                     return Err(format!("port {} sends {} tuples and drew {drawn}", send.port, send.rows));
@@ -371,10 +378,10 @@ impl<'c> Run<'c> {
             deferred: sums.deferred,
             forced: sums.forced,
             foresight: sums.foresight,
-            weights: self.decider.weights.map(|(.., beta)| Weights {
-                v: sums.v.0 / sums.v.1.max(1) as f64,
-                beta,
-            }),
+            weights: self
+                .decider
+                .weights
+                .map(|(.., beta)| Weights { v: sums.v.0 / sums.v.1.max(1) as f64, beta }),
             apps: apps.collect(),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::route::{
-    Component, Cost, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Setting, Want, fast,
-    repriced,
+    Component, Cost, DEAL, Decision, Heaps, Order, Policies, Price, RouteOptions, Scratch, Setting, Want,
+    fast, repriced,
 };
 use tuplane_wire::routing::{DecidedEdge, EdgeRouting, InForce, TargetRouting, Trend};
 
@@ -98,7 +98,7 @@ impl Edge {
         });
         state.priced = priced;
         state.samples.costs = costs;
-        state.samples.given = route.given.to_owned();
+        route.given.clone_into(&mut state.samples.given);
         state.samples.options = route.options.clone();
         // What the old policy held may go by the new one.
         for sender in 0..state.senders.len() {
@@ -249,6 +249,13 @@ impl State {
 
     /// Looks at the targets, and begins the slot that an instant is in.
     fn look(&mut self, now: Instant) {
+        let slot = match &mut self.priced {
+            None => return,
+            Some(priced) => match priced.next_slot(now) {
+                Some(slot) => slot,
+                None => return priced.see(&self.outlets[0], false, now),
+            },
+        };
         let here = Here {
             q_out: self.senders.iter().map(|sender| sender.queue.rows()).sum(),
             rate: self.pace.last as f64 / PACE_WINDOW.as_secs_f64() / self.senders.len().max(1) as f64,
@@ -257,17 +264,15 @@ impl State {
         };
         let Self { senders, outlets, priced, .. } = self;
         let Some(priced) = priced else { return };
-        match priced.turn(&outlets[0], &here, now) {
-            Some(slot) if !priced.is_potus => {
-                for sender in senders {
-                    let rows = sender.queue.rows();
-                    if let Some(policy) = sender.queue.policy_mut() {
-                        priced.begin_slot(policy, slot, rows);
-                    }
-                }
+        priced.turn(slot, &outlets[0], &here, now);
+        if priced.is_potus {
+            return;
+        }
+        for sender in senders {
+            let rows = sender.queue.rows();
+            if let Some(policy) = sender.queue.policy_mut() {
+                priced.begin_slot(policy, slot, rows);
             }
-            Some(_) => {}
-            None => priced.see(&outlets[0], here.row_bytes, false, now),
         }
     }
 
@@ -417,9 +422,9 @@ impl State {
                 age_ms: outlets.age(index, now).filter(|_| !local).map(|age| age.as_millis() as u64),
                 open: outlet.credit.left(outlet.sent_bytes) > 0,
                 masked: outlets.is_silent(index, now),
-                price: seen.and_then(|(priced, _)| priced.terms(index, q_out)).map(|terms| {
-                    [terms.price(), terms.way, terms.target, terms.sender].map(|price| price.value())
-                }),
+                price: seen
+                    .and_then(|(priced, _)| priced.terms(index, q_out))
+                    .map(|terms| [terms.price(), terms.way, terms.target, terms.sender].map(Price::value)),
             }
         };
         outlets.list().iter().enumerate().map(target).collect()

@@ -140,7 +140,11 @@ fn rows_leave_at_once_while_their_price_is_below_zero() {
     let routing = world.routing(0);
     let price = routing.targets[1].price.unwrap();
     let held = world.edges[0].waiting(0) as f64;
-    assert_eq!(price, [4.0 + there[1] as f64 - held, 4.0, there[1] as f64, held]);
+    let terms = [4.0 + there[1] as f64 - held, 4.0, there[1] as f64, held];
+    assert!(
+        price.iter().zip(terms).all(|(price, term)| (price - term).abs() < 1e-3),
+        "{price:?}, not {terms:?}"
+    );
     assert_eq!((routing.v.unwrap().value, routing.beta.unwrap().value), (4.0, 1.0));
     assert!(price[0] >= 0.0);
 }
@@ -156,8 +160,7 @@ fn without_rows_that_are_held_no_slot_ends() {
     world.append(0, 0, 40);
     assert!(world.edges[0].waiting(0) > 0);
     let due = world.edges[0].due().unwrap();
-    assert!(due > Instant::now() - Duration::from_millis(5));
-    world.edges[0].tick(due - Duration::from_millis(1));
+    world.edges[0].tick(due.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!((world.edges[0].due(), world.routing(0).slots), (Some(due), 0), "it has not ended");
     world.edges[0].tick(due);
     assert_eq!(world.routing(0).slots, 1);
