@@ -13,7 +13,7 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
-use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId, in_step};
 use tuplane_core::route::{DEAL, Targets, make_policy};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
@@ -120,6 +120,7 @@ impl Builder<'_> {
         let mut sessions = HashMap::new();
         let mut flights = HashMap::new();
         let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
+        let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
@@ -176,6 +177,9 @@ impl Builder<'_> {
             } else {
                 Edge::new(spec, sets.next().unwrap_or_default(), wake)
             };
+            if in_step[self.dag.edge(edge).from.0 as usize] {
+                made.keep_in_step();
+            }
             edges.insert(index, made);
         }
         let routing = RouteTable::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);

@@ -24,6 +24,8 @@ pub(crate) struct Counters {
     pub(crate) ended: AtomicBool,
     /// Rows whose event time is far ahead of the others'.
     pub(crate) ahead: AtomicU64,
+    /// Memory of the operator's state.
+    pub(crate) state_bytes: AtomicU64,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -49,6 +51,7 @@ impl Counters {
             load,
             ended: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
+            state_bytes: AtomicU64::new(0),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }

@@ -102,6 +102,7 @@ impl Run {
             ended: counters.ended.load(Relaxed),
             watermark: counters.watermark(),
             ahead: counters.ahead.load(Relaxed),
+            state_bytes: counters.state_bytes.load(Relaxed),
         }
     }
 

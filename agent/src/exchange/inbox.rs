@@ -118,6 +118,8 @@ struct Input {
     first: usize,
     count: usize,
     ended: bool,
+    /// See [`Inbox::keep_in_step`].
+    in_step: bool,
     taken_rows: u64,
     dropped_rows: u64,
 }
@@ -171,6 +173,7 @@ impl Inbox {
                 first: state.channels.len(),
                 count: spec.channels.len(),
                 ended: spec.channels.is_empty(),
+                in_step: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
@@ -205,6 +208,11 @@ impl Inbox {
     /// Index of an input's first channel.
     pub(crate) fn first_channel(&self, input: usize) -> usize {
         lock(&self.state).inputs[input].first
+    }
+
+    /// All senders of an input are in step: see [`Standing::counted`].
+    pub(crate) fn keep_in_step(&self, input: usize) {
+        lock(&self.state).inputs[input].in_step = true;
     }
 
     /// Its reader merges its channels, of which each is in order: it says with [`Inbox::ask`] whose rows it
@@ -552,8 +560,12 @@ impl State {
     }
 
     fn advance(&mut self) -> Option<Taken> {
-        let open = self.channels.iter().filter(|c| !c.ended).map(|c| c.standing);
-        let moved = self.least.next(open)?;
+        let Self { inputs, channels, least, .. } = self;
+        let open = |input: &Input| {
+            let channels = &channels[input.first..input.first + input.count];
+            Standing::counted(input.in_step, channels.iter().filter(|c| !c.ended).map(|c| c.standing))
+        };
+        let moved = least.next(inputs.iter().flat_map(open))?;
         self.recheck = true;
         Some(match moved {
             Moved::Watermark(time) => Taken::Watermark(time),

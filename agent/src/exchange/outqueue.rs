@@ -31,6 +31,11 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
+    /// How often the ledger counts a row of an edge with so many outlets.
+    pub(crate) fn copies(&self, outlets: usize) -> u64 {
+        if matches!(self, Self::Every) { outlets as u64 } else { 1 }
+    }
+
     /// Rows by the lane that they wait in, for an edge with so many outlets. Rows are copied where the
     /// edge is partitioned, which is why this is done before the edge is locked.
     pub(crate) fn divide(
