@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
@@ -337,7 +336,7 @@ impl With<'_> {
 
     /// So many rows are no longer in hand.
     fn finished(&self, rows: usize) {
-        self.counters.working.fetch_sub(rows as u64, Ordering::Relaxed);
+        self.counters.load.done(rows as u64);
     }
 }
 
@@ -371,7 +370,6 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
             Taken::Rows { rows, .. } => {
                 let count = rows.len() as u64;
                 counters.add_in(count);
-                counters.working.fetch_add(count, Ordering::Relaxed);
                 counters.clock.set(Doing::Busy);
                 calls.take(&rows, &with)?;
             }
@@ -390,6 +388,7 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         if adapted.0.elapsed() >= ADAPT {
             let busy = counters.clock.read().busy;
             if let Some(ns_per_row) = (busy - adapted.1).checked_div(calls.done) {
+                counters.load.measured(ns_per_row);
                 inbox.adapt(ns_per_row, *queue_time);
             }
             (adapted, calls.done) = ((Instant::now(), busy), 0);

@@ -164,6 +164,7 @@ impl Instance {
 
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
         let mut stride = Stride::new(self.expected());
+        self.counters.load.measured(stride.ns_per_row as u64);
         let mut meter = StateMeter::new();
         let merges = matches!(&self.body, Body::Operator(operator) if operator.merges());
         if merges {
@@ -172,6 +173,7 @@ impl Instance {
         loop {
             if self.set_options() {
                 stride = Stride::new(self.expected());
+                self.counters.load.measured(stride.ns_per_row as u64);
             }
             let began = Instant::now();
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
@@ -188,6 +190,7 @@ impl Instance {
                         self.process(input, rows).await?;
                         // Time blocked on output says nothing of the cost of a row.
                         stride.measure(count, self.counters.clock.read().busy - busy);
+                        self.counters.load.measured(stride.ns_per_row as u64);
                     }
                     Taken::Watermark(time) => self.watermark(time).await?,
                     Taken::Idle => self.idle().await?,
@@ -223,6 +226,7 @@ impl Instance {
         if !full {
             self.output.flush();
         }
+        self.inbox.set_blocked(full);
         let tick = match &self.body {
             Body::Operator(operator) => operator.next_tick().into_iter().chain(meter.due()).min(),
             _ => None,
@@ -233,6 +237,7 @@ impl Instance {
             () = tokio::time::sleep(LOOK), if full => {}
             () = until(tick) => {}
         }
+        self.inbox.set_blocked(false);
     }
 
     /// The least watermark of all inputs has risen.
@@ -279,7 +284,6 @@ impl Instance {
     async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
         let count = rows.len() as u64;
         self.counters.add_in(count);
-        self.counters.working.store(count, Ordering::Relaxed);
         self.output.comes_of(&rows);
         match &mut self.body {
             Body::Operator(operator) => {
@@ -300,7 +304,7 @@ impl Instance {
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),
         }
-        self.counters.working.store(0, Ordering::Relaxed);
+        self.counters.load.clear();
         Ok(())
     }
 
@@ -324,7 +328,9 @@ impl Instance {
             self.emit(piece)?;
             while self.output.is_full() {
                 self.counters.clock.set(Doing::Blocked);
+                self.inbox.set_blocked(true);
                 self.output.wait().await;
+                self.inbox.set_blocked(false);
                 self.counters.clock.set(Doing::Busy);
             }
             // A row may become millions: others have their turn, and the run can be stopped.

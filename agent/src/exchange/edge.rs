@@ -1,6 +1,7 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod pricing;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -10,15 +11,19 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
-use tuplane_core::route::{DEAL, Policy, make_policy};
+use tuplane_core::route::DEAL;
 use tuplane_core::time::{Least, Standing};
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
 use super::overflow::Overflow;
+use super::priced::Priced;
+use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+use pricing::Samples;
+pub(crate) use pricing::{Route, tick_together};
 pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
@@ -60,6 +65,9 @@ struct State {
     /// Rows that wait on disk cannot be had: why.
     failed: Option<String>,
     pace: Pace,
+    /// Its policy looks at queues.
+    priced: Option<Box<Priced>>,
+    samples: Samples,
 }
 
 /// Whose an edge's channels are.
@@ -94,7 +102,11 @@ struct Sender {
     room: Arc<Notify>,
     standing: Standing,
     barrier: Option<u64>,
+    /// Its end stands behind its rows.
+    ending: bool,
     ended: bool,
+    /// What it may send in a slot, over all its edges.
+    quota: Option<Arc<Quota>>,
 }
 
 /// Rows in the last whole window and in this one.
@@ -171,6 +183,8 @@ impl Edge {
                 closed: false,
                 failed: None,
                 pace: Pace { since: Instant::now(), last: 0, now: 0 },
+                priced: None,
+                samples: Samples::default(),
             }),
         })
     }
@@ -196,7 +210,9 @@ impl Edge {
             room,
             standing: Standing::default(),
             barrier: None,
+            ending: false,
             ended: false,
+            quota: None,
         });
         state.senders.len() - 1
     }
@@ -237,6 +253,7 @@ impl Edge {
             }
             mark => {
                 let of = &mut state.senders[sender];
+                of.ending |= mark == Mark::End;
                 match &mut of.overflow {
                     Some(overflow) if !overflow.is_empty() => {
                         if let Err(error) = overflow.mark(mark) {
@@ -287,7 +304,7 @@ impl Edge {
             return;
         }
         let count = state.senders.len();
-        let first = state.turn;
+        let first = state.turn % count;
         state.turn = (first + 1) % count;
         for step in 0..count {
             let sender = (first + step) % count;
@@ -333,23 +350,6 @@ impl Edge {
         }
     }
 
-    /// Gives each sender a new policy.
-    pub(crate) fn set_policy(&self, name: &str) -> Result<(), String> {
-        let mut made: Vec<Box<dyn Policy>> = Vec::new();
-        let mut state = lock(&self.state);
-        for sender in &state.senders {
-            made.push(
-                make_policy(name, policy_seed(self.index, sender.instance)).map_err(|e| e.to_string())?,
-            );
-        }
-        for (sender, policy) in state.senders.iter_mut().zip(made) {
-            if !sender.queue.set_policy(policy) {
-                return Err("only unicast edges have a policy".to_owned());
-            }
-        }
-        Ok(())
-    }
-
     /// The run stops: what waits is dropped for this reason, and so is what still comes.
     pub(crate) fn close(&self, reason: &'static str) {
         let mut state = lock(&self.state);
@@ -389,33 +389,41 @@ pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
 
 impl State {
     fn release(&mut self, number: usize, deal: u32) {
+        if self.priced.is_some() {
+            return self.release_priced(number);
+        }
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
         let set = if self.channels == Channels::Own { number } else { 0 };
         let was_full = self.senders[number].is_queue_full();
-        loop {
-            // Marks first: no row may leave before what stands in front of it has been said.
-            while self.senders[number].barrier.is_none()
-                && let Some(mark) = self.senders[number].queue.next_mark()
-            {
-                self.reach(number, mark);
-                if mark == Mark::End {
-                    self.senders[number].room.notify_one();
-                }
-            }
-            self.wake(number);
-            if self.senders[number].barrier.is_some() {
-                break;
-            }
+        let before = self.senders[number].queue.rows();
+        while self.pass_marks(number) {
             let sender = &mut self.senders[number];
             sender.queue.release(&mut self.outlets[set], deal);
             if !sender.queue.is_at_mark() {
                 break;
             }
         }
+        if let Some(quota) = &self.senders[number].quota {
+            quota.spend(before - self.senders[number].queue.rows());
+        }
         let sender = &self.senders[number];
         if was_full && !sender.is_queue_full() {
             sender.room.notify_one();
         }
+    }
+
+    /// Marks first: no row may leave before what stands in front of it has been said. False if none may leave now.
+    fn pass_marks(&mut self, number: usize) -> bool {
+        while self.senders[number].barrier.is_none()
+            && let Some(mark) = self.senders[number].queue.next_mark()
+        {
+            self.reach(number, mark);
+            if mark == Mark::End {
+                self.senders[number].room.notify_one();
+            }
+        }
+        self.wake(number);
+        self.senders[number].barrier.is_none()
     }
 
     /// An idle sender's next watermark waits, behind a barrier or the rows of a lane without credit: that it is

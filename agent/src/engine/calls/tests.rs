@@ -1,6 +1,6 @@
 //! Whatever a service takes its time for, order, marks and counts are as promised.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -159,7 +159,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
     let room = Arc::<Notify>::default();
     let queue = OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0]);
     let sender = edge.add_sender(0, queue, around.queue, Arc::clone(&room));
-    let counters = Arc::new(Counters::new("c".to_owned()));
+    let counters = Arc::new(Counters::new("c".to_owned(), Arc::clone(source.load())));
     let (program, using) = compiled(form);
     let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let service = Arc::new(Slow { now, most: Arc::clone(&most), blocks: form.blocks });
@@ -282,7 +282,7 @@ proptest! {
         let dropped = counters.rare_facts().0.get(DROPPED_BY_SERVICE).copied().unwrap_or_default();
         let left = seen.iter().filter(|one| !one.starts_with("mark")).count() as u64;
         prop_assert_eq!(left + dropped, rows as u64);
-        prop_assert_eq!(counters.working.load(Ordering::Relaxed), 0);
+        prop_assert_eq!(counters.load.working(), 0);
         prop_assert_eq!(counters.rows_out.load(Ordering::Relaxed), left);
         prop_assert!(most <= concurrency);
         // Where a request may have several rows, a refused one takes its neighbours with it.

@@ -193,7 +193,7 @@ fn a_sender_is_not_held_up_before_all_its_targets_read() {
         soon(|| budget.used() < 1 << 20);
         assert_eq!(edge.sent().emitted, 100_000);
         assert!(inboxes.iter().all(|(inbox, _, _)| taken(inbox).is_empty()), "read before its turn");
-        assert_eq!(inboxes[0].0.waiting(), 0, "what is not to be read yet does not count as a queue");
+        assert_eq!(inboxes[0].0.load().waiting(), 0, "what is not to be read yet does not count as a queue");
         // One target reads, the other one does not.
         inboxes[0].0.push(1, Item::Mark(Mark::End));
         let mut found = taken(&inboxes[0].0);
