@@ -56,6 +56,9 @@ def fit(prophet, pandas, options, slot, counts):
 
 def main():
     options = read_options()
+    # This file bears the package's name: its own folder must not be searched for the package.
+    own = os.path.dirname(os.path.abspath(__file__)) if "__file__" in globals() else os.getcwd()
+    sys.path = [folder for folder in sys.path if os.path.abspath(folder or os.getcwd()) != own]
     logging.getLogger("prophet.plot").setLevel(logging.CRITICAL)
     logging.getLogger("cmdstanpy").disabled = True
     try:
@@ -72,8 +75,7 @@ def main():
     os.dup2(2, 1)
 
     counts = collections.deque(maxlen=options.memory)
-    least = max(2 * (options.period or 0), 30)
-    least = min(least, options.memory)
+    least = min(max(2 * (options.period or 0), 30), options.memory)
     ahead, since = None, 0
     for line in sys.stdin:
         said = json.loads(line)

@@ -114,7 +114,7 @@ impl External {
                 }
                 let line = String::from_utf8_lossy(&line);
                 if !line.trim().is_empty() {
-                    last = line.trim().to_owned();
+                    line.trim().clone_into(&mut last);
                 }
             }
             // Nobody may want it.
@@ -134,11 +134,6 @@ impl External {
             late: 0,
             failure: None,
         })
-    }
-
-    /// Slots that had no forecast because the answer was late.
-    pub fn late(&self) -> u64 {
-        self.late
     }
 
     /// Takes answers that are there, and waits for the last slot's while it may still come, if it shall.
@@ -248,6 +243,10 @@ impl Predictor for External {
 
     fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    fn late(&self) -> u64 {
+        self.late
     }
 }
 
@@ -373,4 +372,4 @@ pub(super) fn make(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -15,7 +15,7 @@ const SCRIPT: &str = include_str!("../../predictors/prophet.py");
 const PYTHON: &str = "python3";
 
 /// Fitting takes seconds.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,4 +61,34 @@ pub fn prophet_version(python: Option<&str>) -> Result<String, String> {
     let last =
         |said: &[u8]| String::from_utf8_lossy(said).trim().lines().last().unwrap_or_default().to_owned();
     if run.status.success() { Ok(last(&run.stdout)) } else { Err(last(&run.stderr)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::external::tests::has_python;
+
+    /// Where a package of that name is found, the script of that name is not taken for it.
+    #[test]
+    fn the_script_finds_the_package_and_not_itself() {
+        if !has_python("the_script_finds_the_package_and_not_itself") {
+            return;
+        }
+        let packages = tempfile::tempdir().unwrap();
+        for name in ["pandas.py", "prophet.py"] {
+            std::fs::write(packages.path().join(name), "__version__ = 'of the package'\n").unwrap();
+        }
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/predictors");
+        for arguments in [["prophet.py", "--check", "--every=9"], ["-c", SCRIPT, "--check"]] {
+            let mut command = Command::new(PYTHON);
+            command.args(arguments).current_dir(folder).env("PYTHONPATH", packages.path());
+            let run = command.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+            let said = String::from_utf8(run.stdout).unwrap();
+            assert!(
+                said.starts_with("prophet of the package, pandas of the package, Python 3"),
+                "{said}{}",
+                String::from_utf8_lossy(&run.stderr)
+            );
+        }
+    }
 }

@@ -110,7 +110,7 @@ fn fat_tree() -> Graph {
 }
 
 fn jellyfish(switches: u32, degree: u32, servers: u32, seed: u64) -> Result<Vec<Vec<f64>>, NetworkError> {
-    let possible = switches * degree % 2 == 0
+    let possible = (switches * degree).is_multiple_of(2)
         && degree < switches.max(1)
         && (degree >= 2 || switches <= 1 || (switches == 2 && degree == 1));
     if !possible {

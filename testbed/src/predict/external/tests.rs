@@ -9,14 +9,14 @@ use crate::predict::{predictors, prophet_version};
 use crate::skip::skip;
 
 /// Long enough for any answer on a busy machine; nothing waits for it where answers come.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Short; tests wait for it where no answer comes.
 const SHORT: Duration = Duration::from_millis(30);
 
 const LAST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/predictors/last.py");
 
-fn has_python(test: &str) -> bool {
+pub(crate) fn has_python(test: &str) -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|run| run.status.success());
     if !found {
         skip(test, "python3");
