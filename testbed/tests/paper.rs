@@ -130,11 +130,8 @@ fn what_was_interrupted_can_be_gone_on_with_to_the_same_results() {
         assert!(started.elapsed() < Duration::from_secs(120) && child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(5));
     }
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let folder = results(&results_of("cut"));
     let manifest = json(&read(&folder, "manifest.json"));
@@ -173,8 +170,8 @@ fn what_cannot_be_run_is_refused_and_leaves_nothing() {
         (&["--also", "jsqq"], "did you mean `jsq`?"),
         (&["--slots", "10"], "`--slots` is at least 50"),
         (&["--seeds", "0"], "`--seeds` and `--threads` are at least 1"),
-        (&["--trace", "none.csv"], "cannot read none.csv"),
-        (&["--base", "none.toml"], "none.toml"),
+        (&["--trace", "none.csv"], "none.csv: No such file"),
+        (&["--base", "none.toml"], "none.toml: cannot be read"),
         (&["--resume", "none"], "cannot be used with"),
     ] {
         let refused = potus(program(), out.path(), args);
@@ -194,7 +191,8 @@ fn a_trace_takes_the_place_of_the_stand_in() {
     let out = tempfile::tempdir().unwrap();
     let base = tiny(out.path());
     let args = [&SMALL[..], &["--period", "12", "--base", base.to_str().unwrap(), "--trace"]].concat();
-    let ran = potus(program(), &out.path().join("results"), &[&args[..], &[trace.to_str().unwrap()]].concat());
+    let ran =
+        potus(program(), &out.path().join("results"), &[&args[..], &[trace.to_str().unwrap()]].concat());
     assert!(ran.status.success(), "{}", err(&ran));
     let folder = results(&out.path().join("results"));
     let page = read(&folder, "claims.md");

@@ -101,8 +101,12 @@ impl Span {
                 (first..=last).map(|number| number as f64 * step).collect::<Vec<_>>()
             }
             Scale::Log => {
-                // Over less than two decades 2 and 5 are marked too.
-                let marks: &[f64] = if self.high - self.low < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+                // The fewer decades, the more values in each are marked.
+                let marks: &[f64] = match self.high - self.low {
+                    ..1.3 => &[1.0, 2.0, 3.0, 5.0, 7.0],
+                    ..2.0 => &[1.0, 2.0, 5.0],
+                    _ => &[1.0],
+                };
                 let decades = self.low.floor() as i32..=self.high.floor() as i32;
                 let all = decades.flat_map(|decade| marks.iter().map(move |mark| mark * 10f64.powi(decade)));
                 all.filter(|tick| (self.low..=self.high).contains(&tick.log10())).collect()
@@ -139,6 +143,7 @@ mod tests {
             ["0.1", "0.2", "0.3", "0.4", "0.5"]
         );
         assert_eq!(texts(Axis::log("x").over([0.5, 20.0].into_iter())), ["0.5", "1", "2", "5", "10", "20"]);
+        assert_eq!(texts(Axis::log("x").over([6.0, 30.0].into_iter())), ["7", "10", "20", "30"]);
         assert_eq!(texts(Axis::log("x").over([1.0, 5000.0].into_iter())), ["1", "10", "100", "1000"]);
     }
 

@@ -301,7 +301,11 @@ fn phantoms(view: &View<'_>) -> Claim {
             let stable = (view.is_stable(&phantom)?, view.is_stable(&real)?);
             let told = |cell: &Cell, stable: bool| {
                 let grows = if stable { "" } else { ", backlog growing" };
-                Some(format!("cost {}, response {:.2}{grows}", percent(cost(cell)?), view.mean(cell, RESPONSE)?.mean))
+                Some(format!(
+                    "cost {}, response {:.2}{grows}",
+                    percent(cost(cell)?),
+                    view.mean(cell, RESPONSE)?.mean
+                ))
             };
             // Where both are past the capacity, the cost is that of what passes.
             let alike = (cost(&phantom)? - cost(&real)?).abs() <= ALIKE;

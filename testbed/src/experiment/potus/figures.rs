@@ -134,7 +134,11 @@ fn over_rate(view: &View<'_>, net: Net, metric: &str, what: &str, y: &Axis) -> F
     }
     Figure {
         id: id(&format!("phantoms-{what}"), net),
-        title: format!("{} with false positives, {}, potus paper, W = 4, load 0.75", capital(what), net.title()),
+        title: format!(
+            "{} with false positives, {}, potus paper, W = 4, load 0.75",
+            capital(what),
+            net.title()
+        ),
         x: Axis::linear("tuples beside the arrivals [share of arrivals]"),
         y: y.clone(),
         series,

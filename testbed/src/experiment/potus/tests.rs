@@ -60,15 +60,15 @@ fn verdict(claims: &[Claim], id: &str) -> Verdict {
 #[test]
 fn what_is_as_published_holds_and_what_theory_denies_does_not() {
     let claims = claims_of(&plan(), as_published);
-    let failed: Vec<&str> =
-        claims.iter().filter(|claim| claim.verdict != Verdict::Holds).map(|claim| claim.id.as_str()).collect();
+    let failed: Vec<&str> = claims
+        .iter()
+        .filter(|claim| claim.verdict != Verdict::Holds)
+        .map(|claim| claim.id.as_str())
+        .collect();
     // The literal algorithm is slower than Shuffle without a window (F5).
     assert_eq!(failed, ["response-equal"], "{claims:#?}");
     let gap = claims.iter().find(|claim| claim.id == "cost-gap").unwrap();
-    assert_eq!(
-        gap.parts[0].measured,
-        "cost = 200.6 + 40.1 / V hops per slot, R² = 1.000, from V = 1 on"
-    );
+    assert_eq!(gap.parts[0].measured, "cost = 200.6 + 40.1 / V hops per slot, R² = 1.000, from V = 1 on");
     let slow = claims.iter().find(|claim| claim.id == "response-equal").unwrap();
     assert!(slow.why.as_ref().unwrap().contains("F5"), "{slow:?}");
     assert!(slow.parts[0].measured.contains("(+78.6 % to shuffle)"), "{slow:?}");
@@ -78,8 +78,9 @@ fn what_is_as_published_holds_and_what_theory_denies_does_not() {
 fn a_claim_fails_where_its_figures_do() {
     let plan = plan();
     let failed = |id: &str, change: &dyn Fn(&Cell, &str) -> Option<f64>| {
-        let claims =
-            claims_of(&plan, |cell, metric| change(cell, metric).unwrap_or_else(|| as_published(cell, metric)));
+        let claims = claims_of(&plan, |cell, metric| {
+            change(cell, metric).unwrap_or_else(|| as_published(cell, metric))
+        });
         assert_eq!(verdict(&claims, id), Verdict::DoesNotHold, "{id}");
     };
     let swept = |cell: &Cell| cell.policy == "potus" && cell.window == 0;
@@ -112,7 +113,8 @@ fn runs_that_are_too_few_or_short_show_nothing() {
 #[test]
 fn names_are_policies_or_predictors() {
     let registry = Registry::default();
-    let named = |names: &[&str]| also(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &registry);
+    let named =
+        |names: &[&str]| also(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &registry);
     // What is compared anyway is not compared twice.
     let (policies, predictors) = named(&["jsq", "shuffle", "potus", "kalman"]).unwrap();
     assert_eq!((policies, predictors), (vec!["jsq".to_owned()], vec![]));
