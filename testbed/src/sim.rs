@@ -25,8 +25,6 @@ mod world;
 use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
 
-use crate::predict::predictors;
-
 pub use app::{App, Component, Kind};
 pub use config::{Arrivals, Config, Lookahead, PERFECT, Routing, Telemetry};
 pub use measure::{Backlog, Response};
@@ -41,14 +39,13 @@ pub use root::Answer;
 pub struct Registry {
     /// Policies.
     pub policies: Policies,
-    /// Predictors.
+    /// Predictors, those that are processes of their own among them.
     pub predictors: PredictorRegistry,
 }
 
 impl Default for Registry {
-    /// What is built in, predictors that are processes of their own included.
     fn default() -> Self {
-        Self { policies: Policies::default(), predictors: predictors() }
+        Self { policies: Policies::default(), predictors: crate::predict::predictors() }
     }
 }
 
