@@ -11,6 +11,7 @@ use crate::experiment::Stop;
 use crate::experiment::potus::{self, Experiment, Finished, Options, Progress};
 use crate::scratch::Folder;
 use crate::sim::Registry;
+use crate::simulate::Output;
 
 /// Repeats a publication's experiments: tables, figures, and a page of what it claims and what was measured
 #[derive(Debug, clap::Subcommand)]
@@ -65,12 +66,6 @@ pub(crate) struct Potus {
     /// Text, or the document `tuplane/claims/1`
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 /// Of a program that was interrupted.

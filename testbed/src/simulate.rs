@@ -24,8 +24,9 @@ pub(crate) struct Sim {
     set: Vec<(String, String)>,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Output {
+/// How a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
     Text,
     Json,
 }
