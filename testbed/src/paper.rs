@@ -20,7 +20,6 @@ pub(crate) enum Paper {
 }
 
 /// Routing by POTUS, on the simulator: docs/experiments.md lists its figures and claims
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Potus {
     /// A part of the runs that shows the same, in less than a minute

@@ -94,7 +94,7 @@ pub enum PaperError {
     #[error("{0}")]
     Option(String),
     /// The simulation file.
-    #[error("the set-up cannot be run{}", .0.iter().map(|fault| format!("\n  {fault}")).collect::<String>())]
+    #[error("the set-up cannot be run\n  {}", .0.iter().map(FileFault::to_string).collect::<Vec<_>>().join("\n  "))]
     SetUp(Vec<FileFault>),
     /// The trace.
     #[error(transparent)]

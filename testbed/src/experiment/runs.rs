@@ -112,20 +112,16 @@ mod tests {
         assert_eq!((failed, done), (Err("third"), 3));
         let stop = Stop::default();
         let mut done = 0;
-        let stopped = run_all(
-            1000,
-            1,
-            &stop,
-            |index| {
-                Ok::<_, ()>(if index == 5 {
-                    stop.set()
-                })
-            },
-            |_, ()| {
-                done += 1;
-                Ok(())
-            },
-        );
+        let work = |index: usize| {
+            if index == 5 {
+                stop.set();
+            }
+            Ok::<_, ()>(())
+        };
+        let stopped = run_all(1000, 1, &stop, work, |_, ()| {
+            done += 1;
+            Ok(())
+        });
         assert_eq!((stopped, done), (Ok(()), 6));
     }
 }

@@ -66,10 +66,10 @@ pub fn student_t(degrees: usize) -> f64 {
     // Of one degree it is 12.7, and it falls with the degrees.
     let (mut low, mut high) = (0.0, 13.0);
     for _ in 0..60 {
-        let middle = (low + high) / 2.0;
+        let middle = f64::midpoint(low, high);
         if within(middle, degrees.max(1)) < CONFIDENCE { low = middle } else { high = middle }
     }
-    (low + high) / 2.0
+    f64::midpoint(low, high)
 }
 
 /// The probability that t lies between `-t` and `t`, by the finite series for whole degrees of freedom (Abramowitz

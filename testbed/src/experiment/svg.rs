@@ -108,7 +108,7 @@ impl Place {
             RIGHT - LEFT,
             BOTTOM - TOP
         );
-        let (x, y) = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
+        let (x, y) = (f64::midpoint(LEFT, RIGHT), f64::midpoint(TOP, BOTTOM));
         put!(
             out,
             r#"<text x="{x}" y="{}" text-anchor="middle">{}</text>"#,
@@ -201,7 +201,7 @@ fn legend(out: &mut String, figure: &Figure) {
         if series.style != Style::Points {
             stroke(out, (from, y), (to, y), COLOURS[number % COLOURS.len()], dash(series.style));
         }
-        mark(out, ((from + to) / 2.0, y), number);
+        mark(out, (f64::midpoint(from, to), y), number);
         name(out, y, &series.name);
         y += ENTRY;
     }

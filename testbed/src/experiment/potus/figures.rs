@@ -173,12 +173,12 @@ fn over_uneven(view: &View<'_>, net: Net) -> Figure {
 }
 
 fn predictors(view: &View<'_>, scene: Scene) -> Figure {
-    let series = view.plan.predictors.iter().filter_map(|predictor| {
+    let series = view.plan.predictors.iter().map(|predictor| {
         let cell = Cell::predicted(scene, predictor);
         // The perfect one makes no errors and none is counted.
         let error = view.mean(&cell, "mse").map_or(0.0, |mse| mse.mean);
         let points = points(view, "response_mean", [(error, cell)]);
-        Some(Series { name: predictor.name.clone(), points, style: Style::Points })
+        Series { name: predictor.name.clone(), points, style: Style::Points }
     });
     let w0 = view.mean(&Cell::potus(scene, Setting::Paper), "response_mean").map(|mean| mean.mean);
     let bound = |name: &str, at: f64| Level { name: name.to_owned(), at, upright: true };

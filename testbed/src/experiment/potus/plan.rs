@@ -248,7 +248,9 @@ impl Cell {
         }
         let mut apps = set_up.base.apps.clone();
         if self.more > 0.0 {
-            apps.iter_mut().for_each(|app| raise(app, self.load, 1.0 + self.more));
+            for app in &mut apps {
+                raise(app, self.load, 1.0 + self.more);
+            }
         }
         Config {
             name: self.factors().join(" "),
