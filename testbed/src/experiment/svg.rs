@@ -6,7 +6,7 @@ use super::axis::Span;
 use super::figure::{Figure, Point, Series, Style};
 
 /// The picture's size, and the part of it within the axes.
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 840.0;
 const HEIGHT: f64 = 440.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 540.0;
