@@ -3,7 +3,7 @@
 use tuplane_core::route::Setting;
 
 use super::figures::{SPAN, file, file_of};
-use super::plan::{Cell, ERROR_WINDOW, LOAD, PAPER_V, ROOMY, SETTINGS, Scene, Source, setting_name};
+use super::plan::{Cell, ERROR_WINDOW, LOAD, PAIRS, PAPER_V, ROOMY, SETTINGS, Scene, Source, setting_name};
 use super::view::View;
 use crate::experiment::{Claim, Interval, Line, Part, Verdict, line};
 use crate::sim::PERFECT;
@@ -474,7 +474,11 @@ fn own_equal(view: &View<'_>) -> Claim {
         let mut best: Option<(f64, String)> = None;
         let mut words = String::new();
         let swept = view.plan.vs.iter().map(|v| (format!("V = {v}"), own.clone().v(*v)));
-        for (name, cell) in std::iter::once(("its own rule".to_owned(), own.clone())).chain(swept) {
+        let pairs =
+            PAIRS.iter().map(|(v, beta)| (format!("V = {v}, beta = {beta}"), Cell::pair(scene, (*v, *beta))));
+        for (name, cell) in
+            std::iter::once(("its own rule".to_owned(), own.clone())).chain(swept).chain(pairs)
+        {
             let (cost, response) = (mean(&cell, COST)?, mean(&cell, RESPONSE)?);
             let (to_shuffle, to_robin) = (cost / mean(&shuffle, COST)?, cost / mean(&robin, COST)?);
             let (slower, than_robin) =
@@ -498,7 +502,7 @@ fn own_equal(view: &View<'_>) -> Claim {
             Some((worst, told)) => {
                 (worst <= OWN.0, format!("the least cost within the response is at {told}"))
             }
-            None => (false, "no V of the sweep stays within the response".to_owned()),
+            None => (false, "no V and beta stay within the response".to_owned()),
         };
         Some((Verdict::of(holds), format!("{words}. Of all, {found}")))
     };
@@ -506,7 +510,7 @@ fn own_equal(view: &View<'_>) -> Claim {
         "own-equal",
         "Setting `default` costs at least 35 % less than shuffle and round-robin and responds at most 5 % slower than shuffle",
         "Tuplane's own aim",
-        "at W = 0, load 0.85 and equal instances this is so for its own rule or for one V of the sweep",
+        "at W = 0, load 0.85 and equal instances this is so for its own rule, for one V of the sweep, or for V = 1 with beta = 12 or V = 1.5 with beta = 16",
         parts(view, of),
     )
     .shown_by(in_scenes(view, "frontier"))

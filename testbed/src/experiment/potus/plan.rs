@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use tuplane_core::route::{RouteOptions, Setting, VRule, Weight, policy_names};
+use tuplane_core::route::{BetaRule, RouteOptions, Setting, VRule, Weight, policy_names};
 
 use super::set_up::SetUp;
 use crate::sim::{App, Arrivals, Config, Kind, Lookahead, Network, PERFECT, Routing};
@@ -24,6 +24,10 @@ pub(super) const PREDICTOR_WINDOW: u32 = 1;
 
 /// `V` of the literal algorithm where it is not swept: at the knee, with costs in hops.
 pub(super) const PAPER_V: f64 = 1.0;
+
+/// Pairs of `V` and `beta` that setting `default` is measured with beside its own `beta`: those with which it was
+/// seen to reach its aims on the Fat-Tree, as placements changed.
+pub(super) const PAIRS: [(f64, f64); 2] = [(1.0, 12.0), (1.5, 16.0)];
 
 /// Seeds that a figure or a verdict needs.
 pub(super) const SEEDS: u32 = 5;
@@ -120,6 +124,8 @@ pub(super) struct Cell {
     pub(super) setting: Setting,
     /// The setting's own rule if not said.
     pub(super) v: Option<f64>,
+    /// The setting's own if not said.
+    pub(super) beta: Option<f64>,
     pub(super) window: u32,
     /// Each application's window is drawn from 0 to twice `window`.
     pub(super) spread: bool,
@@ -140,6 +146,7 @@ impl Cell {
             policy: policy.to_owned(),
             setting: Setting::Default,
             v: None,
+            beta: None,
             window: 0,
             spread: false,
             predictor: Forecaster { name: PERFECT.to_owned(), options: Map::new() },
@@ -157,6 +164,11 @@ impl Cell {
 
     pub(super) fn v(self, v: f64) -> Self {
         Self { v: Some(v), ..self }
+    }
+
+    /// The own setting with a pair of weights.
+    pub(super) fn pair(scene: Scene, (v, beta): (f64, f64)) -> Self {
+        Self { beta: Some(beta), ..Self::potus(scene, Setting::Default).v(v) }
     }
 
     /// Windows are drawn, 0 to twice this.
@@ -230,10 +242,12 @@ impl Cell {
     }
 
     fn options(&self) -> RouteOptions {
-        let options = RouteOptions { deal: 1, ..RouteOptions::of(self.setting) };
-        match self.v {
-            Some(v) => RouteOptions { v: VRule::Number(Weight::clamped(v)), ..options },
-            None => options,
+        let own = RouteOptions::of(self.setting);
+        RouteOptions {
+            deal: 1,
+            v: self.v.map_or(own.v, |v| VRule::Number(Weight::clamped(v))),
+            beta: self.beta.map_or(own.beta, |beta| BetaRule::Number(Weight::clamped(beta))),
+            ..own
         }
     }
 
@@ -374,6 +388,7 @@ impl Plan {
                 cells.push(Cell::predicted(scene, predictor));
                 cells.push(Cell::predicted(scene, predictor).roomy());
             }
+            cells.extend(PAIRS.iter().map(|pair| Cell::pair(scene, *pair)));
             cells.push(Cell::unforeseen(scene));
             let rates = std::iter::once(&0.0).chain(&self.rates);
             for rate in rates {
