@@ -261,6 +261,40 @@ fn what_is_open_is_given_before_others_go_on_and_late_partial_results_are_named(
     assert!(last.message.starts_with(said), "{}", last.message);
 }
 
+/// Bounds that no number says are cut off at the ends of time; each row leaves, and no window is walked over
+/// that holds none.
+#[test]
+fn windows_at_the_ends_of_time_are_given_and_come_to_an_end() {
+    let hour = 3_600_000_000_000_u64;
+    for window in [
+        window(WindowKind::Tumbling, 2 * hour, 0),
+        window(WindowKind::Sliding, 2 * hour, hour),
+        window(WindowKind::Sliding, 3, 1),
+        window(WindowKind::Session, hour, 0),
+    ] {
+        let early = Window { early: Some(Duration::from_secs(1)), ..window.clone() };
+        for (window, part) in
+            [(&window, WindowPart::Whole), (&window, WindowPart::Prepare), (&early, WindowPart::Whole)]
+        {
+            let program = compiled(&[], window);
+            let mut table = opened(&program, part);
+            let times = [i64::MIN, i64::MIN, i64::MIN + 1, 0, i64::MAX - 1, i64::MAX];
+            table.update(&rows(&times.map(|time| (0, time, 1))), None).unwrap();
+            table.give_early();
+            emitted(&mut table);
+            for watermark in [i64::MIN, i64::MIN + 5, 0, i64::MAX - 1] {
+                table.advance(watermark);
+                emitted(&mut table);
+            }
+            table.advance(i64::MAX);
+            let last = emitted(&mut table);
+            assert!(!last.is_empty(), "{window:?}");
+            assert!(table.emit(5).is_none() && table.take_late() == 0);
+            assert!(table.bytes() < 4 << 10, "{window:?}: {} bytes are kept", table.bytes());
+        }
+    }
+}
+
 #[test]
 fn a_session_takes_in_rows_up_to_its_gap_and_joins_others() {
     let program = compiled(&["k"], &window(WindowKind::Session, 10, 0));

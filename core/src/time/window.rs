@@ -88,18 +88,20 @@ impl Panes {
 
     /// The end of the pane that begins here.
     pub fn pane_end(&self, pane: i64) -> i64 {
-        pane.saturating_add(self.pane)
+        let whole = self.pane - pane.rem_euclid(self.pane);
+        pane.saturating_add(whole)
     }
 
     /// The end of the last window that a time is in.
     pub fn last_end(&self, time: i64) -> i64 {
-        time.saturating_sub(time.rem_euclid(self.slide)).saturating_add(self.size)
+        // One sum: of two, the first could be cut off at the end of time, and the second would go on from there.
+        time.saturating_add(self.size - time.rem_euclid(self.slide))
     }
 
     /// The end of the first window that ends after a time.
     pub fn first_end_after(&self, time: i64) -> i64 {
-        let past = time.saturating_sub(self.size).rem_euclid(self.slide);
-        time.saturating_sub(past).saturating_add(self.slide)
+        let since = time.rem_euclid(self.slide) - self.size.rem_euclid(self.slide);
+        time.saturating_add(self.slide - since.rem_euclid(self.slide))
     }
 }
 
@@ -156,6 +158,7 @@ mod tests {
             let panes = Panes::sliding(size, slide).unwrap();
             let pane = panes.pane_of(time);
             prop_assert!(pane <= time && time < panes.pane_end(pane));
+            prop_assert_eq!(panes.pane_end(pane) - pane, panes.pane);
             // All windows by their definition, and by the steps of the code.
             let starts = (-700..700).filter(|k| k * slide <= time && time < k * slide + size);
             let defined: Vec<i64> = starts.map(|k| k * slide + size).collect();
@@ -169,6 +172,27 @@ mod tests {
             for end in defined {
                 prop_assert!(end - size <= pane && panes.pane_end(pane) <= end);
             }
+        }
+
+        /// What lies beyond the ends of time is cut off there, and nothing before is moved by that.
+        #[test]
+        fn at_the_ends_of_time_bounds_are_cut_off(
+            time in prop_oneof![i64::MIN..i64::MIN + 200, i64::MAX - 200..=i64::MAX],
+            size in prop_oneof![1i64..60, i64::MAX - 60..=i64::MAX],
+            parts in 1i64..9,
+        ) {
+            let slide = size / parts.min(size);
+            let Ok(panes) = Panes::sliding(size, slide) else { return Ok(()) };
+            let cut = |exact: i128| exact.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+            let wide = |time: i64| i128::from(time);
+            let down = |length: i64| wide(time) - wide(time).rem_euclid(wide(length));
+            prop_assert_eq!(panes.pane_of(time), cut(down(panes.pane)));
+            let pane = panes.pane_of(time);
+            prop_assert_eq!(panes.pane_end(pane), cut(down(panes.pane) + wide(panes.pane)));
+            prop_assert_eq!(panes.last_end(time), cut(down(slide) + wide(size)));
+            prop_assert_eq!(panes.last_end(pane), panes.last_end(time));
+            let before = (wide(time) - wide(size)).rem_euclid(wide(slide));
+            prop_assert_eq!(panes.first_end_after(time), cut(wide(time) - before + wide(slide)));
         }
     }
 }
