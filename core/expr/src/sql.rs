@@ -305,7 +305,8 @@ fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
     DFParser::parse_sql_into_expr(&text.value).map_err(|e| fault::of(text, &e))
 }
 
-/// Integer arithmetic that overflows is an error of the row, not a wrong number.
+/// Integer arithmetic that overflows is an error of the row, not a wrong number; and so is a result that no row may
+/// have.
 fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     expr.transform_up(|node| {
         if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
@@ -318,7 +319,7 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
             }
         }
         Ok(match node.downcast_ref::<BinaryExpr>() {
-            Some(binary) if matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) => {
+            Some(binary) if overflows(*binary.op()) => {
                 let (left, right) = (Arc::clone(binary.left()), Arc::clone(binary.right()));
                 let binary = BinaryExpr::new(left, *binary.op(), right).with_fail_on_overflow(true);
                 Transformed::yes(Arc::new(binary) as Arc<dyn PhysicalExpr>)
@@ -327,6 +328,11 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
         })
     })
     .data()
+}
+
+/// Whether the result of an operator on two integers may be none.
+fn overflows(op: Operator) -> bool {
+    matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
 }
 
 fn parser_options() -> ParserOptions {

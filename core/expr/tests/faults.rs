@@ -315,6 +315,52 @@ fn a_constant_that_takes_long_to_compute_is_refused_however_small_it_is() {
 }
 
 #[test]
+fn aggregates_that_no_accumulator_takes_are_refused() {
+    let compute = texts(&["count(distinct bytes, status) as n"]);
+    let faults = AggregateProgram::compile(language(), &[], &compute, &columns(), OnError::Fail).unwrap_err();
+    let said = faults[0].to_string();
+    assert!(
+        said.starts_with("`count(distinct bytes, status) as n`: ") && said.contains("multiple"),
+        "{said}"
+    );
+}
+
+#[test]
+fn constants_that_overflow_are_refused_and_others_have_their_value() {
+    for expr in [
+        "9223372036854775807 + 1",
+        "-9223372036854775807 - 2",
+        "9223372036854775807 * 2 + bytes",
+        "cast(2147483647 as int) + cast(1 as int)",
+        "-(-9223372036854775807 - 1)",
+        "bytes + cast(9223372036854775807 + length('ab') as bigint)",
+        "case when bytes > 9223372036854775807 + 1 then 1 else 2 end",
+        "coalesce(bytes, 1 + (3037000500 * 3037000500))",
+    ] {
+        let said = said(expr);
+        assert!(said.to_lowercase().contains("overflow"), "{expr}: {said}");
+    }
+    let schema = columns();
+    for compute in
+        ["sum(bytes + 9223372036854775807 * 2) as s", "sum(bytes) + (9223372036854775807 + 1) as s"]
+    {
+        let faults = AggregateProgram::compile(language(), &[], &texts(&[compute]), &schema, OnError::Fail);
+        let said = faults.unwrap_err()[0].to_string();
+        assert!(said.to_lowercase().contains("overflow"), "{compute}: {said}");
+    }
+    let row = batch(vec![("x", integers(&[7]))]);
+    let fine = [
+        "9223372036854775806 + 1 as a",
+        "-(-5) * 2 - 3 + x as b",
+        "1.5 * 2 as c",
+        "-9223372036854775807 - 1 as d",
+    ];
+    let given = Projection::compile(language(), &texts(&fine), &row.schema()).unwrap();
+    let given = given.eval(&row).unwrap();
+    assert_eq!(rows(&given), ["9223372036854775807 14 3.0 -9223372036854775808"]);
+}
+
+#[test]
 fn a_constant_that_would_fill_the_memory_is_refused_before_it_is_computed() {
     for (expr, size) in [
         ("range(0, 150000000)", "150000001"),

@@ -1,7 +1,10 @@
-//! Constants that would grow without bound when they are computed at check: refused beforehand.
+//! Constants that would grow without bound when they are computed at check, or overflow: refused beforehand.
+
+use std::sync::Arc;
 
 use datafusion_common::arrow::array::{Array, AsArray};
-use datafusion_common::arrow::datatypes::{DataType, TimeUnit};
+use datafusion_common::arrow::datatypes::{DataType, Schema};
+use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DataFusionError, ScalarValue, plan_err};
 use datafusion_expr::{Expr, Operator};
@@ -17,6 +20,9 @@ const MOST_GIVEN: i128 = 20_000;
 /// time the job is checked, or `levenshtein` of two long texts, which would take minutes. Inner calls are
 /// computed before outer ones are looked at, so that no argument is folded before it is known to be small;
 /// `simplify` folds what is constant, so that `1000 * 1000 * 1000` counts too.
+///
+/// Arithmetic of constants is computed as that of rows is: `simplify` takes the overflow of integers for a
+/// number.
 pub(super) fn constants(
     expr: &Expr,
     simplify: impl Fn(Expr) -> Result<Expr, DataFusionError>,
@@ -57,6 +63,20 @@ pub(super) fn constants(
                 // A call that stays one is not computed ahead either.
                 Ok(Transformed::yes(simplify(call.clone()).unwrap_or(call)))
             }
+            Expr::BinaryExpr(ref pair) if super::overflows(pair.op) => {
+                let Some(values) = folded(&[&pair.left, &pair.right]) else {
+                    return Ok(Transformed::no(node));
+                };
+                let [left, right] = literals(values)?;
+                let result = computed(Arc::new(BinaryExpr::new(left, pair.op, right)))?;
+                Ok(Transformed::yes(Expr::Literal(result, None)))
+            }
+            Expr::Negative(ref inner) => {
+                let Some(values) = folded(&[&**inner]) else { return Ok(Transformed::no(node)) };
+                let [inner] = literals(values)?;
+                let result = computed(Arc::new(NegativeExpr::new(inner)))?;
+                Ok(Transformed::yes(Expr::Literal(result, None)))
+            }
             Expr::BinaryExpr(ref pair) if is_pattern(pair.op) => {
                 if let Some(values) = folded(&[&pair.left, &pair.right]) {
                     within(&pair.op.to_string(), given(&values), MOST_GIVEN)?;
@@ -72,6 +92,25 @@ pub(super) fn constants(
             node => Ok(Transformed::no(node)),
         })
         .map(|_| ())
+}
+
+type Node = Arc<dyn PhysicalExpr>;
+
+fn literals<const N: usize>(values: Vec<ScalarValue>) -> Result<[Node; N], DataFusionError> {
+    let all: Vec<Node> = values.into_iter().map(|value| Arc::new(Literal::new(value)) as _).collect();
+    let given = all.len();
+    all.try_into().or_else(|_| plan_err!("{given} constants stand where {N} are worked on"))
+}
+
+/// The value of an expression of constants, as a row would have it.
+fn computed(expr: Node) -> Result<ScalarValue, DataFusionError> {
+    let none = Arc::new(Schema::empty());
+    let expr = super::checked(expr, &none)?;
+    let row = RecordBatchOptions::new().with_row_count(Some(1));
+    match expr.evaluate(&RecordBatch::try_new_with_options(none, Vec::new(), &row)?)? {
+        ColumnarValue::Scalar(value) => Ok(value),
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0),
+    }
 }
 
 fn within(name: &str, size: i128, most: i128) -> Result<(), DataFusionError> {
