@@ -61,6 +61,8 @@ pub struct Language {
     determinism: Determinism,
     /// `arrived()` may be called: the row has the column that it reads.
     arrival: bool,
+    /// An expression is computed more than once for a row.
+    repeated: bool,
 }
 
 /// A compiled expression.
@@ -80,13 +82,20 @@ pub(crate) struct Planned {
 impl Language {
     /// A language that allows what `determinism` says.
     pub fn new(determinism: Determinism) -> Self {
-        Self { determinism, arrival: false }
+        Self { determinism, arrival: false, repeated: false }
     }
 
     /// The same where `arrived()` may be called: over rows whose first system column says when they arrived.
     #[must_use]
     pub(crate) fn with_arrival(self) -> Self {
         Self { arrival: true, ..self }
+    }
+
+    /// The same for keys and orders, which the sender of a row computes, and its receiver again: they must come to
+    /// the same, whatever the job waives.
+    #[must_use]
+    pub(crate) fn of_keys(self) -> Self {
+        Self { repeated: true, ..self }
     }
 
     /// The language of a job.

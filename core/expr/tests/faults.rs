@@ -2,7 +2,8 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
+    BadLine, Encoding, FileFormat, FileSource, Files, Format, Job, OnError, Op, SourceConnector,
+    StatefulShape, Text,
 };
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
@@ -87,6 +88,41 @@ fn functions_that_do_not_replay_are_refused_unless_waived() {
         let waived = Language::new(Determinism::Waived);
         Projection::compile(waived, &texts(&[call]), &columns()).unwrap();
     }
+}
+
+/// The sender of a row computes its key, and so does the receiver: they would not agree.
+#[test]
+fn keys_and_orders_replay_even_where_that_is_waived() {
+    let other = source_of(100, "other");
+    let find = "[[stage]]\nid = \"find\"\nop = \"hash_join\"\nin = [\"in\", \"other\"]\n";
+    for (refused, stages) in [
+        ("now", stage_of("group_by", "key = \"cast(now() as date) as day\"")),
+        ("random", stage_of("group_by", "key = [\"line\", \"cast(floor(random() * 10) as int) as k\"]")),
+        ("uuid", stage_of("distinct", "key = \"uuid()\"")),
+        ("random", stage_of("rebalance", "key = \"random()\"")),
+        ("current_date", stage_of("sort", "by = [\"current_date desc\"]")),
+        ("random", format!("{other}{find}on = [\"random() + length(in.line) = length(other.line)\"]\n")),
+        ("random", format!("{other}{find}on = [\"length(in.line) = random() + length(other.line)\"]\n")),
+    ] {
+        let head = "name = \"test\"\n[job]\ndeterministic = false\n";
+        let text = format!("{head}{}{stages}", source_of(100, "in"));
+        let job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{stages}: {faults:?}"));
+        let faults = resolve(&job).unwrap_err();
+        let said = faults[0].to_string();
+        let why = format!(
+            "`{refused}` gives another result each time, and a key or an order is computed more than once"
+        );
+        assert!(said.contains(&why) && said.contains("in a map before"), "{stages}: {said}");
+    }
+}
+
+fn source_of(n: u32, id: &str) -> String {
+    let more = "op = \"source\"\nconnector = \"generator\"\nkind = \"words\"";
+    format!("[[stage]]\nid = \"{id}\"\n{more}\nn = {n}\n")
+}
+
+fn stage_of(op: &str, more: &str) -> String {
+    format!("[[stage]]\nid = \"next\"\nop = \"{op}\"\nin = \"in\"\n{more}\n")
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl SortProgram {
         let (mut columns, mut options, mut faults) = (Vec::<Compiled>::new(), Vec::new(), Vec::new());
         for (position, text) in by.iter().enumerate() {
             let (expr, order) = by::parse(text);
-            match language.compile(&expr, input).and_then(|one| can_be_sorted(&expr, one)) {
+            match language.of_keys().compile(&expr, input).and_then(|one| can_be_sorted(&expr, one)) {
                 Ok(one) => {
                     // The same column may stand twice; its names here are nobody's.
                     let field = one.field.as_ref().clone().with_name(format!("#{position}"));
