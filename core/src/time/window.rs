@@ -61,7 +61,7 @@ impl Panes {
         if slide > size {
             return Err("`slide` is longer than `size`, so rows between would be lost".to_owned());
         }
-        let pane = gcd(size, slide);
+        let pane = gcd(size.unsigned_abs(), slide.unsigned_abs()) as i64;
         if size / pane > MOST_PANES {
             return Err(format!(
                 "a window would be made of {} panes, the greatest length that divides `size` and `slide`; at most {MOST_PANES} are taken",
@@ -105,7 +105,8 @@ impl Panes {
     }
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
+/// The greatest number that divides both; of 0 and another it is the other.
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
