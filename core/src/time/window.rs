@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::job::{Window, WindowKind};
 
-/// More panes than this in one window are refused: each result reads them all.
+/// More panes than this in one window are refused: each result reads them all. So are early results that read more
+/// of them at once, each in all the windows that it is in.
 const MOST_PANES: i64 = 10_000;
 
 /// A window that says everything it must.
@@ -38,7 +39,11 @@ impl WindowSpec {
             WindowKind::Session => ns("gap", window.size).map(|gap| Self::Session { gap }),
             WindowKind::Sliding => {
                 let (size, slide) = (ns("size", window.size)?, ns("slide", window.slide)?);
-                Panes::sliding(size, slide).map(Self::Panes)
+                let panes = Panes::sliding(size, slide)?;
+                if window.early.is_some_and(|early| !early.is_zero()) {
+                    panes.can_be_early()?;
+                }
+                Ok(Self::Panes(panes))
             }
         }
     }
@@ -69,6 +74,19 @@ impl Panes {
             ));
         }
         Ok(Self { size, slide, pane })
+    }
+
+    /// The windows that one row is in are each made of all their panes, each time.
+    fn can_be_early(self) -> Result<(), String> {
+        let merged = (self.size / self.slide).saturating_mul(self.count());
+        if merged <= MOST_PANES {
+            return Ok(());
+        }
+        Err(format!(
+            "with `early_ms` {merged} panes would be merged each time, those of {} windows that one row is in; at \
+             most {MOST_PANES} are taken: leave `early_ms` out, or make `slide` longer",
+            self.size / self.slide
+        ))
     }
 
     /// The length of a window.
@@ -132,6 +150,15 @@ mod tests {
         assert_eq!(said(WindowKind::Session, None, None), "a session window has no `gap`");
         assert!(said(WindowKind::Sliding, Some(10), Some(11)).contains("longer"));
         assert!(said(WindowKind::Sliding, Some(86_400_000_001), Some(1_000_000)).contains("panes"));
+        let early = |size, slide| {
+            let early = Some(Duration::from_secs(1));
+            WindowSpec::new(&Window { early, ..window(WindowKind::Sliding, Some(size), Some(slide)) })
+        };
+        let many = early(3_600, 10).unwrap_err();
+        assert!(
+            many.starts_with("with `early_ms` 129600 panes would be merged each time, those of 360 windows")
+        );
+        assert!(early(3_600, 60).is_ok() && early(3_600, 36).is_ok());
         let session = WindowSpec::new(&window(WindowKind::Session, Some(7), None));
         assert_eq!(session, Ok(WindowSpec::Session { gap: 7 }));
     }
