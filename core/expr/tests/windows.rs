@@ -338,6 +338,33 @@ fn early_results_are_of_windows_that_have_changed() {
     }
 }
 
+/// The panes of a window are put together piece by piece, so that others have their turn in between.
+#[test]
+fn a_window_of_many_panes_is_put_together_in_several_calls() {
+    for keys in [&[][..], &["k"][..]] {
+        let program = compiled(keys, &window(WindowKind::Sliding, 2000, 1));
+        let mut table = opened(&program, WindowPart::Whole);
+        let all: Vec<_> = (0..2000).map(|time| (time % 3, time, 1)).collect();
+        table.update(&rows(&all), None).unwrap();
+        table.advance(2000);
+        let calls = emitted(&mut table);
+        let given = found(&calls, !keys.is_empty());
+        let (mut windows, mut rows) = (BTreeMap::new(), 0);
+        for (_, start, end, n, ..) in given {
+            assert_eq!(end - start, 2000);
+            *windows.entry(end).or_insert(0) += n;
+            rows += n;
+        }
+        assert_eq!(windows, (1..=2000).map(|end| (end, end)).collect());
+        assert_eq!(rows, 2000 * 2001 / 2);
+        let empty = calls.iter().filter(|call| call.num_rows() == 0).count();
+        assert!(
+            (2000..4000).contains(&empty),
+            "{empty} calls put 2,000 windows of up to 2,000 panes together"
+        );
+    }
+}
+
 #[test]
 fn many_sessions_leave_no_trace() {
     let program = compiled(&["k"], &window(WindowKind::Session, 10, 0));
@@ -571,6 +598,49 @@ fn faults_of_windows_and_times_are_said() {
     assert!(said(&stages).contains("did you mean `at`?"));
 }
 
+/// A table of states with `ttl = "10ns"`, and rows of some keys at a time.
+fn states_by_time() -> (tuplane_expr::StatefulTable, impl Fn(&[i64], &[i64]) -> RecordBatch) {
+    let stateful = "state = [\"0 as s\"]\nupdate = [\"s + 1 as s\"]\nselect = [\"n\", \"s\"]\nttl = \"10ns\"";
+    let stages = "time = \"at\"\n".to_owned()
+        + &one("group_by", "by", "in", "key = \"n\"")
+        + &one("map_stateful", "s", "by", stateful)
+        + &one("sink", "out", "s", SINK);
+    let job = job_of(&stages);
+    let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
+    let v = dag.vertices.iter().position(|vertex| vertex.stages == ["s"]).unwrap() as u32;
+    let Program::Stateful(program) = vertex_program(&job, &types, &dag, VertexId(v)).unwrap().program else {
+        panic!("no state")
+    };
+    let schema = job_schema(&types);
+    let rows = move |keys: &[i64], times: &[i64]| {
+        let null: ArrayRef = Arc::new(TimestampNanosecondArray::from(times.to_vec()));
+        let texts = strings(keys.iter().map(|_| None));
+        let rows = RecordBatch::try_new(Arc::clone(&schema), vec![texts, integers(keys), null]).unwrap();
+        stamped(&rows, times)
+    };
+    (tuplane_expr::StatefulTable::new(program, 13).unwrap(), rows)
+}
+
+#[test]
+fn many_states_run_out_part_by_part() {
+    let (mut table, rows) = states_by_time();
+    let keys: Vec<i64> = (0..60_000).collect();
+    for some in keys.chunks(8192) {
+        table.advance(&rows(some, &vec![0; some.len()]), None).unwrap();
+    }
+    let mut held = vec![table.keys_held()];
+    while held.last() != Some(&0) && held.len() < 9 {
+        table.expire(20).unwrap();
+        held.push(table.keys_held());
+    }
+    assert_eq!((held[0], held.last()), (60_000, Some(&0)), "{held:?}");
+    assert!(held.windows(2).all(|two| two[0] - two[1] <= 16_384 + 60_000 / 13 + 1000), "{held:?}");
+    // The next time around it begins anew.
+    table.advance(&rows(&[1, 2], &[100, 200]), None).unwrap();
+    table.expire(150).unwrap();
+    assert_eq!(table.keys_held(), 1);
+}
+
 proptest! {
     /// State runs out when the watermark has passed a key's last row by `ttl`, and not before.
     #[test]
@@ -578,25 +648,11 @@ proptest! {
         steps in prop::collection::vec((prop::collection::vec((0i64..4, 0i64..100), 0..6), 0i64..120), 1..30),
     ) {
         let ttl = 10;
-        let stateful = "state = [\"0 as s\"]\nupdate = [\"s + 1 as s\"]\nselect = [\"n\", \"s\"]\nttl = \"10ns\"";
-        let stages = "time = \"at\"\n".to_owned()
-            + &one("group_by", "by", "in", "key = \"n\"")
-            + &one("map_stateful", "s", "by", stateful)
-            + &one("sink", "out", "s", SINK);
-        let job = job_of(&stages);
-        let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
-        let v = dag.vertices.iter().position(|vertex| vertex.stages == ["s"]).unwrap() as u32;
-        let Program::Stateful(program) = vertex_program(&job, &types, &dag, VertexId(v)).unwrap().program else {
-            panic!("no state")
-        };
-        let mut table = tuplane_expr::StatefulTable::new(program, 13).unwrap();
+        let (mut table, rows) = states_by_time();
         let (mut states, mut now) = (BTreeMap::<i64, (i64, i64)>::new(), i64::MIN);
         for (some, watermark) in steps {
             let (keys, times): (Vec<i64>, Vec<i64>) = some.iter().copied().unzip();
-            let null: ArrayRef = Arc::new(TimestampNanosecondArray::from(times.clone()));
-            let texts = strings(keys.iter().map(|_| None));
-            let rows = RecordBatch::try_new(job_schema(&types), vec![texts, integers(&keys), null]).unwrap();
-            let tuplane_expr::Advanced::Rows(made) = table.advance(&stamped(&rows, &times), None).unwrap() else {
+            let tuplane_expr::Advanced::Rows(made) = table.advance(&rows(&keys, &times), None).unwrap() else {
                 panic!("rows become rows")
             };
             // What has run out is gone before the batch; its rows then count one after another.

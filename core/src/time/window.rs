@@ -8,6 +8,9 @@ use crate::job::{Window, WindowKind};
 /// of them at once, each in all the windows that it is in.
 const MOST_PANES: i64 = 10_000;
 
+/// What is wrong with a slide that is longer than its window.
+pub(crate) const LONG_SLIDE: &str = "`slide` is longer than `size`, so rows between would be lost";
+
 /// A window that says everything it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowSpec {
@@ -64,7 +67,7 @@ impl Panes {
 
     fn sliding(size: i64, slide: i64) -> Result<Self, String> {
         if slide > size {
-            return Err("`slide` is longer than `size`, so rows between would be lost".to_owned());
+            return Err(LONG_SLIDE.to_owned());
         }
         let pane = gcd(size.unsigned_abs(), slide.unsigned_abs()) as i64;
         if size / pane > MOST_PANES {
@@ -92,6 +95,11 @@ impl Panes {
     /// The length of a window.
     pub fn size(&self) -> i64 {
         self.size
+    }
+
+    /// Panes of a window.
+    pub fn count(&self) -> i64 {
+        self.size / self.pane
     }
 
     /// Each pane is a window.
