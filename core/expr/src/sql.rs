@@ -6,6 +6,7 @@ mod equalities;
 mod fallible;
 mod fault;
 pub(crate) mod functions;
+mod growth;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use datafusion_expr::{
 };
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use datafusion_physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
-use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, create_physical_expr};
 use datafusion_sql::parser::DFParser;
 use datafusion_sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
 use datafusion_sql::sqlparser::ast::{self, ColumnDef};
@@ -38,6 +39,7 @@ pub(crate) use fallible::can_fail;
 pub use fault::sql_name;
 pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
+pub(crate) use growth::{can_grow, fitting_rows};
 
 use crate::system::{self, SystemColumn, SystemColumns, name_of};
 
@@ -326,6 +328,11 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
                 let minus = BinaryExpr::new(zero, Operator::Minus, Arc::clone(negative.arg()));
                 return Ok(Transformed::yes(Arc::new(minus.with_fail_on_overflow(true)) as _));
             }
+        }
+        if let Some(bounded) =
+            node.downcast_ref::<ScalarFunctionExpr>().and_then(|it| growth::bounded(it, schema))
+        {
+            return bounded.map(Transformed::yes);
         }
         Ok(match node.downcast_ref::<BinaryExpr>() {
             Some(binary) if overflows(*binary.op()) => {
