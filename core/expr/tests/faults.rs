@@ -94,18 +94,18 @@ fn functions_that_do_not_replay_are_refused_unless_waived() {
 #[test]
 fn keys_and_orders_replay_even_where_that_is_waived() {
     let other = source_of(100, "other");
-    let find = "[[stage]]\nid = \"find\"\nop = \"hash_join\"\nin = [\"in\", \"other\"]\n";
+    let find = "[[stage]]\nid = \"find\"\nop = \"hash_join\"\nin = [\"rows\", \"other\"]\n";
     for (refused, stages) in [
         ("now", stage_of("group_by", "key = \"cast(now() as date) as day\"")),
         ("random", stage_of("group_by", "key = [\"line\", \"cast(floor(random() * 10) as int) as k\"]")),
         ("uuid", stage_of("distinct", "key = \"uuid()\"")),
         ("random", stage_of("rebalance", "key = \"random()\"")),
         ("current_date", stage_of("sort", "by = [\"current_date desc\"]")),
-        ("random", format!("{other}{find}on = [\"random() + length(in.line) = length(other.line)\"]\n")),
-        ("random", format!("{other}{find}on = [\"length(in.line) = random() + length(other.line)\"]\n")),
+        ("random", format!("{other}{find}on = [\"random() + length(rows.line) = length(other.line)\"]\n")),
+        ("random", format!("{other}{find}on = [\"length(rows.line) = random() + length(other.line)\"]\n")),
     ] {
         let head = "name = \"test\"\n[job]\ndeterministic = false\n";
-        let text = format!("{head}{}{stages}", source_of(100, "in"));
+        let text = format!("{head}{}{stages}", source_of(100, "rows"));
         let job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{stages}: {faults:?}"));
         let faults = resolve(&job).unwrap_err();
         let said = faults[0].to_string();
@@ -122,7 +122,7 @@ fn source_of(n: u32, id: &str) -> String {
 }
 
 fn stage_of(op: &str, more: &str) -> String {
-    format!("[[stage]]\nid = \"next\"\nop = \"{op}\"\nin = \"in\"\n{more}\n")
+    format!("[[stage]]\nid = \"next\"\nop = \"{op}\"\nin = \"rows\"\n{more}\n")
 }
 
 #[test]

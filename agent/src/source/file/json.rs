@@ -1,5 +1,6 @@
 //! JSON objects become rows: every syntax error is found, members that are no column are passed over.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -108,7 +109,7 @@ impl Objects {
             Target::Column(place) | Target::ListOf(place) => self.takes[place].takes == Takes::Number,
             Target::Row => false,
         };
-        let cell = if as_written { self.keep(written) } else { cell };
+        let cell = if as_written { self.keep(&plain(written)) } else { cell };
         self.take(target, cell, is);
     }
 
@@ -170,6 +171,29 @@ impl Objects {
             (false, _) => {}
         }
     }
+}
+
+/// A number without an exponent, which a cast to a decimal does not know.
+fn plain(number: &str) -> Cow<'_, str> {
+    /// A decimal has at most 76 digits behind its point.
+    const MOST_ZEROS: i64 = 100;
+    let Some((mantissa, exponent)) = number.split_once(['e', 'E']) else { return Cow::Borrowed(number) };
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |mantissa| ("-", mantissa));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let first = whole.len() as i64 - (whole.len() + fraction.len() - digits.len()) as i64;
+    // Where the point stands, counted from the first digit that is not 0. The parser has found the number to be a
+    // finite float, so it is no further to the right than a few hundred digits.
+    let point = first.saturating_add(exponent.parse().unwrap_or(i64::MIN));
+    if digits.is_empty() || point < -MOST_ZEROS {
+        return Cow::Borrowed("0");
+    }
+    Cow::Owned(match usize::try_from(point) {
+        Err(_) | Ok(0) => format!("{sign}0.{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+        Ok(point) if point >= digits.len() => format!("{sign}{digits}{}", "0".repeat(point - digits.len())),
+        Ok(point) => format!("{sign}{}.{}", &digits[..point], &digits[point..]),
+    })
 }
 
 /// Where a string ends that begins at `start`.
@@ -465,5 +489,30 @@ impl<'de> Visitor<'de> for Document<'_> {
             self.append(Some(element));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn an_exponent_moves_the_point() {
+        for (written, wanted) in [
+            ("12.50", "12.50"),
+            ("1.5e2", "150"),
+            ("-1.5E+1", "-15"),
+            ("1.25e1", "12.5"),
+            ("-12.5e-3", "-0.0125"),
+            ("0.00125e3", "1.25"),
+            ("0.5e0", "0.5"),
+            ("5e-1", "0.5"),
+            ("0e999999999999999999999", "0"),
+            ("0.000e5", "0"),
+            ("1e-999999999", "0"),
+            ("123456789012345678.1234e-2", "1234567890123456.781234"),
+        ] {
+            assert_eq!(plain(written), wanted, "{written}");
+        }
     }
 }
