@@ -68,7 +68,7 @@ fn rows_that_wait_keep_no_more_alive_than_themselves() {
     }
     drop(rows);
     assert_eq!(buffer.strong_count(), 1);
-    assert_eq!(sorter.take_runs().unwrap().iter().map(|run| run.rows()).sum::<usize>(), 3);
+    assert_eq!(sorter.take_runs().unwrap().iter().fold(0, |rows, run| rows + run.rows()), 3);
 }
 
 fn entry(position: usize, choice: u8) -> String {

@@ -335,11 +335,12 @@ fn reach(next: &[Vec<usize>], start: usize) -> Vec<Option<usize>> {
 /// as the API of the original does.
 fn takes(view: &Op, op: &Op) -> bool {
     match (view, op) {
-        (_, Op::Rebalance(_)) | (Op::Window(_), Op::GroupBy { .. }) | (Op::GroupBy { .. }, Op::Window(_)) => {
-            true
-        }
-        (Op::Window(_), Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. }) => true,
-        (Op::GroupBy { .. }, _) => takes_group(op),
+        (_, Op::Rebalance(_)) | (Op::GroupBy { .. }, Op::Window(_)) => true,
+        (Op::Window(_), op) => matches!(
+            op,
+            Op::GroupBy { .. } | Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. }
+        ),
+        (Op::GroupBy { .. }, op) => takes_group(op),
         _ => false,
     }
 }
