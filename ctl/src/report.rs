@@ -132,6 +132,7 @@ pub(crate) struct VertexView {
     waiting_core: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
     /// The least watermark of its instances.
     #[serde(flatten)]
@@ -159,6 +160,7 @@ struct InstanceView {
     idle: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     #[serde(flatten)]
     event_time: EventTime,
     ended: bool,
@@ -467,6 +469,7 @@ fn vertex_view(
         waiting_core: value(rates.waiting_core),
         queue_in: now.queue_in,
         queue_out: now.queue_out,
+        state_bytes: now.state_bytes,
         dropped: now.dropped,
         event_time: EventTime::of(reports(status, id)),
         notes: now.notes,
@@ -487,6 +490,7 @@ struct Sum {
     idle_ns: u64,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
     notes: Vec<String>,
 }
@@ -513,6 +517,7 @@ fn sum(status: &JobStatus, id: VertexId) -> Sum {
         sum.idle_ns += report.idle_ns;
         sum.queue_in += report.queue_in;
         sum.queue_out += report.queue_out;
+        sum.state_bytes += report.state_bytes;
         for (reason, rows) in &report.dropped {
             *sum.dropped.entry(reason.clone()).or_default() += rows;
         }
@@ -551,6 +556,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             idle: value(idle),
             queue_in: report.queue_in,
             queue_out: report.queue_out,
+            state_bytes: report.state_bytes,
             event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
             shares: Shares { busy, blocked, idle },

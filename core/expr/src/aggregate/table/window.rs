@@ -277,6 +277,14 @@ impl WindowTable {
         }
     }
 
+    /// There are rows whose results are yet to come, at event times that the watermark has not passed.
+    pub fn holds(&self) -> bool {
+        match &self.open {
+            Open::Panes(table) => table.holds(),
+            Open::Sessions(table) => table.holds(),
+        }
+    }
+
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
     /// No rows may be taken in before that. A batch without rows says that more has to be put together before
     /// there are some: each call takes its share of that.
