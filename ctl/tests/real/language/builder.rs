@@ -13,7 +13,7 @@ use crate::real::world::{World, assert_exact_ledger, text};
 fn a_service_by_the_builder_gets_decimals_and_objects_as_they_are() {
     let world = World::new();
     let server = Server::start(|request| {
-        let asked = format!("{} {} {}", request.method, request.header("X-Id").unwrap(), request.body);
+        let asked = format!("{} {} {}", request.method, request.header("x-id").unwrap(), request.body);
         (Duration::ZERO, Reply::Answer(200, asked))
     });
     let prices = ["123456789012345678.1234", "0.1000", "99999999999999999999999999999999.9999"];
