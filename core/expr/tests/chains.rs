@@ -310,7 +310,8 @@ fn large_results_are_made_of_a_few_rows_at_a_time() {
         largest = largest.max(next.get_array_memory_size());
     }
     assert_eq!(n, lines.iter().map(|line| line.len() as i64).collect::<Vec<_>>());
-    assert!((6 << 20..12 << 20).contains(&largest), "{largest} bytes at once");
+    // Half of that may be room to grow.
+    assert!((6 << 20..17 << 20).contains(&largest), "{largest} bytes at once");
 }
 
 #[test]
