@@ -338,7 +338,7 @@ fn texts(column: &ArrayRef) -> Vec<PeekValue> {
         return texts.map(|text| text.map_or_else(null, shown)).collect();
     }
     match json::values(column) {
-        Ok(values) => values.iter().map(value).collect(),
+        Ok(values) => values.into_iter().map(value).collect(),
         Err(error) => vec![shown(&format!("cannot be shown: {error}")); column.len()],
     }
 }
@@ -347,11 +347,10 @@ fn null() -> PeekValue {
     PeekValue { json: Value::Null.to_string(), cut: 0 }
 }
 
-fn value(value: &Value) -> PeekValue {
-    if let Value::String(text) = value {
-        return shown(text);
+fn value(json: String) -> PeekValue {
+    if let Ok(text) = serde_json::from_str::<String>(&json) {
+        return shown(&text);
     }
-    let json = value.to_string();
     // What is left of a long list is none: it is shown as text.
     if json.len() > MOST_VALUE { shown(&json) } else { PeekValue { json, cut: 0 } }
 }

@@ -109,12 +109,12 @@ impl Http {
         }
         let values = json::values(column)
             .map_err(|e| CallError::lasting(format!("`body` cannot be written as JSON: {e}")))?;
-        let value = if self.batched {
-            Value::Array(values)
+        let json = if self.batched {
+            format!("[{}]", values.join(","))
         } else {
-            values.into_iter().next().unwrap_or(Value::Null)
+            values.into_iter().next().unwrap_or_else(|| Value::Null.to_string())
         };
-        Ok((value.to_string().into(), JSON))
+        Ok((json.into(), JSON))
     }
 }
 

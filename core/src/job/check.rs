@@ -334,15 +334,28 @@ fn reach(next: &[Vec<usize>], start: usize) -> Vec<Option<usize>> {
 /// Whether `op` can follow a `group_by` or a `window`. A rebalance there is the planner's to refuse,
 /// as the API of the original does.
 fn takes(view: &Op, op: &Op) -> bool {
-    match op {
-        Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. } | Op::Rebalance(_) => true,
-        Op::GroupBy { .. } => matches!(view, Op::Window(_)),
-        Op::Window(_)
-        | Op::Stateful { .. }
-        | Op::RollingAggregate { .. }
-        | Op::UsingService(_)
-        | Op::CustomTransform { .. }
-        | Op::Work(_) => matches!(view, Op::GroupBy { .. }),
+    match (view, op) {
+        (_, Op::Rebalance(_)) | (Op::GroupBy { .. }, Op::Window(_)) => true,
+        (Op::Window(_), op) => matches!(
+            op,
+            Op::GroupBy { .. } | Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. }
+        ),
+        (Op::GroupBy { .. }, op) => takes_group(op),
         _ => false,
     }
+}
+
+/// Whether `op` works by the key of a `group_by` before it.
+pub(crate) fn takes_group(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Aggregate { .. }
+            | Op::CoAggregate { .. }
+            | Op::Stateful { .. }
+            | Op::RollingAggregate { .. }
+            | Op::Distinct { .. }
+            | Op::UsingService(_)
+            | Op::CustomTransform { .. }
+            | Op::Work(_)
+    )
 }

@@ -371,6 +371,17 @@ pub enum StatefulShape {
     FlatMap,
 }
 
+impl StatefulShape {
+    /// The option that says what a row becomes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Map => "select",
+            Self::Filter => "where",
+            Self::FlatMap => "unnest",
+        }
+    }
+}
+
 /// Rows of the primary side without a partner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,6 +10,7 @@ use super::error::{Kind, PlanError};
 use super::graph::Graph;
 use crate::fault::{At, Spanned};
 use crate::job::{Job, Op, WindowKind};
+use crate::time::gcd;
 
 /// Every stage but a sink has a reader.
 pub(super) fn complete(graph: &Graph<'_>) -> Result<(), PlanError> {
@@ -42,7 +43,11 @@ pub(super) fn complete(graph: &Graph<'_>) -> Result<(), PlanError> {
 
 /// The greatest stride, up to a second, at which every window and timer still fires on time.
 pub(super) fn stride(graph: &Graph<'_>) -> u64 {
-    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    // What is no whole number of milliseconds is on time within one.
+    let millis = |d: Duration| match d.subsec_nanos() % 1_000_000 {
+        0 => u64::try_from(d.as_millis()).unwrap_or(u64::MAX),
+        _ => 1,
+    };
     let wanted = graph.transforms.iter().filter_map(|t| match (&t.stage.op, t.window) {
         (_, Some(w)) => match w.kind {
             WindowKind::Session => w.size.map(|gap| (millis(gap) / 100).clamp(1, 100)),
@@ -62,10 +67,6 @@ pub(super) fn stride(graph: &Graph<'_>) -> u64 {
         stride if stride > 1000 => gcd(stride, 1000),
         stride => stride,
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Instances placed by the cluster need not share an agent with their neighbours, so a local

@@ -354,6 +354,11 @@ fn the_watermark_stride_serves_every_window_and_timer() {
     assert_eq!(window("type='tumbling' size='1500ms'"), 500);
     assert_eq!(window("type='sliding' size='10s' slide='250ms'"), 250);
     assert_eq!(window("type='session' gap='3s'"), 30);
+    // What is no whole number of milliseconds is given within the next one.
+    assert_eq!(window("type='tumbling' size='500us'"), 1);
+    assert_eq!(window("type='tumbling' size='2500us'"), 1);
+    assert_eq!(window("type='sliding' size='10s' slide='1500us'"), 1);
+    assert_eq!(window("type='session' gap='500us'"), 1);
     assert_eq!(window("type='session' gap='60s'"), 100);
     assert_eq!(stride("- a = map_stateful g ttl='5ms'\n- out = sink a"), 1);
     let both = "- w = window g type='tumbling' size='400ms'\n- a = aggregate w\n- o = sink a\n- b = map_stateful g ttl='6s'\n- out = sink b";

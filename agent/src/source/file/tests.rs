@@ -20,6 +20,7 @@ use super::csv::{Quote, scan};
 
 mod hard;
 mod lists;
+mod numbers;
 mod places;
 
 pub(super) fn options(format: Format) -> FileSource {

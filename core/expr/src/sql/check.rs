@@ -210,6 +210,14 @@ impl Names<'_> {
             let help = "results must replay; `[job] deterministic = false` allows it, and `arrived()` says when a row was read";
             return Err(self.at(ident, message).help(help));
         }
+        if self.language.repeated && NOT_REPLAYABLE.contains(&name.as_str()) {
+            let message = format!(
+                "`{name}` gives another result each time, and a key or an order is computed more than once"
+            );
+            return Err(self
+                .at(ident, message)
+                .help("compute it in a map before, and name that column here"));
+        }
         if name == "unnest" || name == "unnest_outer" {
             let message = format!("`{name}()` is no expression: it makes several rows of one");
             return Err(self.at(ident, message).help("use a flat_map stage: unnest = \"list expr as name\""));

@@ -204,7 +204,7 @@ pub enum GeneratorKind {
 /// `connector = "nexmark"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nexmark {
-    /// Which events: one kind, or all in one wide row.
+    /// Which events: one kind.
     pub events: NexmarkEvents,
     /// How many events (of all kinds) in all; without end unless set.
     pub n: Option<u64>,

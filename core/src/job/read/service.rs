@@ -16,15 +16,6 @@ pub(super) enum Form {
     Async,
 }
 
-/// The key that says what a row becomes.
-fn then_key(shape: StatefulShape) -> &'static str {
-    match shape {
-        StatefulShape::Map => "select",
-        StatefulShape::Filter => "where",
-        StatefulShape::FlatMap => "unnest",
-    }
-}
-
 /// `map_using_service` and its kin.
 pub(super) fn read(table: &mut Table<'_>, shape: StatefulShape, form: Form) -> Op {
     let asynchronous = form == Form::Async;
@@ -39,7 +30,7 @@ pub(super) fn read(table: &mut Table<'_>, shape: StatefulShape, form: Form) -> O
         with: if is_http { serde_json::Value::Object(serde_json::Map::new()) } else { table.with() },
         http: is_http.then(|| http(table)),
         args: if is_http { Vec::new() } else { list(table, "args") },
-        then: list(table, then_key(shape)),
+        then: list(table, shape.option()),
         calls: calls(table, asynchronous, batched),
         cooperative: table.flag("cooperative").unwrap_or(true),
         preferred_parallelism: preferred(table),
@@ -142,7 +133,7 @@ pub(super) fn belongs(service: &UsingService, key: &str) -> Option<String> {
         "args" => "`args` belongs to a service of a registry; `http` has url, body and headers".to_owned(),
         "url" | "method" | "body" | "headers" => format!("`{key}` belongs to service = \"http\""),
         "select" | "where" | "unnest" => {
-            format!("`{}` says `{}`", service.op_name(), then_key(service.shape))
+            format!("`{}` says `{}`", service.op_name(), service.shape.option())
         }
         _ => return None,
     };

@@ -1,5 +1,6 @@
 //! Aggregates by window: rows in, results out when the watermark has passed a window's end.
 
+mod merging;
 mod panes;
 mod sessions;
 
@@ -285,7 +286,8 @@ impl WindowTable {
     }
 
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
-    /// No rows may be taken in before that.
+    /// No rows may be taken in before that. A batch without rows says that more has to be put together before
+    /// there are some: each call takes its share of that.
     pub fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
         match &mut self.open {
             Open::Panes(table) => table.emit(max_rows),
