@@ -23,6 +23,8 @@ pub(crate) struct Counters {
     pub(crate) ended: AtomicBool,
     /// Rows whose event time is far ahead of the others'.
     pub(crate) ahead: AtomicU64,
+    /// Rows that went on with nulls in place of a service's answer.
+    pub(crate) unanswered: AtomicU64,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -48,6 +50,7 @@ impl Counters {
             working: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }
