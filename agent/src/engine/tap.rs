@@ -145,6 +145,7 @@ impl Tap {
             if let Some(stage) = stages.first() {
                 sample.rows.clone_from(&stage.sample.rows);
                 sample.bytes = stage.sample.bytes;
+                sample.passed = stage.sample.passed;
             }
             Follower { sample, asked: now }
         });
@@ -350,7 +351,9 @@ mod tests {
         let tap = Tap::new(1, vec!["n".into()]);
         tap.add_stage("job", "look", 10.0);
         tap.see(0, &batch(3, 1));
-        assert_eq!(numbers(&tap.ask(1, 10.0, 0, false).unwrap()), [3]);
+        tap.see(0, &batch(4, 6));
+        let first = tap.ask(1, 10.0, 0, false).unwrap();
+        assert_eq!((numbers(&first), first.passed), (vec![3], 7), "those that it shows have gone by, too");
         for follower in 2..=MOST_FOLLOWERS as u64 {
             tap.ask(follower, 1.0, 0, false).unwrap();
         }
