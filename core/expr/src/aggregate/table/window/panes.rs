@@ -212,7 +212,8 @@ impl PaneTable {
             return Ok(batch(&self.program.partial, columns, rows)?);
         }
         let starts = Arc::new(TimestampNanosecondArray::from_value(start, rows));
-        self.program.results(given, starts, &TimestampNanosecondArray::from_value(end, rows))
+        let ends = TimestampNanosecondArray::from_value(end, rows);
+        self.program.results(given, starts, &ends, self.passed)
     }
 
     fn next_leaving(&mut self) -> Result<Option<Leaving>, EvalError> {
