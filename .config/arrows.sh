@@ -35,7 +35,7 @@ arrows() { # package, then a pattern of which of our own packages it may name
         fail=1
     fi
 }
-allow tuplane-core 'glob|jsonc-parser|serde|serde_json|strsim|thiserror|toml|xxhash-rust'
+allow tuplane-core 'glob|jsonc-parser|serde|serde_json|stlrs|strsim|thiserror|toml|xxhash-rust'
 allow tuplane-expr 'chrono|datafusion-.*|hashbrown|regex|thiserror|tuplane-core'
 allow tuplane-wire 'bincode|bytes|futures|rcgen|serde|tarpc|thiserror|tokio|tokio-rustls|tokio-serde|tracing|tuplane-core'
 arrows tuplane-agent 'tuplane-(expr|wire|core)'

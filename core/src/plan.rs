@@ -19,6 +19,6 @@ pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};
 pub use json::{case_error_json, case_json, json};
-pub use placement::{AgentSlot, Instance, place};
+pub use placement::{AgentSlot, Instance, place, place_at};
 pub use routes::unsupported_policies;
 pub use text::text;

@@ -5,6 +5,7 @@ pub mod fast;
 pub mod key;
 pub mod options;
 pub mod policy;
+pub mod predict;
 pub mod price;
 pub mod rank;
 pub mod reckon;
@@ -12,6 +13,7 @@ pub mod reprice;
 pub mod target;
 pub mod weigh;
 pub mod whatif;
+pub mod window;
 
 pub use decide::{Component, Decision, Dispatch, Want, literal};
 pub use fast::{Order, Scratch, fast};

@@ -21,4 +21,5 @@ mod plan {
     mod placement;
     mod properties;
     mod rules;
+    mod strategy;
 }

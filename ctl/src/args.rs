@@ -11,7 +11,7 @@ use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
     agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, run, set, status, submit, tui,
-    up,
+    up, what_if,
 };
 use crate::failure::{Failure, Outcome};
 use crate::output::time::parse_span;
@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Peek(peek::Args),
     /// Shows the job at work, on the whole terminal; `tuplane` alone does the same
     Tui(tui::Args),
+    /// Decides for recorded figures, without a cluster
+    WhatIf(what_if::Args),
     /// Shows the version
     Version,
 }
@@ -115,6 +117,24 @@ pub(crate) struct Overrides {
     /// path of a source whose rows are made up makes it read that file instead.
     #[arg(long = "set", value_name = "STAGE.OPTION=VALUE", value_parser = parse_set)]
     pub(crate) sets: Vec<(String, String)>,
+}
+
+/// `--placement`, where a job is placed.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PlacementArgs {
+    /// How instances of stages with `instances` get their agents: `round_robin`, `t_heron` or `link_load`, as
+    /// --set job.placement=NAME does [default: the file's]
+    #[arg(long, value_name = "NAME")]
+    placement: Option<String>,
+}
+
+impl PlacementArgs {
+    /// Overrides with this one among them: it is checked with the file.
+    pub(crate) fn with(&self, overrides: &Overrides) -> Overrides {
+        let mut all = overrides.clone();
+        all.sets.extend(self.placement.iter().map(|name| ("job.placement".to_owned(), name.clone())));
+        all
+    }
 }
 
 /// What decides how local agents are started.

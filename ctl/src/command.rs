@@ -18,6 +18,7 @@ pub(crate) mod submit;
 pub(crate) mod tui;
 pub(crate) mod up;
 mod version;
+pub(crate) mod what_if;
 
 use std::io::{IsTerminal, Write};
 
@@ -49,6 +50,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Fetch(args) => fetch::run(args, global, output).await,
         Command::Peek(args) => peek::run(args, global, output).await,
         Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,
+        Command::WhatIf(args) => what_if::run(&args, output),
         Command::Version => version::run(output),
     }
 }

@@ -7,3 +7,4 @@ mod files;
 mod real;
 mod run;
 mod ui;
+mod what_if;

@@ -9,6 +9,7 @@ mod own;
 mod owners;
 mod pages;
 mod peek;
+mod placement;
 mod remarks;
 mod results;
 mod road;

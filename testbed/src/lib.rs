@@ -1,6 +1,8 @@
 //! Tuplane's testbed: where agents run and how experiments are done.
 
+pub mod arrivals;
 pub mod hosts;
 pub mod jobs;
 pub mod launch;
+pub mod sim;
 pub mod skip;

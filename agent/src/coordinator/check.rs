@@ -10,9 +10,9 @@ use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
 use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
-use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
+use super::status::Costs;
 use crate::registry::{Registry, named_in};
 use crate::source;
 
@@ -25,6 +25,8 @@ pub(super) struct Surroundings {
     pub(super) folder: PathBuf,
     /// The coordinator's own operators, sources and sinks.
     pub(super) registry: Arc<Registry>,
+    /// What a row costs between agents.
+    pub(super) costs: Costs,
 }
 
 /// Whether results of other runs in a sink's folder matter.
@@ -53,7 +55,8 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
             return Err(all(&faults));
         }
     };
-    faults.extend(plan::unsupported_policies(&dag, policy_names()));
+    let policies: Vec<&str> = around.registry.policies().names().collect();
+    faults.extend(plan::unsupported_policies(&dag, &policies));
     let headers = read_headers(&job, around, &mut faults);
     if faults.is_empty()
         && let Err(found) =
@@ -105,7 +108,11 @@ fn places(job: &Job, dag: &Dag, around: &Surroundings) -> Result<Placed, Vec<Fau
         .zip(&around.agents)
         .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: agent.slots })
         .collect();
-    let mut instances = plan::place(dag, job, &slots).map_err(|fault| vec![fault])?;
+    let cost = |from: u16, to: u16| {
+        let [from, to] = [from, to].map(|agent| around.agents.get(usize::from(agent)));
+        from.zip(to).map_or(0.0, |(from, to)| f64::from(around.costs.of(from, to)))
+    };
+    let mut instances = plan::place_at(dag, job, &slots, &cost).map_err(|fault| vec![fault])?;
     let agents = only_used(&around.agents, &mut instances);
     let splits = read_splits(job, dag, &instances, around)?;
     Ok(Placed { agents, instances, splits })
@@ -376,6 +383,7 @@ mod tests {
             agents: agents.to_vec(),
             folder: PathBuf::new(),
             registry,
+            costs: Costs::default(),
         };
         let placed = place_again(&job, &dag, &around(&agents[..1], registry.clone())).unwrap();
         assert_eq!(placed.agents.len(), 1);

@@ -11,7 +11,7 @@ use tuplane_wire::message::{
 use super::live::Live;
 
 /// Costs of a row between agents.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Costs(Vec<(String, String, u32)>);
 
 impl Costs {

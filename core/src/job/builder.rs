@@ -35,8 +35,8 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::Job;
 use super::tree::{Entry, Node, Value};
+use super::{Job, Placement};
 use crate::fault::{At, Fault, Spanned};
 use crate::plan::plan;
 
@@ -94,6 +94,12 @@ impl Pipeline {
     #[must_use]
     pub fn preserve_order(self) -> Self {
         self.set("preserve_order", true)
+    }
+
+    /// How instances of stages with `instances` get their agents.
+    #[must_use]
+    pub fn placement(self, placement: Placement) -> Self {
+        self.set("placement", placement.name())
     }
 
     /// Rows enter.

@@ -55,6 +55,9 @@ pub struct Options {
     pub on_error: OnError,
     /// `block`: queues are bounded; `grow`: only the agent's memory bounds them.
     pub overflow: Overflow,
+    /// How instances of stages with `instances` get their agents.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 impl Options {
@@ -108,6 +111,30 @@ pub enum Overflow {
     Block,
     /// Queues grow up to the agent's memory.
     Grow,
+}
+
+/// `placement`: the strategies of [`strategy`](crate::plan::placement::strategy).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Dealt in turn, as Storm does.
+    #[default]
+    RoundRobin,
+    /// Together with those that it has most traffic with.
+    THeron,
+    /// By the most loaded link between agents.
+    LinkLoad,
+}
+
+impl Placement {
+    /// All, by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("round_robin", Self::RoundRobin), ("t_heron", Self::THeron), ("link_load", Self::LinkLoad)];
+
+    /// As job files name it.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, placement)| *placement == self).map_or("?", |(name, _)| name)
+    }
 }
 
 /// One entry of `[[stage]]`.

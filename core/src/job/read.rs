@@ -7,7 +7,9 @@ mod sink;
 mod source;
 
 use super::check::{self, Seen};
-use super::model::{Job, OnError, Op, Options, Overflow, Restart, RouteEntry, Settings, Stage, Text};
+use super::model::{
+    Job, OnError, Op, Options, Overflow, Placement, Restart, RouteEntry, Settings, Stage, Text,
+};
 use super::table::{Table, place};
 use super::tree::{DOUBLED, Entry, Node, Value};
 use crate::fault::{At, Fault};
@@ -25,7 +27,7 @@ pub(super) use sink::CONNECTORS as SINKS;
 pub(super) use source::CONNECTORS as SOURCES;
 
 /// Keys of `[job]`, which the top level takes as well.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "name",
     "settings",
     "preserve_order",
@@ -36,10 +38,11 @@ const OPTIONS: [&str; 10] = [
     "memory",
     "on_error",
     "overflow",
+    "placement",
 ];
 
 /// Options of a job that the engine's rules name and this version does not have.
-const LATER: [&str; 4] = ["placement", "snapshot", "notes", "spill"];
+const LATER: [&str; 3] = ["snapshot", "notes", "spill"];
 
 /// `on_error`, of a job as of a stage.
 const ON_ERROR: [(&str, OnError); 3] =
@@ -136,6 +139,7 @@ fn options(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> (String, Options) {
         memory: job.size_within("memory", (LEAST_MEMORY, "1MiB"), (u64::MAX, "")),
         on_error: job.choice("on_error", &ON_ERROR).unwrap_or_default(),
         overflow: overflow(&mut job),
+        placement: job.choice("placement", &Placement::ALL).unwrap_or_default(),
     };
     job.finish(faults, later);
     (name, options)

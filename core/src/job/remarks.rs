@@ -1,6 +1,6 @@
 //! What a job says that is right and yet not what it seems: options that do less than they promise.
 
-use super::model::{Job, Op, Settings};
+use super::model::{Job, Op, Placement, Settings};
 use crate::fault::{At, Fault};
 
 impl Job {
@@ -9,6 +9,12 @@ impl Job {
         let mut remarks = Vec::new();
         if self.options.settings == Settings::Paper {
             let message = "settings = \"paper\" changes one thing in this version: rows are dealt one by one";
+            remarks.push(Fault::new(At::default(), message));
+        }
+        let placement = self.options.placement;
+        if placement != Placement::default() && self.stages.iter().all(|stage| stage.instances.is_none()) {
+            let message =
+                format!("placement = \"{}\" has no effect: no stage has `instances`", placement.name());
             remarks.push(Fault::new(At::default(), message));
         }
         for stage in &self.stages {

@@ -26,7 +26,9 @@ impl Component {
     pub fn refresh(&mut self) {
         let Self { targets, v, keys } = self;
         keys.clear();
-        keys.extend(targets.iter().map(|t| price::key(*v, t.cost, t.queued)));
+        // A closed target's key is the largest, so that the search for the least need not look at credits.
+        let key = |t: &Target| if t.is_open() { price::key(*v, t.cost, t.queued) } else { i64::MAX };
+        keys.extend(targets.iter().map(key));
     }
 
     /// Its targets.
@@ -51,18 +53,17 @@ impl Component {
 
     /// The open target of least key and rank.
     pub(super) fn best(&self) -> Option<usize> {
-        let mut best: Option<usize> = None;
-        for (index, target) in self.targets.iter().enumerate() {
-            let better = |b: usize| match self.keys[index].cmp(&self.keys[b]) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => target.rank < self.targets[b].rank,
-                std::cmp::Ordering::Greater => false,
-            };
-            if target.is_open() && best.is_none_or(better) {
-                best = Some(index);
-            }
-        }
-        best
+        // Keys stand next to each other: a pass over them alone, then ranks among the few that tie.
+        let least = *self.keys.iter().min()?;
+        let ties = |key: i64| {
+            let tied =
+                self.keys.iter().enumerate().filter(move |(_, of)| **of == key).map(|(index, _)| index);
+            tied.filter(|index| self.targets[*index].is_open()).min_by_key(|index| self.targets[*index].rank)
+        };
+        ties(least).or_else(|| {
+            let open = (0..self.targets.len()).filter(|index| self.targets[*index].is_open());
+            open.min_by_key(|index| self.order(*index))
+        })
     }
 
     pub(super) fn spend(&mut self, target: usize, rows: u64) {

@@ -44,7 +44,7 @@ pub(super) fn mix(value: u64) -> u64 {
 pub(super) struct Lots(pub(super) u64);
 
 impl Lots {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         let lot = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         lot

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::decide::{Component, Decision, Want, literal};
 use super::fast::{Order, Scratch, fast};
-use super::price::{Cost, Weight};
+use super::price::{Cost, Terms, Weight};
 use super::rank::Rank;
 use super::target::{Target, UNLIMITED};
 
@@ -78,6 +79,42 @@ fn is_zero(rows: &u64) -> bool {
     *rows == 0
 }
 
+/// A target of a case and what it costs there, to explain an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Priced {
+    /// The component.
+    pub successor: String,
+    /// The target.
+    pub instance: String,
+    /// Its price and what it is made of.
+    pub terms: Terms,
+    /// It takes rows.
+    pub open: bool,
+}
+
+/// Reads an array of cases, or one case; says which it was (`true`: an array).
+///
+/// # Errors
+/// A sentence for each case that cannot be read, or one for a file that is no JSON.
+pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
+    let text = text.trim_start_matches('\u{feff}');
+    let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
+    let (values, is_array) = match value {
+        Value::Array(values) => (values, true),
+        one => (vec![one], false),
+    };
+    let mut cases = Vec::new();
+    let mut faults = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        let id = value.get("id").and_then(Value::as_str).map(|id| format!(" ({id})")).unwrap_or_default();
+        match serde_json::from_value(value) {
+            Ok(case) => cases.push(case),
+            Err(error) => faults.push(format!("case number {}{id}: {error}", index + 1)),
+        }
+    }
+    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+}
+
 /// The form of the decision that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -88,17 +125,50 @@ pub enum Form {
 }
 
 impl Case {
+    fn refuse(&self, what: &str) -> String {
+        format!("case {}: {what}", self.id)
+    }
+
+    fn weights(&self) -> Result<(Weight, Weight), String> {
+        let weight = |name: &str, value| {
+            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not from 0 to 2^30")))
+        };
+        Ok((weight("V", self.v)?, weight("beta", self.beta)?))
+    }
+
+    /// The price of every target.
+    ///
+    /// # Errors
+    /// As [`Case::decide`].
+    pub fn prices(&self) -> Result<Vec<Priced>, String> {
+        let (v, beta) = self.weights()?;
+        let mut all = Vec::new();
+        for successor in &self.successors {
+            for target in &successor.targets {
+                all.push(Priced {
+                    successor: successor.successor.clone(),
+                    instance: target.instance.clone(),
+                    terms: Terms::new(v, self.cost(target)?, target.q_in, beta, successor.q_out),
+                    open: target.credit != Some(0),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn cost(&self, target: &Instance) -> Result<Cost, String> {
+        let Instance { instance, u, .. } = target;
+        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not from 0 to 2^30")))
+    }
+
     /// What the sender sends: setting `paper`, targets of one price in the order of their listing.
     ///
     /// # Errors
     /// A sentence that names the case, if a number is out of range, more rows have to leave than wait, or two
     /// instances share a name.
     pub fn decide(&self, form: Form) -> Result<Answer, String> {
-        let refuse = |what: String| format!("case {}: {what}", self.id);
-        let weight = |name: &str, value| {
-            Weight::new(value).ok_or_else(|| refuse(format!("{name} = {value} is not from 0 to 2^30")))
-        };
-        let (v, beta) = (weight("V", self.v)?, weight("beta", self.beta)?);
+        let refuse = |what: String| self.refuse(&what);
+        let (v, beta) = self.weights()?;
         let mut wants = Vec::new();
         let mut components = Vec::new();
         let mut names = Vec::new();
@@ -112,12 +182,11 @@ impl Case {
             }
             let mut targets = Vec::new();
             for instance in &successor.targets {
-                let Instance { instance: name, q_in, u, credit } = instance;
+                let Instance { instance: name, q_in, credit, .. } = instance;
                 if names.iter().flatten().any(|known| known == name) || targets.len() > u32::MAX as usize {
                     return Err(refuse(format!("two instances are called {name}")));
                 }
-                let cost = Cost::new(*u)
-                    .ok_or_else(|| refuse(format!("u = {u} of {name} is not from 0 to 2^30")))?;
+                let cost = self.cost(instance)?;
                 targets.push(Target {
                     instance: place,
                     credit: credit.unwrap_or(UNLIMITED),

@@ -514,7 +514,7 @@ op = "source"
             "5: `memory` stands both in [job] and at the top level (keep one; the other stands in line 1)",
             "5: `memory` of [job] is 7 bytes; it must be at least 1MiB",
             "6: `partitions` of [job] is 70000; it must be 1 to 65535",
-            "7: unknown key `placement` in [job] (this version does not have it yet)",
+            "7: `placement` of [job] cannot be `t-heron` (did you mean `t_heron`?)",
             "8: `preserve_order` of [job] must be true or false, not a number",
         ],
     );
@@ -535,7 +535,7 @@ op = "source"
         r#"{"id": "A01", "pipeline": {}, "stages": [{"id":"a","op":"source"}]}"#,
         &[
             "1: unknown key `id` in the job (one of: default_parallelism, deterministic, job, memory, name, on_error, \
-             overflow, partitions, preserve_order, restart, route, routes, settings, stage, stages)",
+             overflow, partitions, placement, preserve_order, restart, route, routes, settings, stage, stages)",
             "1: unknown key `pipeline` in the job (this is a planner case; `plan` takes it, as JSON)",
         ],
     );

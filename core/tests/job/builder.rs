@@ -7,7 +7,7 @@ use serde_json::json;
 use tuplane_core::job::builder::{
     Pipeline, ServiceSpec, Stage, StateSpec, TimeSpec, sinks, sources, windows,
 };
-use tuplane_core::job::{FileFormat, Job};
+use tuplane_core::job::{FileFormat, Job, Placement};
 use tuplane_core::plan::plan;
 
 use super::cases::without_places;
@@ -87,13 +87,14 @@ stage = [
 
 #[test]
 fn a_job_that_keeps_order() {
-    let p = Pipeline::new("order").preserve_order();
+    let p = Pipeline::new("order").preserve_order().placement(Placement::THeron);
     p.read(sources::files("a.log")).map("line as l").write(sinks::files("out"));
     same(
         &p,
         r#"
 name = "order"
 preserve_order = true
+placement = "t_heron"
 stage = [
 { id = "source", op = "source", connector = "file", path = "a.log" },
 { id = "map", op = "map", in = "source", select = "line as l" },

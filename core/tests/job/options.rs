@@ -80,7 +80,8 @@ fn job_options_and_defaults() {
     assert_eq!(job.options.partitions(), 271);
     let job = parse(&format!(
         "name = 'n'\nmemory = '16 MiB'\n[job]\nsettings = 'paper'\npreserve_order = true\ndefault_parallelism = 3\n\
-         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'block'\n{stage}"
+         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'block'\n\
+         placement = 'link_load'\n{stage}"
     ));
     assert_eq!(
         job.options,
@@ -95,6 +96,7 @@ fn job_options_and_defaults() {
             memory: Some(16 << 20),
             on_error: OnError::Null,
             overflow: Overflow::Block,
+            placement: Placement::LinkLoad,
         }
     );
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tuplane_core::plan::placement::{isolated_targets, partition_map, targets, targets_of};
-use tuplane_core::plan::{AgentSlot, Dag, Instance, VertexId, place, plan};
+use tuplane_core::plan::{AgentSlot, Dag, Instance, VertexId, place, place_at, plan};
 
 use super::helper::job;
 
@@ -77,6 +77,52 @@ fn instances_are_dealt_over_agents_in_turn() {
         assert_eq!(reached, [sender.id + 4]);
         assert_eq!(all[reached[0] as usize].agent, sender.agent);
     }
+}
+
+#[test]
+fn t_heron_puts_the_ends_of_a_chain_beside_its_middle() {
+    let text = "- s = source instances=2 timestamps='source'\n- r = rebalance s\n- m = work r instances=2\n\
+                - w = map m instances=2\n- out = sink w";
+    let all_on = |text: &str| {
+        let (dag, all) = placed(text, &[4, 4, 4]);
+        ["s", "s/timestamps", "m", "w"].map(|name| on(&dag, &all, name))
+    };
+    assert_eq!(all_on(text), [[0, 1], [0, 1], [2, 0], [1, 2]]);
+    assert_eq!(all_on(&format!("placement = 't_heron'\n{text}")), [[0, 1]; 4]);
+}
+
+#[test]
+fn link_load_heeds_what_ways_cost() {
+    let job = job(
+        "placement = 'link_load'\n- s = source instances=2\n- r = rebalance s\n- m = work r instances=2\n\
+                   - q = rebalance m\n- w = work q instances=2\n- l = rebalance w\n- out = sink l instances=2",
+    );
+    let (dag, agents) = (plan(&job).unwrap(), agents(&[2, 2, 2]));
+    let used = |instances: Vec<Instance>| {
+        instances.iter().map(|i| i.agent).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(used(place(&dag, &job, &agents).unwrap()), 3);
+    // Eight over three: at most four on an agent, so two are enough where the way to the third is long.
+    let far = |from: u16, to: u16| {
+        if from == to {
+            0.0
+        } else if from.max(to) == 2 {
+            10.0
+        } else {
+            1.0
+        }
+    };
+    assert_eq!(used(place_at(&dag, &job, &agents, &far).unwrap()), 2);
+}
+
+#[test]
+fn one_instance_follows_those_that_a_strategy_places() {
+    let text = "placement = 't_heron'\n- s = source on=['h2'] parallelism=2\n- r = rebalance s\n\
+                - m = work r instances=2\n- q = rebalance m\n- a = map_stateful q\n- out = sink a";
+    let (dag, all) = placed(text, &[1, 1, 1]);
+    // 2 sources on h2, a sink on each: 7 over three, so at most 4 on h2.
+    assert_eq!([on(&dag, &all, "s"), on(&dag, &all, "m")], [[2, 2], [2, 0]]);
+    assert_eq!(on(&dag, &all, "a"), [0], "the first agent that has what it reads");
 }
 
 #[test]

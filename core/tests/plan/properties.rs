@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use proptest::prelude::*;
 use tuplane_core::fault::{At, Spanned};
 use tuplane_core::job::{
-    Job, JoinKind, Op, Options, Rebalance, Sink, SinkKind, Source, SourceKind, Stage, StatefulShape,
-    Timestamps, Window, WindowKind,
+    Job, JoinKind, Op, Options, Placement, Rebalance, Sink, SinkKind, Source, SourceKind, Stage,
+    StatefulShape, Timestamps, Window, WindowKind,
 };
 use tuplane_core::plan::placement::{partition_map, targets};
 use tuplane_core::plan::{
-    AgentSlot, Dag, EdgeId, Routing, VertexId, case_error_json, case_json, dot, json, place, plan, text,
+    AgentSlot, Dag, EdgeId, Instance, Routing, VertexId, case_error_json, case_json, dot, json, place, plan,
+    text,
 };
 
 /// Numbers from which a stage is made; what they mean depends on the stages before it.
@@ -156,13 +157,21 @@ fn check_placement(dag: &Dag, job: &Job) {
     let agents: Vec<_> = (0..3)
         .map(|index| AgentSlot { index, name: format!("h{index}"), slots: 1 + u32::from(index) })
         .collect();
-    let instances = place(dag, job, &agents).unwrap();
+    for (_, placement) in Placement::ALL {
+        let mut job = job.clone();
+        job.options.placement = placement;
+        let instances = place(dag, &job, &agents).unwrap();
+        check_targets(dag, &instances);
+    }
+}
+
+fn check_targets(dag: &Dag, instances: &[Instance]) {
     for (n, edge) in dag.edges.iter().enumerate() {
         let id = EdgeId(n as u32);
         for sender in instances.iter().filter(|i| i.vertex == edge.from) {
-            let reached = targets(dag, id, &instances, sender.agent);
+            let reached = targets(dag, id, instances, sender.agent);
             assert!(!reached.is_empty(), "every sender has a target");
-            let map = partition_map(dag, id, &instances, 271, sender.agent);
+            let map = partition_map(dag, id, instances, 271, sender.agent);
             assert!(map.len() == 271 && map.iter().all(|i| instances[*i as usize].vertex == edge.to));
             if matches!(edge.routing, Routing::Partitioned { .. }) {
                 assert!(map.iter().all(|i| reached.contains(i)));

@@ -10,7 +10,7 @@ use tuplane_core::place::STANDARD_INPUT;
 use tuplane_testbed::launch::{LocalCluster, runtime_root};
 use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
-use crate::args::{Global, LocalArgs, Overrides, SshArgs, whole};
+use crate::args::{Global, LocalArgs, Overrides, PlacementArgs, SshArgs, whole};
 use crate::cluster::Cluster;
 use crate::command::{submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -41,6 +41,8 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    placement: PlacementArgs,
     /// Agents to start on this machine
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1, 256))]
     agents: u32,
@@ -63,7 +65,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
-    let file = JobFile::read(&args.file, &args.overrides)?;
+    let file = JobFile::read(&args.file, &args.placement.with(&args.overrides))?;
     let mut job = file.ready(output)?;
     place_own_paths(&mut job)?;
     if reads_stdin(&job).len() > 1 {

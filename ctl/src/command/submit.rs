@@ -8,7 +8,7 @@ use tuplane_core::job::{Job, Op, Stage};
 use tuplane_core::plan::Instance;
 use tuplane_wire::message::JobPhase;
 
-use crate::args::{Global, Overrides};
+use crate::args::{Global, Overrides, PlacementArgs};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -35,6 +35,8 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    placement: PlacementArgs,
     /// The job's name [default: the file's]
     #[arg(long)]
     name: Option<String>,
@@ -48,7 +50,7 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
-    let mut file = JobFile::read(&args.file, &args.overrides)?;
+    let mut file = JobFile::read(&args.file, &args.placement.with(&args.overrides))?;
     file.renamed = args.name;
     let mut job = file.ready(output)?;
     if !reads_stdin(&job).is_empty() {

@@ -12,17 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tuplane_wire::launch::{AgentConfig, AgentReady, READY_MARKER};
 
-pub(crate) use tuplane_testbed::skip::skip;
-
-/// A real input beside the checkout, if it is there.
-pub(crate) fn shared(test: &str, path: &str) -> Option<PathBuf> {
-    let found = workspace().join("../shared").join(path);
-    if found.exists() {
-        return Some(found.canonicalize().unwrap());
-    }
-    skip(test, &format!("../shared/{path}"));
-    None
-}
+pub(crate) use tuplane_testbed::skip::{shared, skip};
 
 /// The checkout.
 pub(crate) fn workspace() -> PathBuf {

@@ -227,6 +227,7 @@ impl Driver {
             agents: self.state.alive().cloned().collect(),
             folder: self.config.folder.clone(),
             registry: self.config.registry.clone(),
+            costs: self.costs.clone(),
         }
     }
 

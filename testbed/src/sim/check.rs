@@ -1,0 +1,117 @@
+//! What must hold in every slot (potus.md section 8.3), checked in every run.
+
+use tuplane_core::route::{Cost, Terms, Weight};
+
+use super::decide::{Decided, Queues, Send};
+use super::world::World;
+
+/// The rules of the run that decisions are held to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// `gamma`.
+    pub(super) gamma: u64,
+    /// `V` and `beta` where they are numbers and every queue is known, so that prices can be told from outside.
+    pub(super) prices: Option<(Weight, Weight)>,
+    /// All tuples of a sender for a component go to one instance.
+    pub(super) one_target: bool,
+}
+
+/// A sender's sends: within the budget (equation 1) and the queue (10), nothing mandatory left behind unless it was
+/// counted (4), at prices below 0 but for what is mandatory, to one instance of a component.
+pub(super) fn decisions(
+    rules: Rules,
+    world: &World,
+    queues: &Queues,
+    decided: &Decided,
+) -> Result<(), String> {
+    let mut shortfall = 0;
+    let mut sent = vec![0u64; world.ports.len()];
+    let mut dear = vec![0u64; world.ports.len()];
+    let mut target: Vec<Option<usize>> = vec![None; world.ports.len()];
+    for send in &decided.sends {
+        let Send { port, target: to, rows } = *send;
+        if world.instances[to].component != world.ports[port].to {
+            return Err(format!("port {port} sent to instance {to}, which is of another component"));
+        }
+        if rows == 0 {
+            return Err(format!("port {port} sent nothing to instance {to}"));
+        }
+        sent[port] += rows;
+        if target[port].replace(to).is_some_and(|other| other != to && rules.one_target) {
+            return Err(format!("port {port} sent to two instances"));
+        }
+        if let Some((v, beta)) = rules.prices {
+            let cost = Cost::new(world.cost(world.ports[port].instance, to)).unwrap_or_default();
+            let terms = Terms::new(v, cost, queues.inputs[to], beta, queues.outputs[port]);
+            if !terms.price().is_good() {
+                dear[port] += rows;
+            }
+        }
+    }
+    for (port, sent) in sent.iter().enumerate() {
+        let (q_out, due) = (queues.outputs[port], queues.mandatory[port]);
+        if *sent > q_out {
+            return Err(format!("port {port} sent {sent} tuples and had {q_out}"));
+        }
+        if dear[port] > due {
+            return Err(format!(
+                "port {port} sent {} tuples at a price of 0 or more, and {due} had to leave",
+                dear[port]
+            ));
+        }
+        shortfall += due.saturating_sub(*sent);
+    }
+    if shortfall != decided.deferred {
+        return Err(format!(
+            "{shortfall} tuples that had to leave did not, and {} were counted",
+            decided.deferred
+        ));
+    }
+    for instance in 0..world.instances.len() {
+        let all: u64 = world.ports_of(instance).map(|port| sent[port]).sum();
+        if all > rules.gamma {
+            return Err(format!("instance {instance} sent {all} tuples, over its budget of {}", rules.gamma));
+        }
+    }
+    Ok(())
+}
+
+/// Tuples counted where they are made and where they end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ledger {
+    /// Sent by spouts.
+    pub(super) drawn: u64,
+    /// Emitted by bolts.
+    pub(super) emitted: u64,
+    /// Worked on by bolts.
+    pub(super) served: u64,
+    /// Of these, and of what bolts emitted, the tuples that were phantoms' or their descendants are in it too.
+    pub(super) arrived: u64,
+    /// Tuples from outside all of whose descendants are completed.
+    pub(super) answered: u64,
+}
+
+impl Ledger {
+    /// What was made is queued or was worked on.
+    pub(super) fn balance(&self, q_in: u64, q_out: u64) -> Result<(), String> {
+        let (made, there) = (self.drawn + self.emitted, self.served + q_in + q_out);
+        if made == there {
+            return Ok(());
+        }
+        Err(format!(
+            "{} tuples drawn and {} emitted are not {} worked on, {q_in} at inputs and {q_out} at outputs",
+            self.drawn, self.emitted, self.served
+        ))
+    }
+
+    /// What arrived was answered or is under way.
+    pub(super) fn roots(&self, unanswered: u64) -> Result<(), String> {
+        if self.arrived == self.answered + unanswered {
+            return Ok(());
+        }
+        Err(format!(
+            "{} tuples arrived, {} were answered and {unanswered} are under way",
+            self.arrived, self.answered
+        ))
+    }
+}
