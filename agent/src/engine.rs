@@ -11,14 +11,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::message::{AgentId, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault};
 use tuplane_wire::net::{Incoming, Security};
+use tuplane_wire::routing::EdgeRouting;
 
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod instance;
 pub(crate) mod ledger;
+mod meter;
 pub mod operator;
 pub(crate) mod output;
+pub(crate) mod routing;
 pub mod rows;
 pub(crate) mod run;
 mod seal;
@@ -263,6 +266,8 @@ impl Engine {
             let pump = watch_edge(Arc::clone(&run), Arc::clone(edge), self.shared.events.clone());
             tasks.push(Task::shared(&self.shared.data, pump));
         }
+        let manager = watch_manager(Arc::clone(&run), self.shared.events.clone());
+        tasks.push(Task::shared(&self.shared.data, manager));
         tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
         for (number, instance) in ready.into_iter().enumerate() {
             let own = instance.blocks().then(|| instance.name.clone());
@@ -385,10 +390,16 @@ impl Engine {
     }
 
     /// Changes the policy of an edge's senders here.
-    pub fn route(&self, run: u64, edge: u32, policy: &str) -> Result<(), WireFault> {
+    pub fn route(&self, run: u64, edge: u32, policy: &str, options: &str) -> Result<(), WireFault> {
         let run = self.get(run)?;
-        run.route(edge, policy)
+        run.route(edge, policy, options)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{}: {e}", run.edge_name(edge))))
+    }
+
+    /// How the edges of a run stand that choose their targets, as they are sent on from here, with the newest
+    /// decisions in so many bytes.
+    pub fn routings(&self, run: u64, decisions: u64) -> Result<Vec<EdgeRouting>, WireFault> {
+        Ok(self.get(run)?.routings(decisions))
     }
 
     /// What a follower of a vertex has not seen yet.
@@ -528,6 +539,16 @@ async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSende
         }
     };
     if let Some(fault) = fault {
+        // The receiver is this agent's own control side; without it the agent is ending.
+        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
+    }
+}
+
+/// Ends slots for edges that hold rows; a panic ends the run and not only the slots.
+async fn watch_manager(run: Arc<Run>, events: mpsc::UnboundedSender<Event>) {
+    let manager = run.manager();
+    if let Err(panic) = std::panic::AssertUnwindSafe(manager.run()).catch_unwind().await {
+        let fault = internal(&format!("choosing targets panicked: {}", said(panic.as_ref())));
         // The receiver is this agent's own control side; without it the agent is ending.
         let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
     }

@@ -2,16 +2,21 @@
 //! connection.
 
 pub(crate) mod body;
+pub(crate) mod costs;
 pub(crate) mod credit;
 pub(crate) mod edge;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
 pub(crate) mod lane;
+pub(crate) mod load;
+pub(crate) mod manager;
 pub(crate) mod mark;
 pub(crate) mod outbound;
 pub(crate) mod outlet;
 pub(crate) mod outqueue;
 pub(crate) mod overflow;
+pub(crate) mod priced;
+pub(crate) mod quota;
 pub(crate) mod session;
 
 #[cfg(all(test, feature = "shuttle"))]

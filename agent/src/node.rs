@@ -342,8 +342,11 @@ impl Node {
             AgentRequest::Set { run, stage, option, value } => {
                 engine.set(run, &stage, &option, &value).map(|()| AgentReply::Done)
             }
-            AgentRequest::Route { run, edge, policy } => {
-                engine.route(run, edge, &policy).map(|()| AgentReply::Done)
+            AgentRequest::Route { run, edge, policy, options } => {
+                engine.route(run, edge, &policy, &options).map(|()| AgentReply::Done)
+            }
+            AgentRequest::Routings { run, decisions } => {
+                engine.routings(run, decisions).map(AgentReply::Routings)
             }
             AgentRequest::PeerLost(id) => {
                 engine.peer_lost(&id);

@@ -22,6 +22,7 @@ use tuplane_core::job::{
     HTTP, Job, Op, Sink as SinkStage, SinkConnector, Source as SourceStage, SourceConnector, Text,
     UsingService,
 };
+use tuplane_core::route::{OptionError, Policies, Policy, RouteOptions};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::types::Asked;
@@ -53,6 +54,9 @@ pub struct Registry {
     sources: Named<dyn SourceKind>,
     sinks: Named<dyn SinkKind>,
     services: Named<dyn ServiceKind>,
+    policies: Policies,
+    /// Versions of the policies that are not built in.
+    own_policies: BTreeMap<String, u32>,
 }
 
 /// Things of one sort.
@@ -191,7 +195,31 @@ impl Registry {
         lines.extend(of(&self.sources, "source", SourceKind::types));
         lines.extend(of(&self.sinks, "sink", SinkKind::types));
         lines.extend(of(&self.services, "service", ServiceKind::types));
+        lines.extend(self.own_policies.iter().map(|(name, version)| format!("policy {name} {version}")));
         lines
+    }
+
+    /// Adds a policy for edges that choose their targets, made anew for each sending instance from the edge's options
+    /// and a seed. One of a built-in name takes its place. `version` as with [`Registry::operator`].
+    ///
+    /// # Panics
+    /// If a policy of the user's has that name.
+    #[must_use]
+    pub fn policy(
+        mut self,
+        name: &str,
+        version: u32,
+        make: impl Fn(&RouteOptions, u64) -> Result<Box<dyn Policy>, OptionError> + Send + Sync + 'static,
+    ) -> Self {
+        let before = self.own_policies.insert(name.to_owned(), version);
+        assert!(before.is_none(), "the registry has two policies called `{name}`");
+        self.policies.add(name, make);
+        self
+    }
+
+    /// Policies by name, the built-in ones among them.
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// Equal for registries with equal names, versions and types; 0 for an empty one.

@@ -9,7 +9,8 @@ use tuplane_testbed::launch::{
 };
 use tuplane_wire::client::{CallError, Carrier, Client, LinkState};
 use tuplane_wire::message::{
-    AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobStatus, JobSummary, Peeked,
+    AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobRoutes, JobStatus, JobSummary,
+    Peeked,
 };
 use tuplane_wire::net::Security;
 use tuplane_wire::service::Hello;
@@ -213,6 +214,14 @@ impl Cluster {
     pub(crate) async fn jobs(&self) -> Outcome<Vec<JobSummary>> {
         match self.ask(ClusterRequest::Jobs).await? {
             ClusterReply::Jobs(jobs) => Ok(jobs),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How the edges of a job stand that choose their targets.
+    pub(crate) async fn routes(&self, job: String, decisions: bool) -> Outcome<JobRoutes> {
+        match self.ask(ClusterRequest::Routes { job, decisions }).await? {
+            ClusterReply::Routes(routes) => Ok(*routes),
             other => Err(unexpected(&other)),
         }
     }

@@ -11,6 +11,7 @@ pub(crate) mod jobs;
 pub(crate) mod peek;
 pub(crate) mod plan;
 pub(crate) mod route;
+pub(crate) mod routes;
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod status;
@@ -47,6 +48,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Cancel(args) => cancel::run(args, global, output).await,
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
+        Command::Routes(args) => routes::run(args, global, output).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
         Command::Peek(args) => peek::run(args, global, output).await,
         Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,

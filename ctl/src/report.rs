@@ -133,6 +133,7 @@ pub(crate) struct VertexView {
     waiting_core: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
     /// Rows that went on with nulls in place of a service's answer.
     unanswered: u64,
@@ -162,6 +163,7 @@ struct InstanceView {
     idle: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     #[serde(flatten)]
     event_time: EventTime,
     ended: bool,
@@ -486,6 +488,7 @@ fn vertex_view(
         waiting_core: value(rates.waiting_core),
         queue_in: now.queue_in,
         queue_out: now.queue_out,
+        state_bytes: now.state_bytes,
         dropped: now.dropped,
         unanswered: now.unanswered,
         event_time: EventTime::of(reports(status, id)),
@@ -507,6 +510,7 @@ struct Sum {
     idle_ns: u64,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
     unanswered: u64,
     notes: Vec<String>,
@@ -534,6 +538,7 @@ fn sum(status: &JobStatus, id: VertexId) -> Sum {
         sum.idle_ns += report.idle_ns;
         sum.queue_in += report.queue_in;
         sum.queue_out += report.queue_out;
+        sum.state_bytes += report.state_bytes;
         for (reason, rows) in &report.dropped {
             *sum.dropped.entry(reason.clone()).or_default() += rows;
         }
@@ -574,6 +579,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             idle: value(idle),
             queue_in: report.queue_in,
             queue_out: report.queue_out,
+            state_bytes: report.state_bytes,
             event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
             shares: Shares { busy, blocked, idle },

@@ -63,7 +63,7 @@ fn help_is_on_stdout_and_lists_what_there_is() {
     assert!(help.err.is_empty());
     for command in [
         "up", "down", "agents", "check", "plan", "run", "submit", "jobs", "status", "cancel", "set", "route",
-        "fetch", "tui", "version", "clean", "hosts",
+        "routes", "fetch", "tui", "version", "clean", "hosts",
     ] {
         assert!(
             help.out.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))),

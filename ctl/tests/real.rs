@@ -13,6 +13,7 @@ mod placement;
 mod remarks;
 mod results;
 mod road;
+mod routes;
 mod seat;
 mod time;
 pub(crate) mod world;

@@ -2,6 +2,7 @@
 
 mod act;
 mod ask;
+mod routes;
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

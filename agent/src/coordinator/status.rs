@@ -40,6 +40,13 @@ impl Costs {
     }
 }
 
+impl Costs {
+    /// The costs between all of these, from each (row) to each (column).
+    pub(super) fn table(&self, agents: &[AgentInfo]) -> Vec<u32> {
+        agents.iter().flat_map(|from| agents.iter().map(|to| self.of(from, to))).collect()
+    }
+}
+
 /// A line of `jobs`.
 pub(super) fn summary(job: &Job) -> JobSummary {
     JobSummary {
@@ -65,7 +72,7 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
     if !job.is_live() {
         // Nothing waits any more, whatever an agent said before it was lost.
         for last in counters.values_mut() {
-            (last.queue_in, last.queue_out) = (0, 0);
+            (last.queue_in, last.queue_out, last.state_bytes) = (0, 0, 0);
         }
     }
     let edges = match run {
@@ -172,5 +179,6 @@ mod tests {
         let table =
             Costs::new(vec![("y".to_owned(), "x".to_owned(), 9), ("x".to_owned(), "x".to_owned(), 4)]);
         assert_eq!([&a, &beside, &near, &far].map(|to| table.of(&a, to)), [0, 4, 4, 9]);
+        assert_eq!(table.table(&[a, far]), [0, 9, 9, 0]);
     }
 }

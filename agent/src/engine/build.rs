@@ -13,7 +13,7 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
-use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId, in_step};
 use tuplane_core::route::{DEAL, Targets, make_policy};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
@@ -31,6 +31,7 @@ use super::operator::{
     Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
 };
 use super::output::{Exit, ExitKey, Output};
+use super::routing::RouteTable;
 use super::run::{Local, Run};
 use super::splits::Splits;
 use super::stamp::{Arrivals, Stamper};
@@ -42,6 +43,7 @@ use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::exchange::quota::Quota;
 use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
@@ -51,6 +53,9 @@ const LEAST_BOUND: u64 = 64 << 10;
 /// Nor more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
 /// makes memory swing by tens of megabytes.
 const MOST_BOUND: u64 = 8 << 20;
+
+/// The policy of an edge that names none.
+pub(super) const DEFAULT_POLICY: &str = "round-robin";
 
 /// A run that is ready to start, and its instances in the order of [`Run::local`].
 pub(crate) struct Built {
@@ -115,6 +120,7 @@ impl Builder<'_> {
         let mut sessions = HashMap::new();
         let mut flights = HashMap::new();
         let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
+        let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
@@ -171,8 +177,12 @@ impl Builder<'_> {
             } else {
                 Edge::new(spec, sets.next().unwrap_or_default(), wake)
             };
+            if in_step[self.dag.edge(edge).from.0 as usize] {
+                made.keep_in_step();
+            }
             edges.insert(index, made);
         }
+        let routing = RouteTable::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);
         let taps = self.taps(&local, &programs);
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
@@ -180,20 +190,23 @@ impl Builder<'_> {
         for placed in local {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
+            let quota = Arc::new(Quota::new(routing.began()));
             let mut exits = Vec::new();
             for (edge, _) in self.dag.outputs(placed.vertex) {
                 let sending = &edges[&edge.0];
                 let queue = self.out_queue(edge, &placed)?;
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                sending.share_quota(sender, Arc::clone(&quota));
                 if self.dag.edge(edge).spills {
                     sending.let_spill(sender, self.overflow(edge, program));
                 }
                 let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
-            let counters = Arc::new(Counters::new(self.dag.vertex(placed.vertex).label()));
-            let (options, changes) = mpsc::unbounded_channel();
             let inbox = Arc::clone(&inboxes[&placed.id]);
+            let label = self.dag.vertex(placed.vertex).label();
+            let counters = Arc::new(Counters::new(label, Arc::clone(inbox.load())));
+            let (options, changes) = mpsc::unbounded_channel();
             locals.push(Local {
                 placed,
                 counters: Arc::clone(&counters),
@@ -242,7 +255,9 @@ impl Builder<'_> {
             own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
             stopped: Mutex::default(),
             taps,
+            routing,
         };
+        run.set_routes().map_err(|e| WireFault::new(FaultCode::Refused, e))?;
         Ok(Built { run, instances })
     }
 
@@ -316,10 +331,14 @@ impl Builder<'_> {
                 .or_default()
                 .push(target.id);
         }
-        let name = self.dag.edge(edge).route.policy.as_ref().map_or("round-robin", |p| p.value.as_str());
-        let policy = make_policy(name, policy_seed(edge.0, sender.id))
-            .map_err(|e| WireFault::new(FaultCode::Refused, e.to_string()))?;
-        Ok(OutQueue::pool(policy, Targets::new(groups.into_values()), outlets))
+        // The edge's own policy is set once all its senders are there.
+        let policy = make_policy(DEFAULT_POLICY, policy_seed(edge.0, sender.id))
+            .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
+        let mut groups: Vec<Vec<u32>> = groups.into_values().collect();
+        if !outlets.iter().any(|outlet| all[*outlet].agent == self.me) {
+            groups.insert(0, Vec::new());
+        }
+        Ok(OutQueue::pool(policy, Targets::with_local(groups), outlets))
     }
 
     fn exit_key(&self, edge: EdgeId, key: KeyExprs) -> ExitKey {

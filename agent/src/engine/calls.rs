@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -22,7 +21,7 @@ use super::instance::{ADAPT, Body, Instance, LOOK, STEP, fault, instance_fault};
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, DroppedRows, OperatorError, Remark};
 use super::output::Output;
-use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows};
+use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
 use crate::exchange::inbox::Taken;
 use crate::exchange::mark::Mark;
 use crate::service::{Service, ask};
@@ -95,7 +94,7 @@ impl Calls {
             stage: stage.to_owned(),
             program,
             service,
-            options: using.calls.clone(),
+            options: using.calls(),
             most: using.calls.concurrency(using.asynchronous),
             batch: using.calls.batch(using.batched),
             ordered: using.calls.preserve_order(),
@@ -186,14 +185,15 @@ impl Calls {
             concat_batches(pieces[0].schema_ref(), pieces)
                 .map_err(|e| instance_fault(&self.stage, &e.to_string()))
         };
-        let first = self.waiting.front().map_or(0, |first| first.rows.num_rows());
-        if first < self.batch && self.waiting.len() > 1 {
-            let rows: Vec<RecordBatch> = self.waiting.iter().map(|one| one.rows.clone()).collect();
-            let questions: Vec<RecordBatch> = self.waiting.iter().map(|one| one.question.clone()).collect();
+        let pieces = self.pieces_of_next();
+        if pieces > 1 {
+            let all: Vec<Question> = self.waiting.drain(..pieces).collect();
+            let rows: Vec<RecordBatch> = all.iter().map(|one| one.rows.clone()).collect();
+            let questions: Vec<RecordBatch> = all.iter().map(|one| one.question.clone()).collect();
             let (rows, question) = (joined(&rows)?, joined(&questions)?);
             // Joined rows are copies: the charges of those they were made of stand for them.
-            let kept = self.waiting.drain(..).flat_map(|one| one.kept).collect();
-            self.waiting.push_back(Question { rows, question, kept });
+            let kept = all.into_iter().flat_map(|one| one.kept).collect();
+            self.waiting.push_front(Question { rows, question, kept });
         }
         let Some(mut all) = self.waiting.pop_front() else {
             return Err(instance_fault(&self.stage, "a request without rows"));
@@ -207,6 +207,20 @@ impl Calls {
             (all.rows, all.question) = (all.rows.slice(0, count), all.question.slice(0, count));
         }
         Ok(all)
+    }
+
+    /// How many pieces that wait are joined for the next request: until its rows are there (at most 8,192, a job's
+    /// limit), or so many bytes.
+    fn pieces_of_next(&self) -> usize {
+        let (mut rows, mut bytes) = (0, 0);
+        for (piece, one) in self.waiting.iter().enumerate() {
+            bytes += own_bytes(&one.rows) + own_bytes(&one.question);
+            if rows >= self.batch || bytes > MOST_BYTES && piece > 0 {
+                return piece;
+            }
+            rows += one.rows.num_rows();
+        }
+        self.waiting.len()
     }
 
     /// A request is back.
@@ -352,7 +366,7 @@ impl With<'_> {
 
     /// So many rows are no longer in hand.
     fn finished(&self, rows: usize) {
-        self.counters.working.fetch_sub(rows as u64, Ordering::Relaxed);
+        self.counters.load.done(rows as u64);
     }
 }
 
@@ -386,7 +400,6 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
             Taken::Rows { rows, .. } => {
                 let count = rows.len() as u64;
                 counters.add_in(count);
-                counters.working.fetch_add(count, Ordering::Relaxed);
                 counters.clock.set(Doing::Busy);
                 calls.take(&rows, &with)?;
             }
@@ -405,6 +418,7 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         if adapted.0.elapsed() >= ADAPT {
             let busy = counters.clock.read().busy;
             if let Some(ns_per_row) = (busy - adapted.1).checked_div(calls.done) {
+                counters.load.measured(ns_per_row);
                 inbox.adapt(ns_per_row, *queue_time);
             }
             (adapted, calls.done) = ((Instant::now(), busy), 0);

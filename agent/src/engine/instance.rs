@@ -14,6 +14,7 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::ledger::Counters;
+use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
 use super::output::Output;
 use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
@@ -163,6 +164,8 @@ impl Instance {
 
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
         let mut stride = Stride::new(self.expected());
+        self.counters.load.measured(stride.ns_per_row as u64);
+        let mut meter = StateMeter::new();
         let merges = matches!(&self.body, Body::Operator(operator) if operator.merges());
         if merges {
             self.inbox.read_by_channel();
@@ -170,6 +173,7 @@ impl Instance {
         loop {
             if self.set_options() {
                 stride = Stride::new(self.expected());
+                self.counters.load.measured(stride.ns_per_row as u64);
             }
             let began = Instant::now();
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
@@ -177,6 +181,7 @@ impl Instance {
             while nothing.is_none() && began.elapsed() < STEP {
                 let full = self.output.is_full();
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
+                meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
@@ -185,6 +190,7 @@ impl Instance {
                         self.process(input, rows).await?;
                         // Time blocked on output says nothing of the cost of a row.
                         stride.measure(count, self.counters.clock.read().busy - busy);
+                        self.counters.load.measured(stride.ns_per_row as u64);
                     }
                     Taken::Watermark(time) => self.watermark(time).await?,
                     Taken::Idle => self.idle().await?,
@@ -198,13 +204,16 @@ impl Instance {
                 }
             }
             self.tick_operator(nothing == Some(false)).await?;
+            if let Body::Operator(operator) = &self.body {
+                meter.look(&**operator, &self.counters);
+            }
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
                 self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
             }
             match nothing {
-                Some(full) => self.rest(full).await,
+                Some(full) => self.rest(full, &meter).await,
                 None => tokio::task::yield_now().await,
             }
         }
@@ -212,13 +221,14 @@ impl Instance {
 
     /// Waits until there may be something to take, or room. `full` is what [`Inbox::take`] was told:
     /// looking again would miss room that came in between, and rows that were passed over for its want.
-    async fn rest(&mut self, full: bool) {
+    async fn rest(&mut self, full: bool, meter: &StateMeter) {
         self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
         if !full {
             self.output.flush();
         }
+        self.inbox.set_blocked(full);
         let tick = match &self.body {
-            Body::Operator(operator) => operator.next_tick(),
+            Body::Operator(operator) => operator.next_tick().into_iter().chain(meter.due()).min(),
             _ => None,
         };
         tokio::select! {
@@ -227,6 +237,7 @@ impl Instance {
             () = tokio::time::sleep(LOOK), if full => {}
             () = until(tick) => {}
         }
+        self.inbox.set_blocked(false);
     }
 
     /// The least watermark of all inputs has risen.
@@ -250,7 +261,8 @@ impl Instance {
             operator.idle().map_err(|e| fault(&self.name, &e))?;
             self.pull().await?;
         }
-        if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
+        let holds = matches!(&self.body, Body::Operator(operator) if operator.holds_results());
+        if holds || self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
     }
 
     fn holds_event_time(&self) -> bool {
@@ -272,7 +284,6 @@ impl Instance {
     async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
         let count = rows.len() as u64;
         self.counters.add_in(count);
-        self.counters.working.store(count, Ordering::Relaxed);
         self.output.comes_of(&rows);
         match &mut self.body {
             Body::Operator(operator) => {
@@ -293,7 +304,7 @@ impl Instance {
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),
         }
-        self.counters.working.store(0, Ordering::Relaxed);
+        self.counters.load.clear();
         Ok(())
     }
 
@@ -317,7 +328,9 @@ impl Instance {
             self.emit(piece)?;
             while self.output.is_full() {
                 self.counters.clock.set(Doing::Blocked);
+                self.inbox.set_blocked(true);
                 self.output.wait().await;
+                self.inbox.set_blocked(false);
                 self.counters.clock.set(Doing::Busy);
             }
             // A row may become millions: others have their turn, and the run can be stopped.
@@ -341,6 +354,9 @@ impl Instance {
             Body::Operator(operator) => {
                 operator.end().map_err(|e| fault(&self.name, &e))?;
                 self.pull().await?;
+                if let Body::Operator(operator) = &self.body {
+                    self.counters.state_bytes.store(operator.state_bytes() as u64, Ordering::Relaxed);
+                }
                 Ok(Vec::new())
             }
             Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),

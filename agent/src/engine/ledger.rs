@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tuplane_core::cluster::DROPPED_BY_STOP;
@@ -10,6 +10,7 @@ use tuplane_core::place::RowPlace;
 
 use super::clock::Clock;
 use super::operator::Remark;
+use crate::exchange::load::Load;
 
 /// What one instance has done so far.
 #[derive(Debug)]
@@ -18,13 +19,15 @@ pub(crate) struct Counters {
     pub(crate) clock: Clock,
     pub(crate) rows_in: AtomicU64,
     pub(crate) rows_out: AtomicU64,
-    /// Rows being worked on: taken, and not done.
-    pub(crate) working: AtomicU64,
+    /// What its inbox says of it: rows being worked on are those taken and not done.
+    pub(crate) load: Arc<Load>,
     pub(crate) ended: AtomicBool,
     /// Rows whose event time is far ahead of the others'.
     pub(crate) ahead: AtomicU64,
     /// Rows that went on with nulls in place of a service's answer.
     pub(crate) unanswered: AtomicU64,
+    /// Memory of the operator's state.
+    pub(crate) state_bytes: AtomicU64,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -40,17 +43,18 @@ struct Rare {
 pub(crate) type Note = (String, Option<RowPlace>);
 
 impl Counters {
-    /// For an instance of the vertex of this name.
-    pub(crate) fn new(vertex: String) -> Self {
+    /// For an instance of the vertex of this name, whose inbox has this load.
+    pub(crate) fn new(vertex: String, load: Arc<Load>) -> Self {
         Self {
             vertex,
             clock: Clock::new(Instant::now()),
             rows_in: AtomicU64::new(0),
             rows_out: AtomicU64::new(0),
-            working: AtomicU64::new(0),
+            load,
             ended: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
+            state_bytes: AtomicU64::new(0),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }
@@ -81,7 +85,7 @@ impl Counters {
 
     /// Rows that the instance had in hand when it failed or was stopped: taken, and nothing came of them.
     pub(crate) fn drop_in_hand(&self) {
-        let rows = self.working.swap(0, Ordering::Relaxed);
+        let rows = self.load.clear();
         if rows > 0 {
             self.drop_rows(BTreeMap::from([(DROPPED_BY_STOP.to_owned(), rows)]));
         }

@@ -16,6 +16,7 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunRe
 
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::routing::RouteTable;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::edge::Edge;
@@ -52,6 +53,8 @@ pub(crate) struct Run {
     pub(crate) stopped: Mutex<Option<RunReport>>,
     /// Taps of the vertices that have instances here, by vertex index.
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
+    /// What edges that choose their targets have in common.
+    pub(crate) routing: RouteTable,
 }
 
 /// One of this agent's instances.
@@ -78,7 +81,6 @@ impl Run {
         let counters = &local.counters;
         let times = counters.clock.read();
         let (dropped, note) = counters.rare_facts();
-        let waiting = local.inbox.waiting();
         let queue_out = local
             .exits
             .iter()
@@ -93,7 +95,7 @@ impl Run {
             waiting_core_ns: times.waiting_core,
             blocked_ns: times.blocked,
             idle_ns: times.idle,
-            queue_in: waiting + counters.working.load(Relaxed),
+            queue_in: local.inbox.load().queued(),
             queue_out,
             note_place: note.as_ref().and_then(|(_, place)| *place),
             note: note.map(|(text, _)| text),
@@ -101,6 +103,7 @@ impl Run {
             watermark: counters.watermark(),
             ahead: counters.ahead.load(Relaxed),
             unanswered: counters.unanswered.load(Relaxed),
+            state_bytes: counters.state_bytes.load(Relaxed),
         }
     }
 
@@ -238,14 +241,6 @@ impl Run {
         // Looked at before the rows: what comes in between is fetched by the next question.
         let ended = here.into_iter().all(|local| local.counters.ended.load(Relaxed)) || self.is_stopped();
         tap.ask(follower, rate, from, ended).map_err(|e| WireFault::new(FaultCode::Refused, e))
-    }
-
-    /// Changes the policy of an edge's senders here.
-    pub(crate) fn route(&self, edge: u32, policy: &str) -> Result<(), String> {
-        match self.edges.get(&edge) {
-            Some(sending) => sending.set_policy(policy),
-            None => Ok(()),
-        }
     }
 
     /// The split of this agent's own files that a row was read from.

@@ -74,6 +74,7 @@ path = "out"
         instances: plan::place(&dag, &job, &slots).unwrap(),
         agents,
         headers: std::collections::BTreeMap::new(),
+        costs: Vec::new(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use super::load::Told;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Each channel's window is at least this large unless the queue's bound is smaller still.
 pub(crate) const LEAST_WINDOW: u64 = 16 << 10;
@@ -20,6 +21,8 @@ pub(crate) struct Credit {
     /// The last release found no credit: the next grant must wake the edge.
     starved: AtomicBool,
     edge: Arc<Notify>,
+    /// The last word of a target on another agent.
+    told: Mutex<Option<Told>>,
 }
 
 impl Credit {
@@ -29,6 +32,7 @@ impl Credit {
             window: AtomicU64::new(LEAST_WINDOW),
             starved: AtomicBool::new(false),
             edge,
+            told: Mutex::new(None),
         })
     }
 
@@ -45,6 +49,16 @@ impl Credit {
         }
     }
 
+    /// The target has said how it stands.
+    pub(crate) fn tell(&self, told: Told) {
+        *lock(&self.told) = Some(told);
+    }
+
+    /// The last that the target has said.
+    pub(crate) fn told(&self) -> Option<Told> {
+        *lock(&self.told)
+    }
+
     /// A sender that has sent `sent` bytes may send one frame more, and overdraw by it. If not,
     /// the next grant wakes the edge.
     pub(crate) fn allows(&self, sent: u64) -> bool {
@@ -54,6 +68,11 @@ impl Credit {
         self.starved.store(true, Ordering::SeqCst);
         // A grant between the two lines above saw `starved` unset: look again.
         sent < self.limit.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that may still be sent, beside the frame that overdraws.
+    pub(crate) fn left(&self, sent: u64) -> u64 {
+        self.limit.load(Ordering::SeqCst).saturating_sub(sent)
     }
 
     /// The receiver has said that it reads this channel, or has read some of it.

@@ -1,6 +1,7 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod pricing;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -10,15 +11,19 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
-use tuplane_core::route::{DEAL, Policy, make_policy};
+use tuplane_core::route::DEAL;
 use tuplane_core::time::{Least, Standing};
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
 use super::overflow::Overflow;
+use super::priced::Priced;
+use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+use pricing::Samples;
+pub(crate) use pricing::{Route, tick_together};
 pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
@@ -50,6 +55,7 @@ struct State {
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     least: Least,
+    hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
     ended: bool,
@@ -59,6 +65,9 @@ struct State {
     /// Rows that wait on disk cannot be had: why.
     failed: Option<String>,
     pace: Pace,
+    /// Its policy looks at queues.
+    priced: Option<Box<Priced>>,
+    samples: Samples,
 }
 
 /// Whose an edge's channels are.
@@ -68,6 +77,15 @@ enum Channels {
     Shared,
     /// Each sender has its own: an ordered edge.
     Own,
+}
+
+/// What an edge's senders hear of event time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// Each may hear something else.
+    Apart,
+    /// See [`Edge::keep_in_step`].
+    InStep,
 }
 
 /// One local sending instance.
@@ -84,7 +102,11 @@ struct Sender {
     room: Arc<Notify>,
     standing: Standing,
     barrier: Option<u64>,
+    /// Its end stands behind its rows.
+    ending: bool,
     ended: bool,
+    /// What it may send in a slot, over all its edges.
+    quota: Option<Arc<Quota>>,
 }
 
 /// Rows in the last whole window and in this one.
@@ -153,6 +175,7 @@ impl Edge {
                 channels,
                 turn: 0,
                 least: Least::default(),
+                hearing: Hearing::Apart,
                 repump: false,
                 ended: false,
                 emitted: 0,
@@ -160,6 +183,8 @@ impl Edge {
                 closed: false,
                 failed: None,
                 pace: Pace { since: Instant::now(), last: 0, now: 0 },
+                priced: None,
+                samples: Samples::default(),
             }),
         })
     }
@@ -167,6 +192,11 @@ impl Edge {
     /// Index in the plan.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Its senders are in step: see [`Standing::counted`].
+    pub(crate) fn keep_in_step(&self) {
+        lock(&self.state).hearing = Hearing::InStep;
     }
 
     /// Adds a sender; gives its number here.
@@ -180,17 +210,19 @@ impl Edge {
             room,
             standing: Standing::default(),
             barrier: None,
+            ending: false,
             ended: false,
+            quota: None,
         });
         state.senders.len() - 1
     }
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64;
         if lock(&self.state).is_spilling(sender) {
             return self.append_to_overflow(sender, rows);
         }
+        let count = rows.len() as u64 * self.routes.copies(self.width);
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -221,6 +253,7 @@ impl Edge {
             }
             mark => {
                 let of = &mut state.senders[sender];
+                of.ending |= mark == Mark::End;
                 match &mut of.overflow {
                     Some(overflow) if !overflow.is_empty() => {
                         if let Err(error) = overflow.mark(mark) {
@@ -245,9 +278,11 @@ impl Edge {
 
     /// A sender is at its bound: it takes no rows until [`Edge::append`]'s rows have left.
     pub(crate) fn is_full(&self, sender: usize) -> bool {
-        let state = lock(&self.state);
-        let sender = &state.senders[sender];
-        sender.is_at_bound() && (sender.overflow.is_none() || state.is_read())
+        let mut state = lock(&self.state);
+        let Some(overflow) = &mut state.senders[sender].overflow else {
+            return state.senders[sender].is_at_bound();
+        };
+        overflow.holds_up() || state.senders[sender].is_at_bound() && state.is_read()
     }
 
     /// Everything that a sender has given has left.
@@ -269,7 +304,7 @@ impl Edge {
             return;
         }
         let count = state.senders.len();
-        let first = state.turn;
+        let first = state.turn % count;
         state.turn = (first + 1) % count;
         for step in 0..count {
             let sender = (first + step) % count;
@@ -315,23 +350,6 @@ impl Edge {
         }
     }
 
-    /// Gives each sender a new policy.
-    pub(crate) fn set_policy(&self, name: &str) -> Result<(), String> {
-        let mut made: Vec<Box<dyn Policy>> = Vec::new();
-        let mut state = lock(&self.state);
-        for sender in &state.senders {
-            made.push(
-                make_policy(name, policy_seed(self.index, sender.instance)).map_err(|e| e.to_string())?,
-            );
-        }
-        for (sender, policy) in state.senders.iter_mut().zip(made) {
-            if !sender.queue.set_policy(policy) {
-                return Err("only unicast edges have a policy".to_owned());
-            }
-        }
-        Ok(())
-    }
-
     /// The run stops: what waits is dropped for this reason, and so is what still comes.
     pub(crate) fn close(&self, reason: &'static str) {
         let mut state = lock(&self.state);
@@ -371,33 +389,41 @@ pub(crate) fn policy_seed(edge: u32, instance: u32) -> u64 {
 
 impl State {
     fn release(&mut self, number: usize, deal: u32) {
+        if self.priced.is_some() {
+            return self.release_priced(number);
+        }
         let deal = if self.pace.is_slow() { 1 } else { deal.clamp(1, DEAL) };
         let set = if self.channels == Channels::Own { number } else { 0 };
         let was_full = self.senders[number].is_queue_full();
-        loop {
-            // Marks first: no row may leave before what stands in front of it has been said.
-            while self.senders[number].barrier.is_none()
-                && let Some(mark) = self.senders[number].queue.next_mark()
-            {
-                self.reach(number, mark);
-                if mark == Mark::End {
-                    self.senders[number].room.notify_one();
-                }
-            }
-            self.wake(number);
-            if self.senders[number].barrier.is_some() {
-                break;
-            }
+        let before = self.senders[number].queue.rows();
+        while self.pass_marks(number) {
             let sender = &mut self.senders[number];
             sender.queue.release(&mut self.outlets[set], deal);
             if !sender.queue.is_at_mark() {
                 break;
             }
         }
+        if let Some(quota) = &self.senders[number].quota {
+            quota.spend(before - self.senders[number].queue.rows());
+        }
         let sender = &self.senders[number];
         if was_full && !sender.is_queue_full() {
             sender.room.notify_one();
         }
+    }
+
+    /// Marks first: no row may leave before what stands in front of it has been said. False if none may leave now.
+    fn pass_marks(&mut self, number: usize) -> bool {
+        while self.senders[number].barrier.is_none()
+            && let Some(mark) = self.senders[number].queue.next_mark()
+        {
+            self.reach(number, mark);
+            if mark == Mark::End {
+                self.senders[number].room.notify_one();
+            }
+        }
+        self.wake(number);
+        self.senders[number].barrier.is_none()
     }
 
     /// An idle sender's next watermark waits, behind a barrier or the rows of a lane without credit: that it is
@@ -459,9 +485,11 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        let Self { senders, least, .. } = self;
+        let Self { senders, least, hearing, .. } = self;
+        let in_step = *hearing == Hearing::InStep;
+        let open = senders.iter().filter(|s| !s.ended).map(|s| s.standing);
         let mut told = SmallVec::<[Mark; 2]>::new();
-        while let Some(moved) = least.next(senders.iter().filter(|s| !s.ended).map(|s| s.standing)) {
+        while let Some(moved) = least.next(Standing::counted(in_step, open.clone())) {
             told.push(moved.into());
         }
         told.into_iter().for_each(|mark| self.send_mark(mark));

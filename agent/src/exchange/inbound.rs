@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
@@ -14,6 +14,7 @@ use tuplane_wire::net::Stream;
 
 use super::body::{self, Parts};
 use super::inbox::{Inbox, Note};
+use super::load::Notes;
 use super::mark::{Item, Mark};
 use super::outbound::ChannelKey;
 use super::session::{HEARTBEAT, SILENCE, Welcome, write_message};
@@ -43,7 +44,7 @@ pub(crate) struct Inbound {
     doors: Mutex<HashMap<(u64, u32), Arc<Door>>>,
     position: Mutex<Position>,
     /// Credit has changed, or an acknowledgement is due.
-    notes: Arc<Notify>,
+    notes: Arc<Notes>,
     /// The clock of the peer's last heartbeat, to be echoed; 0 for none.
     echo: AtomicU64,
     turn: Notify,
@@ -79,21 +80,21 @@ impl Inbound {
             budget,
             doors: Mutex::new(HashMap::new()),
             position: Mutex::default(),
-            notes: Arc::new(Notify::new()),
+            notes: Arc::default(),
             echo: AtomicU64::new(0),
             turn: Notify::new(),
         })
     }
 
     /// What inboxes notify when they have taken rows of this peer.
-    pub(crate) fn notes(&self) -> Arc<Notify> {
+    pub(crate) fn notes(&self) -> Arc<Notes> {
         Arc::clone(&self.notes)
     }
 
     /// Frames of an edge of a run may come.
     pub(crate) fn open(&self, run: u64, edge: u32, door: Door) {
         lock(&self.doors).insert((run, edge), Arc::new(door));
-        self.notes.notify_one();
+        self.notes.due.notify_one();
     }
 
     /// The peer is dead: its connection ends, and no other is taken.
@@ -152,7 +153,7 @@ impl Inbound {
             let header = Header::decode(&bytes).map_err(io::Error::other)?;
             if header.kind == FrameKind::Note {
                 self.echo.store(header.value.max(0) as u64, Ordering::Release);
-                self.notes.notify_one();
+                self.notes.due.notify_one();
                 continue;
             }
             let mut parts = Parts::for_header(&header);
@@ -185,7 +186,7 @@ impl Inbound {
             position.received = header.sequence;
             drop(position);
             if header.sequence.is_multiple_of(16) {
-                self.notes.notify_one();
+                self.notes.due.notify_one();
             }
         }
     }
@@ -222,7 +223,7 @@ impl Inbound {
             }
         };
         // Senders wait for their last rows to be acknowledged.
-        self.notes.notify_one();
+        self.notes.due.notify_one();
         for (instance, inbox, channel) in &door.targets {
             if header.target == ALL || header.target == *instance {
                 inbox.push(*channel, Item::Mark(mark));
@@ -237,11 +238,14 @@ impl Inbound {
         all.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut told: HashMap<ChannelKey, Note> = HashMap::new();
         let mut spoken = tokio::time::Instant::now();
+        let mut written = Instant::now();
         loop {
             let again = tokio::select! {
-                () = self.notes.notified() => false,
+                () = self.notes.due.notified() => false,
+                () = self.notes.wait_for_change(written) => false,
                 _ = all.tick() => true,
             };
+            written = Instant::now();
             let mut body = Vec::new();
             let doors: Vec<((u64, u32), Arc<Door>)> =
                 lock(&self.doors).iter().map(|(key, door)| (*key, Arc::clone(door))).collect();
@@ -251,8 +255,9 @@ impl Inbound {
                     let note = inbox.note(*channel);
                     let key = ChannelKey { run, edge, target: *target };
                     if told.insert(key, note) != Some(note) || again {
-                        let Note { limit, window, received_rows: received, queued_rows: queued } = note;
-                        CreditEntry { run, edge, target: *target, limit, window, received, queued }
+                        let Note { limit, window, received_rows: received, queued_rows: queued, capacity } =
+                            note;
+                        CreditEntry { run, edge, target: *target, limit, window, received, queued, capacity }
                             .encode(&mut body);
                     }
                 }

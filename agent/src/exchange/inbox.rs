@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tuplane_core::time::{Least, Moved, Standing};
 
 use super::credit::{Credit, LEAST_WINDOW};
+use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
@@ -22,7 +23,7 @@ pub(crate) enum Upstream {
     /// The sender is on this agent.
     Local(Arc<Credit>),
     /// The sender is on another agent: its session's notes are to be written soon.
-    Remote(Arc<Notify>),
+    Remote(Arc<Notes>),
 }
 
 /// One input of an instance, as planned.
@@ -60,13 +61,17 @@ pub(crate) struct Note {
     pub(crate) limit: u64,
     pub(crate) window: u64,
     pub(crate) received_rows: u64,
+    /// Rows that the instance has to do, over all its open inputs.
     pub(crate) queued_rows: u64,
+    /// Thousandths of a row that it does in a second.
+    pub(crate) capacity: u64,
 }
 
 /// The input side of one instance.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
+    load: Arc<Load>,
     wake: Notify,
     budget: Arc<Budget>,
 }
@@ -75,6 +80,11 @@ pub(crate) struct Inbox {
 struct State {
     inputs: Vec<Input>,
     channels: Vec<Channel>,
+    load: Arc<Load>,
+    /// The priority of the inputs whose turn it is.
+    open: Option<i32>,
+    /// Who prices by this queue's length.
+    watchers: Watchers,
     /// Next channel to look at: channels take turns.
     turn: usize,
     /// Bytes that may wait here, over all channels.
@@ -108,6 +118,8 @@ struct Input {
     first: usize,
     count: usize,
     ended: bool,
+    /// See [`Inbox::keep_in_step`].
+    in_step: bool,
     taken_rows: u64,
     dropped_rows: u64,
 }
@@ -137,9 +149,13 @@ struct Channel {
 impl Inbox {
     /// An inbox with a bound of `bound` bytes for each input. Channels are numbered through all inputs in order.
     pub(crate) fn new(inputs: Vec<InputSpec>, bound: u64, budget: Arc<Budget>) -> Arc<Self> {
+        let load = Arc::<Load>::default();
         let mut state = State {
             inputs: Vec::new(),
             channels: Vec::new(),
+            load: Arc::clone(&load),
+            open: None,
+            watchers: Watchers::default(),
             turn: 0,
             bound: bound * inputs.len().max(1) as u64,
             row_bytes: 0,
@@ -157,6 +173,7 @@ impl Inbox {
                 first: state.channels.len(),
                 count: spec.channels.len(),
                 ended: spec.channels.is_empty(),
+                in_step: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
@@ -179,12 +196,13 @@ impl Inbox {
             }));
         }
         state.ended = state.inputs.iter().all(|input| input.ended);
+        state.recount();
         // Inputs without channels will never end: those behind them are read from the start.
         let ended = state.inputs.iter().enumerate().filter(|(_, input)| input.ended);
         if let Some((first, _)) = ended.min_by_key(|(_, input)| input.priority) {
             state.open_those_behind(first);
         }
-        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), budget })
+        Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), budget })
     }
 
     /// Index of an input's first channel.
@@ -192,10 +210,46 @@ impl Inbox {
         lock(&self.state).inputs[input].first
     }
 
+    /// All senders of an input are in step: see [`Standing::counted`].
+    pub(crate) fn keep_in_step(&self, input: usize) {
+        lock(&self.state).inputs[input].in_step = true;
+    }
+
     /// Its reader merges its channels, of which each is in order: it says with [`Inbox::ask`] whose rows it
     /// needs next.
     pub(crate) fn read_by_channel(&self) {
         lock(&self.state).reading = Reading::ByChannel;
+    }
+
+    /// What its instance has to do.
+    pub(crate) fn load(&self) -> &Arc<Load> {
+        &self.load
+    }
+
+    /// Its instance waits for room in its output queues, or does so no more.
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        if self.load.set_blocked(blocked) {
+            lock(&self.state).watchers.tell();
+        }
+    }
+
+    /// Senders of this edge price by the length of this queue: those on other agents are told of changes
+    /// within `gap`; `None`: they do so no more.
+    pub(crate) fn keep_fresh(&self, edge: u32, gap: Option<Duration>) {
+        let mut state = lock(&self.state);
+        let State { watchers, channels, inputs, .. } = &mut *state;
+        let of_edge = channels.iter().filter(|channel| gap.is_some() && inputs[channel.input].edge == edge);
+        let remote = |channel: &Channel| match &channel.upstream {
+            Upstream::Remote(notes) => Some(Arc::clone(notes)),
+            Upstream::Local(_) => None,
+        };
+        let notes: Vec<Arc<Notes>> = of_edge.filter_map(remote).collect();
+        if let Some(gap) = gap {
+            for notes in &notes {
+                notes.keep_fresh(gap);
+            }
+        }
+        watchers.set(edge, notes);
     }
 
     /// A channel that gave rows may give more.
@@ -213,11 +267,16 @@ impl Inbox {
             }
             return;
         }
-        let channel = &mut state.channels[channel];
+        let State { channels, inputs, open, load, watchers, .. } = &mut *state;
+        let channel = &mut channels[channel];
         if let Item::Rows(rows) = &item {
             let count = rows.len() as u64;
             channel.queued_rows += count;
             channel.received_rows += count;
+            if *open == Some(inputs[channel.input].priority) {
+                load.came(count);
+            }
+            watchers.changed();
         }
         channel.queue.push_back(item);
         drop(state);
@@ -245,7 +304,7 @@ impl Inbox {
         for grant in grant.into_iter().chain(opened) {
             match grant {
                 Grant::Local(credit, limit, window) => credit.grant(limit, window),
-                Grant::Remote(session) => session.notify_one(),
+                Grant::Remote(session) => session.due.notify_one(),
             }
         }
         Ok(taken)
@@ -293,7 +352,8 @@ impl Inbox {
             limit: channel.limit,
             window: channel.window_now(over),
             received_rows: channel.received_rows,
-            queued_rows: channel.queued_rows,
+            queued_rows: self.load.queued(),
+            capacity: self.load.capacity(),
         }
     }
 
@@ -311,14 +371,6 @@ impl Inbox {
             .collect()
     }
 
-    /// Rows that wait on inputs whose turn has come.
-    pub(crate) fn waiting(&self) -> u64 {
-        let state = lock(&self.state);
-        let open = state.open();
-        let in_turn = |channel: &&Channel| Some(state.inputs[channel.input].priority) == open;
-        state.channels.iter().filter(in_turn).map(|channel| channel.queued_rows).sum()
-    }
-
     /// The run stops: what waits is dropped and counted, and so is what still comes.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
@@ -329,13 +381,14 @@ impl Inbox {
             channel.queue.clear();
             channel.queued_rows = 0;
         }
+        state.load.set_waiting(0);
     }
 }
 
 #[derive(Debug)]
 enum Grant {
     Local(Arc<Credit>, u64, u64),
-    Remote(Arc<Notify>),
+    Remote(Arc<Notes>),
 }
 
 impl State {
@@ -369,7 +422,7 @@ impl State {
                 return Ok(Some((taken, None)));
             }
         }
-        let open = self.open();
+        let open = self.open;
         let count = self.channels.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
@@ -392,6 +445,7 @@ impl State {
                 }
             }
         }
+        self.watchers.emptied();
         Ok(Some((Taken::Nothing, None)))
     }
 
@@ -410,6 +464,7 @@ impl State {
         };
         let (count, bytes) = (rows.len() as u64, rows.bytes());
         channel.queued_rows -= count;
+        self.load.taken(count);
         channel.used += bytes;
         channel.used_rows += count;
         channel.taken_bytes += bytes;
@@ -423,6 +478,7 @@ impl State {
             }
             Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
         });
+        self.watchers.changed();
         (Taken::Rows { input, channel: index, rows }, grant)
     }
 
@@ -456,6 +512,7 @@ impl State {
                     return self.freed();
                 }
                 self.inputs[number].ended = true;
+                self.recount();
                 if self.inputs.iter().all(|i| i.ended) {
                     self.ended = true;
                     return Ok(Some(Taken::Ended));
@@ -467,15 +524,17 @@ impl State {
         }
     }
 
-    /// The priority of the inputs whose turn it is.
-    fn open(&self) -> Option<i32> {
-        self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min()
+    /// An input has ended: others may have their turn, and what waits on them counts from now on.
+    fn recount(&mut self) {
+        self.open = self.inputs.iter().filter(|i| !i.ended).map(|i| i.priority).min();
+        let in_turn = |channel: &&Channel| Some(self.inputs[channel.input].priority) == self.open;
+        self.load.set_waiting(self.channels.iter().filter(in_turn).map(|channel| channel.queued_rows).sum());
     }
 
     /// Where an input was the last of its priority, the senders of those that are read next learn of it by
     /// credit: a byte more than any channel has before it is read.
     fn open_those_behind(&mut self, ended: usize) {
-        let Some(open) = self.open().filter(|open| *open > self.inputs[ended].priority) else { return };
+        let Some(open) = self.open.filter(|open| *open > self.inputs[ended].priority) else { return };
         for channel in &mut self.channels {
             if self.inputs[channel.input].priority == open {
                 channel.limit += 1;
@@ -501,8 +560,12 @@ impl State {
     }
 
     fn advance(&mut self) -> Option<Taken> {
-        let open = self.channels.iter().filter(|c| !c.ended).map(|c| c.standing);
-        let moved = self.least.next(open)?;
+        let Self { inputs, channels, least, .. } = self;
+        let open = |input: &Input| {
+            let channels = &channels[input.first..input.first + input.count];
+            Standing::counted(input.in_step, channels.iter().filter(|c| !c.ended).map(|c| c.standing))
+        };
+        let moved = least.next(inputs.iter().flat_map(open))?;
         self.recheck = true;
         Some(match moved {
             Moved::Watermark(time) => Taken::Watermark(time),

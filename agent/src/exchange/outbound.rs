@@ -17,10 +17,11 @@ use tuplane_wire::net::{Kind, NetError, Security, Stream, dial};
 use super::body;
 use super::credit::Credit;
 use super::inbound::Broken;
+use super::load::Told;
 use super::mark::Mark;
 use super::session::{Greeting, HEARTBEAT, SILENCE, Welcome, read_message, write_message};
 use crate::engine::rows::Rows;
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Rows leave at once when so many bytes wait ...
 const FLUSH_BYTES: u64 = 64 << 10;
@@ -71,6 +72,8 @@ pub(crate) struct Outbound {
     number: u64,
     /// Smoothed round trip in microseconds; 0 while unknown.
     round_trip: AtomicU64,
+    /// A connection stands.
+    up: AtomicBool,
     started: Instant,
 }
 
@@ -144,6 +147,7 @@ impl Outbound {
             wake: Notify::new(),
             number: NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             round_trip: AtomicU64::new(0),
+            up: AtomicBool::new(false),
             started: Instant::now(),
         })
     }
@@ -156,6 +160,11 @@ impl Outbound {
     /// Smoothed round trip in microseconds.
     pub(crate) fn round_trip(&self) -> Option<u64> {
         Some(self.round_trip.load(Ordering::Relaxed)).filter(|us| *us > 0)
+    }
+
+    /// A connection stands: the peer is not suspected.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
     }
 
     /// An edge will send here.
@@ -338,10 +347,13 @@ impl Outbound {
     /// Uses a connection. Either half's end ends it; the session goes on with the next.
     pub(super) async fn talk(&self, stream: Stream) -> io::Result<()> {
         let (reader, writer) = split(stream);
-        tokio::select! {
+        self.up.store(true, Ordering::Relaxed);
+        let why = tokio::select! {
             why = self.read_notes(reader) => why,
             why = self.write_frames(writer) => why,
-        }
+        };
+        self.up.store(false, Ordering::Relaxed);
+        why
     }
 
     /// Sends what is unacknowledged again, then everything new as it comes.
@@ -487,7 +499,11 @@ impl Outbound {
                     })
                     .collect()
             };
+            let at = Instant::now();
             for (credit, entry) in grants {
+                let CreditEntry { received, queued, capacity, .. } = entry;
+                // First, so that whoever is woken by the credit sees it.
+                credit.tell(Told { at, received, queued, capacity });
                 credit.grant(entry.limit, entry.window);
             }
         }

@@ -1,12 +1,17 @@
 //! The sending ends of an edge's channels.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::credit::Credit;
 use super::inbox::Inbox;
 use super::mark::{Item, Mark};
 use super::outbound::{ChannelKey, Outbound};
+use super::session::SILENCE;
 use crate::engine::rows::Rows;
+
+/// What is known of a target is no ground for a choice when it is older: notes come ten times a second.
+const OLDEST: Duration = SILENCE.saturating_add(Duration::from_millis(100));
 
 /// Where a channel's rows go.
 #[derive(Debug, Clone)]
@@ -49,6 +54,42 @@ impl Outlets {
     pub(crate) fn open(&self, outlet: usize) -> bool {
         let outlet = &self.list[outlet];
         outlet.credit.allows(outlet.sent_bytes)
+    }
+
+    /// Rows of this mean size that the channel takes now: at least one while it has credit.
+    pub(crate) fn rows_open(&self, outlet: usize, row_bytes: u64) -> u64 {
+        if !self.open(outlet) {
+            return 0;
+        }
+        let outlet = &self.list[outlet];
+        (outlet.credit.left(outlet.sent_bytes) / row_bytes.max(1)).max(1)
+    }
+
+    /// Rows that the target has to do and those on their way to it, as far as they are known here.
+    pub(crate) fn queued(&self, outlet: usize, now: Instant, dead_reckoning: bool) -> u64 {
+        let outlet = &self.list[outlet];
+        match &outlet.link {
+            Link::Local { inbox, .. } => inbox.load().queued(),
+            Link::Remote { .. } => match outlet.credit.told() {
+                Some(told) => told.queued_now(outlet.sent_rows, now, dead_reckoning),
+                None => outlet.sent_rows,
+            },
+        }
+    }
+
+    /// Age of what is known of a target on another agent.
+    pub(crate) fn age(&self, outlet: usize, now: Instant) -> Option<Duration> {
+        self.list[outlet].credit.told().map(|told| told.age(now))
+    }
+
+    /// The target's agent is not heard of, or has not spoken of the target for too long.
+    pub(crate) fn is_silent(&self, outlet: usize, now: Instant) -> bool {
+        match &self.list[outlet].link {
+            Link::Local { .. } => false,
+            Link::Remote { session, .. } => {
+                !session.is_up() || self.age(outlet, now).is_some_and(|age| age > OLDEST)
+            }
+        }
     }
 
     /// Most bytes of the next frame.

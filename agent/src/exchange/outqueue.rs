@@ -1,10 +1,10 @@
 //! One sending instance's output queue on one edge: rows and marks that have not left yet.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use tuplane_core::route::{Policy, Targets, Waiting};
+use tuplane_core::route::{Policy, Target, Targets, Waiting};
 use tuplane_expr::arrow::array::UInt32Array;
 use tuplane_expr::arrow::error::ArrowError;
 
@@ -31,6 +31,11 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
+    /// How often the ledger counts a row of an edge with so many outlets.
+    pub(crate) fn copies(&self, outlets: usize) -> u64 {
+        if matches!(self, Self::Every) { outlets as u64 } else { 1 }
+    }
+
     /// Rows by the lane that they wait in, for an edge with so many outlets. Rows are copied where the
     /// edge is partitioned, which is why this is done before the edge is locked.
     pub(crate) fn divide(
@@ -52,6 +57,8 @@ pub(crate) struct OutQueue {
     kind: Kind,
     rows: u64,
     bytes: u64,
+    /// When its rows came, where that is asked for.
+    ages: Option<Ages>,
 }
 
 #[derive(Debug)]
@@ -67,13 +74,18 @@ enum Kind {
 impl OutQueue {
     /// A queue whose rows go where the policy says; `outlets` gives the outlet of each target.
     pub(crate) fn pool(policy: Box<dyn Policy>, view: Targets, outlets: Vec<usize>) -> Self {
-        Self { kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets }, rows: 0, bytes: 0 }
+        Self {
+            kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets },
+            rows: 0,
+            bytes: 0,
+            ages: None,
+        }
     }
 
     /// A queue with a lane for each outlet.
     pub(crate) fn lanes(outlets: usize) -> Self {
         let lanes = (0..outlets).map(|_| VecDeque::new()).collect();
-        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0 }
+        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0, ages: None }
     }
 
     /// Rows that wait (a broadcast row once per target that has not had it).
@@ -93,6 +105,112 @@ impl OutQueue {
             Kind::Lanes { .. } => return false,
         }
         true
+    }
+
+    /// Its policy, where the edge has one.
+    pub(crate) fn policy_mut(&mut self) -> Option<&mut (dyn Policy + 'static)> {
+        match &mut self.kind {
+            Kind::Pool { policy, .. } => Some(policy.as_mut()),
+            Kind::Lanes { .. } => None,
+        }
+    }
+
+    /// From now on it is known how long rows have waited, or not any more.
+    pub(crate) fn keep_ages(&mut self, keep: bool, now: Instant) {
+        self.ages = keep.then(|| Ages::of(self.rows, now));
+    }
+
+    /// Rows that came before an instant and have not left, where that is known.
+    pub(crate) fn before(&self, limit: Instant) -> u64 {
+        self.ages.as_ref().map_or(0, |ages| ages.before(limit))
+    }
+
+    /// Rows at the front of a pool that have to leave until it holds less than `bound` bytes.
+    pub(crate) fn rows_over(&self, bound: u64) -> u64 {
+        let Kind::Pool { items, .. } = &self.kind else { return 0 };
+        let mut over = (self.bytes + 1).saturating_sub(bound);
+        let mut count = 0;
+        for item in items {
+            let Item::Rows(rows) = item else { continue };
+            if over == 0 {
+                break;
+            }
+            if rows.bytes() <= over {
+                over -= rows.bytes();
+                count += rows.len() as u64;
+            } else {
+                // Whole rows within the excess, and the one that reaches over it.
+                count += (rows.rows_within(over) as u64 + 1).min(rows.len() as u64);
+                over = 0;
+            }
+        }
+        count
+    }
+
+    /// Sends up to `most` rows of a pool to one outlet: those before the next mark, as far as it has credit. Gives how
+    /// many went.
+    pub(crate) fn send(&mut self, to: &mut Outlets, outlet: usize, most: u64) -> u64 {
+        let Kind::Pool { items, .. } = &mut self.kind else { return 0 };
+        let mut sent = 0;
+        while sent < most
+            && let Some(Item::Rows(rows)) = items.front_mut()
+            && to.open(outlet)
+        {
+            let most = usize::try_from(most - sent).unwrap_or(usize::MAX);
+            let count = rows.rows_within(to.frame(outlet)).min(most);
+            let piece = take_front(items, count);
+            self.rows -= count as u64;
+            self.bytes -= piece.as_ref().map_or(0, Rows::bytes);
+            sent += count as u64;
+            if let Some(piece) = piece {
+                to.send(outlet, piece);
+            }
+        }
+        if let Some(ages) = &mut self.ages {
+            ages.left(sent);
+        }
+        sent
+    }
+
+    /// Sends rows of a pool that stand before the next mark, at most `gamma`, as its policy chooses run by run among
+    /// these targets. Gives how many went.
+    pub(crate) fn release_among(
+        &mut self,
+        to: &mut Outlets,
+        targets: &[Target],
+        mandatory: u64,
+        deal: u32,
+        gamma: u64,
+    ) -> u64 {
+        let Kind::Pool { items, policy, view, outlets } = &mut self.kind else { return 0 };
+        for (mine, outlet) in view.list_mut().iter_mut().zip(&*outlets) {
+            *mine = targets[*outlet];
+        }
+        let mut sent = 0;
+        while sent < gamma
+            && let Some(Item::Rows(rows)) = items.front_mut()
+        {
+            let waiting = Waiting { rows: self.rows, mandatory: mandatory.saturating_sub(sent), deal };
+            let Some(choice) = policy.choose(&waiting, view) else { break };
+            let outlet = outlets[choice.target];
+            let most = usize::try_from(gamma - sent).unwrap_or(usize::MAX).min(choice.rows as usize);
+            let count = rows.rows_within(to.frame(outlet)).min(most.max(1));
+            let Some(piece) = take_front(items, count) else { break };
+            policy.sent(count as u32);
+            self.rows -= count as u64;
+            self.bytes -= piece.bytes();
+            sent += count as u64;
+            to.send(outlet, piece);
+            let target = &mut view.list_mut()[choice.target];
+            target.take(count as u64);
+            if !to.open(outlet) {
+                target.credit = 0;
+            }
+        }
+        if let Some(ages) = &mut self.ages {
+            ages.left(sent);
+        }
+        sent
     }
 
     /// The policy's name, where the edge has one.
@@ -135,6 +253,9 @@ impl OutQueue {
                     }
                 }
             }
+        }
+        if let Some(ages) = &mut self.ages {
+            ages.came(self.rows - before, Instant::now());
         }
         Ok(self.rows - before)
     }
@@ -260,7 +381,58 @@ impl OutQueue {
             }
         }
         self.bytes = 0;
+        if let Some(ages) = &mut self.ages {
+            ages.0.clear();
+        }
         std::mem::take(&mut self.rows)
+    }
+}
+
+/// Takes rows off the front of a pool that begins with rows.
+fn take_front(items: &mut VecDeque<Item>, count: usize) -> Option<Rows> {
+    match items.front_mut() {
+        Some(Item::Rows(rows)) if count < rows.len() => Some(rows.cut(count)),
+        Some(Item::Rows(_)) => match items.pop_front() {
+            Some(Item::Rows(rows)) => Some(rows),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Rows that came within this time of each other count as one age.
+const AGE_STEP: Duration = Duration::from_millis(1);
+
+/// When rows came that have not left, the oldest first.
+#[derive(Debug)]
+struct Ages(VecDeque<(Instant, u64)>);
+
+impl Ages {
+    fn of(rows: u64, now: Instant) -> Self {
+        Self((rows > 0).then_some((now, rows)).into_iter().collect())
+    }
+
+    fn came(&mut self, rows: u64, now: Instant) {
+        match self.0.back_mut() {
+            Some((at, count)) if now.saturating_duration_since(*at) < AGE_STEP => *count += rows,
+            _ => self.0.push_back((now, rows)),
+        }
+    }
+
+    fn left(&mut self, mut rows: u64) {
+        while rows > 0
+            && let Some((_, count)) = self.0.front_mut()
+        {
+            let part = rows.min(*count);
+            (*count, rows) = (*count - part, rows - part);
+            if *count == 0 {
+                self.0.pop_front();
+            }
+        }
+    }
+
+    fn before(&self, limit: Instant) -> u64 {
+        self.0.iter().take_while(|(at, _)| *at <= limit).map(|(_, rows)| rows).sum()
     }
 }
 

@@ -10,6 +10,7 @@ use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use super::credit::{Credit, LEAST_WINDOW};
 use super::edge::{Edge, EdgeSpec};
 use super::inbox::{Inbox, InputSpec, Taken, Upstream};
+use super::load::Notes;
 use super::mark::{Item, Mark};
 use super::outlet::{Link, Outlet, Outlets};
 use super::outqueue::{OutQueue, Routes};
@@ -285,4 +286,52 @@ fn shares_differ_by_no_more_than_a_run() {
     }
     let shares: Vec<u64> = edge.sent().targets.iter().map(|(_, _, rows, _)| *rows).collect();
     assert_eq!(shares, [100, 100, 100]);
+}
+
+#[tokio::test]
+async fn those_who_price_by_a_queue_are_told_of_each_change_and_others_of_none() {
+    let budget = Budget::new(1 << 20);
+    let (here, there) = (Arc::<Notes>::default(), Arc::<Notes>::default());
+    let channels = |notes: &Arc<Notes>| vec![Upstream::Remote(Arc::clone(notes))];
+    let inputs = vec![
+        InputSpec { edge: 0, priority: 0, channels: channels(&here) },
+        InputSpec { edge: 1, priority: 0, channels: channels(&there) },
+    ];
+    let inbox = Inbox::new(inputs, 1 << 20, Arc::clone(&budget));
+    let told = |notes: &Notes| futures::FutureExt::now_or_never(notes.changed.notified()).is_some();
+    inbox.keep_fresh(0, Some(std::time::Duration::from_millis(1)));
+    assert!(told(&here), "what is there already");
+    // Rows of the other input count too, and their sender asks for nothing.
+    inbox.push(1, Item::Rows(rows(0..3, &budget)));
+    assert!(told(&here) && !told(&there));
+    assert_eq!((inbox.note(0).queued_rows, inbox.note(0).received_rows), (3, 0));
+    assert!(matches!(inbox.take(2, false), Ok(Taken::Rows { .. })));
+    assert!(told(&here));
+    assert_eq!(inbox.note(0).queued_rows, 3, "two are being worked on");
+    inbox.load().clear();
+    assert!(matches!(inbox.take(2, false), Ok(Taken::Rows { .. })));
+    inbox.load().clear();
+    assert!(told(&here));
+    assert!(matches!(inbox.take(2, false), Ok(Taken::Nothing)));
+    assert!(told(&here), "the last one is done");
+    assert_eq!(inbox.note(0).queued_rows, 0);
+    assert!(matches!(inbox.take(2, false), Ok(Taken::Nothing)));
+    assert!(!told(&here), "nothing has changed");
+    inbox.set_blocked(true);
+    assert!(told(&here));
+    inbox.keep_fresh(0, None);
+    inbox.push(0, Item::Rows(rows(0..3, &budget)));
+    assert!(!told(&here));
+}
+
+#[test]
+fn rows_whose_turn_has_not_come_are_no_queue_yet() {
+    let budget = Budget::new(1 << 20);
+    let (inbox, _) = inbox(&[(0, 1), (-1, 1)], 1 << 20, &budget);
+    inbox.push(0, Item::Rows(rows(0..5, &budget)));
+    inbox.push(1, Item::Rows(rows(0..2, &budget)));
+    assert_eq!(inbox.load().queued(), 2);
+    inbox.push(1, Item::Mark(Mark::End));
+    assert_eq!(all(&inbox).len(), 3);
+    assert_eq!(inbox.load().waiting(), 0);
 }

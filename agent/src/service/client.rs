@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -99,7 +99,7 @@ impl HttpClient {
         // What a server has closed in the meantime is often seen only when it is used. A request that may have
         // arrived is sent again unasked only where that changes nothing (RFC 9110, section 9.2.2): of others,
         // `retries` alone says how often the server may see them.
-        let safe = matches!(*request.method(), Method::GET | Method::PUT | Method::DELETE);
+        let safe = request.method().is_idempotent();
         while let Some(mut kept) = self.take(&origin) {
             if !kept.is_free().await {
                 continue;

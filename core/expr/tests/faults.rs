@@ -167,6 +167,30 @@ fn merge_lists_the_difference() {
     assert!(faults[1].message.contains("their order is line, n and n, line"), "{}", faults[1]);
 }
 
+#[test]
+fn a_merge_of_times_in_different_units_names_them_as_a_cast_does() {
+    let merged = |left: &str, right: &str| {
+        resolve(&job(vec![
+            stage("lines", words_source(), &[]),
+            stage("a", map(&[left]), &["lines"]),
+            stage("b", map(&[right]), &["lines"]),
+            stage("both", Op::Merge, &["a", "b"]),
+        ]))
+    };
+    let times = "to_timestamp_millis(length(line)) as t";
+    for (other, words) in [
+        ("to_timestamp(length(line)) as t", "timestamp"),
+        ("to_timestamp_micros(length(line)) as t", "timestamp(6)"),
+        ("to_timestamp_seconds(length(line)) as t", "timestamp(0)"),
+    ] {
+        let faults = merged(times, other).unwrap_err();
+        let wanted = format!("merge: the columns of `a` and `b` differ: `t` is timestamp(3) and {words}");
+        assert_eq!(faults[0].message, wanted);
+        // What is said can be written.
+        merged(&format!("cast({} as {words}) as t", times.trim_end_matches(" as t")), other).unwrap();
+    }
+}
+
 fn file(format: Format, columns: &[(&str, &str)], header: bool) -> Op {
     source(SourceConnector::File(FileSource {
         paths: texts(&["in"]),

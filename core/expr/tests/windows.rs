@@ -468,6 +468,47 @@ fn job_schema(types: &tuplane_expr::Types) -> SchemaRef {
 }
 
 #[test]
+fn a_result_that_cannot_be_computed_goes_by_on_error_in_every_window() {
+    // The sum of the first key does not fit, the third's count divides by zero.
+    let given = rows(&[(1, 0, i64::MAX), (2, 1, 5), (1, 2, 1), (3, 3, 1), (3, 4, 1), (3, 5, 1), (4, 6, 7)]);
+    let compute = texts(&["sum(x) as s", "10 / (count(*) - 3) as q"]);
+    let left = |given: &[RecordBatch]| {
+        let column = |rows: &RecordBatch, name: &str| integer_column(rows, name);
+        let all = given.iter().flat_map(|rows| {
+            column(rows, "k").into_iter().zip(column(rows, "s")).zip(column(rows, "q")).collect::<Vec<_>>()
+        });
+        let mut all: Vec<_> = all.map(|((k, s), q)| (k.unwrap(), s, q)).collect();
+        all.sort_unstable();
+        all
+    };
+    for kind in [WindowKind::Tumbling, WindowKind::Sliding, WindowKind::Session] {
+        let run = |on_error| {
+            let window = window(kind, 100, 100);
+            let keys = texts(&["k"]);
+            let program =
+                WindowProgram::compile(language(), &keys, &window, &compute, &own(), on_error).unwrap();
+            let mut table = opened(&program, WindowPart::Whole);
+            table.update(&given, None).unwrap();
+            table.advance(i64::MAX);
+            let made = std::iter::from_fn(|| table.emit(5)).collect::<Result<Vec<_>, _>>();
+            let last = table.take_last().map(|last| last.message);
+            (made, table.take_dropped().len(), last)
+        };
+        let (made, ..) = run(OnError::Fail);
+        let error = made.unwrap_err();
+        assert!(error.message.starts_with("in the result of a group: "), "{kind:?}: {}", error.message);
+        let (made, dropped, last) = run(OnError::Drop);
+        assert_eq!(left(&made.unwrap()), [(2, Some(5), Some(-5)), (4, Some(7), Some(-5))], "{kind:?}");
+        assert!(last.unwrap().starts_with("in the result of a group: "), "{kind:?}");
+        assert_eq!(dropped, 2, "{kind:?}");
+        let (made, dropped, last) = run(OnError::Null);
+        let wanted =
+            [(1, None, Some(-10)), (2, Some(5), Some(-5)), (3, Some(3), None), (4, Some(7), Some(-5))];
+        assert_eq!((left(&made.unwrap()), dropped, last.is_some()), (wanted.to_vec(), 0, true), "{kind:?}");
+    }
+}
+
+#[test]
 fn a_stage_stamps_rows_and_leaves_out_those_without_a_time() {
     for (on_error, left) in [("fail", None), ("drop", Some(2)), ("null", Some(2))] {
         let time = "time = { column = \"t || ' +0200'\", format = \"%Y-%m-%d %H:%M %z\" }";

@@ -121,6 +121,8 @@ pub enum Command {
         edge: u32,
         /// The policy's name.
         policy: String,
+        /// Its options, as a JSON object.
+        options: String,
     },
     /// A job that is started again has new places.
     Restarted {
@@ -252,6 +254,8 @@ pub enum Effect {
         edge: u32,
         /// The policy.
         policy: String,
+        /// Its options, as a JSON object.
+        options: String,
     },
     /// Tell all agents that one is dead.
     TellPeersLost {

@@ -85,7 +85,8 @@ pub struct Job {
     /// The ledger at the end, summed over agents; empty before.
     pub ledger: Vec<EdgeLedger>,
     options: BTreeMap<(String, String), String>,
-    policies: BTreeMap<u32, String>,
+    /// Policy and options by edge.
+    policies: BTreeMap<u32, (String, String)>,
     /// Its agents have nothing of it any more.
     pub forgotten: bool,
     /// It waits until its agents are back with a new coordinator, or dead.
@@ -248,8 +249,12 @@ impl Job {
             option: option.clone(),
             value: value.clone(),
         });
-        let policies =
-            self.policies.iter().map(|(&edge, policy)| Effect::Route { run, edge, policy: policy.clone() });
+        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
+            run,
+            edge,
+            policy: policy.clone(),
+            options: options.clone(),
+        });
         let mut effects: Vec<_> = options.chain(policies).collect();
         effects.extend(self.seal_if_done(at_ms, alive));
         effects
@@ -430,14 +435,14 @@ impl Job {
         }
     }
 
-    pub(super) fn set_policy(&mut self, edge: u32, policy: String) {
+    pub(super) fn set_policy(&mut self, edge: u32, policy: String, options: String) {
         if self.is_live() {
-            self.policies.insert(edge, policy);
+            self.policies.insert(edge, (policy, options));
         }
     }
 
-    /// Policies that were changed while it ran, by edge.
-    pub fn policies(&self) -> &BTreeMap<u32, String> {
+    /// Policies that were changed while it ran, with their options, by edge.
+    pub fn policies(&self) -> &BTreeMap<u32, (String, String)> {
         &self.policies
     }
 

@@ -177,8 +177,8 @@ impl State {
                 job.set_option(stage, option, value);
                 Vec::new()
             }),
-            Command::PolicySet { run, edge, policy } => self.on_run(run, |job, _| {
-                job.set_policy(edge, policy);
+            Command::PolicySet { run, edge, policy, options } => self.on_run(run, |job, _| {
+                job.set_policy(edge, policy, options);
                 Vec::new()
             }),
             Command::Restarted { run, placed } => {

@@ -629,7 +629,7 @@ fn any_command() -> impl Strategy<Value = Command> {
             instance,
             split,
         }),
-        1 => run.clone().prop_map(|run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned() }),
+        1 => run.clone().prop_map(|run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned(), options: String::new() }),
         3 => (run.clone(), agent).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),
         1 => (run, fault).prop_map(|(run, fault)| Command::RestartFailed { run, fault }),
         1 => Just(Command::ShutdownRequested),

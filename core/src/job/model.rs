@@ -417,6 +417,13 @@ pub struct UsingService {
 }
 
 impl UsingService {
+    /// How it is called. A request that must not come twice is not tried again unless `retries` says so.
+    pub fn calls(&self) -> Calls {
+        let once = self.http.as_ref().is_some_and(|call| !call.method.is_idempotent());
+        let retries = self.calls.retries.or(once.then_some(0));
+        Calls { retries, ..self.calls.clone() }
+    }
+
     /// The op's name in a job file.
     pub fn op_name(&self) -> &'static str {
         match (self.shape, self.asynchronous) {

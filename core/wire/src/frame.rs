@@ -9,7 +9,7 @@ use std::fmt;
 /// First bytes of every frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"tupl");
 /// Version of the data format; both sides must have the same.
-pub const DATA_VERSION: u16 = 2;
+pub const DATA_VERSION: u16 = 3;
 /// Bytes of a header.
 pub const HEADER: usize = 96;
 /// A frame's parts are never longer than this together: one row of 16 MiB and its overhead.
@@ -33,7 +33,7 @@ pub enum FrameKind {
     Moved = 4,
     /// Nothing more follows on the channel.
     End = 5,
-    /// Acknowledgement (`sequence`) and credit: 48-byte entries follow. Also the heartbeat.
+    /// Acknowledgement (`sequence`) and credit: 56-byte entries follow. Also the heartbeat.
     Credit = 6,
     /// Heartbeat of the sending half; `value` is its clock, which the next credit frame echoes.
     Note = 7,
@@ -196,7 +196,7 @@ fn next<const N: usize>(bytes: &[u8; HEADER], at: &mut usize) -> [u8; N] {
 }
 
 /// Bytes of one entry of a `Credit` frame.
-pub const ENTRY: usize = 48;
+pub const ENTRY: usize = 56;
 
 /// What a receiver says of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,8 +213,11 @@ pub struct CreditEntry {
     pub window: u64,
     /// Rows received so far.
     pub received: u64,
-    /// Rows that wait at the target.
+    /// Rows that wait at the target or are being worked on there, over all its inputs whose turn has come.
     pub queued: u64,
+    /// Thousandths of a row that the target does in a second as things are; 0 while that is unknown, or it
+    /// waits for room itself.
+    pub capacity: u64,
 }
 
 impl CreditEntry {
@@ -223,7 +226,7 @@ impl CreditEntry {
         to.extend(self.run.to_le_bytes());
         to.extend(self.edge.to_le_bytes());
         to.extend(self.target.to_le_bytes());
-        for number in [self.limit, self.window, self.received, self.queued] {
+        for number in [self.limit, self.window, self.received, self.queued, self.capacity] {
             to.extend(number.to_le_bytes());
         }
     }
@@ -244,6 +247,7 @@ impl CreditEntry {
             window: word(24),
             received: word(32),
             queued: word(40),
+            capacity: word(48),
         }
     }
 }
@@ -308,7 +312,7 @@ mod tests {
     fn a_header_comes_back_and_its_bytes_are_fixed() {
         let bytes = sample().encode();
         assert_eq!(Header::decode(&bytes), Ok(sample()));
-        assert_eq!(&bytes[..16], b"tupl\x02\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
+        assert_eq!(&bytes[..16], b"tupl\x03\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
         assert_eq!(bytes[84..], [0; 12], "room for later fields");
     }
 
@@ -329,8 +333,16 @@ mod tests {
 
     #[test]
     fn a_credit_entry_comes_back() {
-        let entry =
-            CreditEntry { run: 1, edge: 2, target: 3, limit: 1 << 40, window: 5, received: 6, queued: 7 };
+        let entry = CreditEntry {
+            run: 1,
+            edge: 2,
+            target: 3,
+            limit: 1 << 40,
+            window: 5,
+            received: 6,
+            queued: 7,
+            capacity: 8,
+        };
         let mut bytes = Vec::new();
         entry.encode(&mut bytes);
         let bytes: [u8; ENTRY] = bytes.try_into().unwrap();

@@ -6,5 +6,6 @@ pub mod frame;
 pub mod launch;
 pub mod message;
 pub mod net;
+pub mod routing;
 pub mod service;
 pub mod version;

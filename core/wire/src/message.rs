@@ -14,6 +14,8 @@ pub use tuplane_core::cluster::types::{
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 
+use crate::routing::EdgeRouting;
+
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
@@ -31,6 +33,17 @@ pub struct RunPlan {
     pub instances: Vec<Instance>,
     /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
+    /// Cost of a row from each agent (row) to each (column), by the cluster's table: so many rows of so many
+    /// columns as there are agents.
+    pub costs: Vec<u32>,
+}
+
+impl RunPlan {
+    /// Cost of a row between two agents, by their indices.
+    pub fn cost(&self, from: u16, to: u16) -> u32 {
+        let known = self.costs.get(usize::from(from) * self.agents.len() + usize::from(to));
+        known.copied().unwrap_or(u32::from(from != to))
+    }
 }
 
 /// Requests to the coordinator.
@@ -100,6 +113,8 @@ pub enum ClusterRequest {
         edge: String,
         /// The policy's name.
         policy: String,
+        /// All its options, as a JSON object; those that it does not name are as the setting has them. Empty: none.
+        options: String,
     },
     /// Ends all jobs and then all agents.
     Shutdown,
@@ -107,6 +122,13 @@ pub enum ClusterRequest {
     Check {
         /// The job.
         job: String,
+    },
+    /// How the edges of a job stand that choose their targets.
+    Routes {
+        /// Name, or run id.
+        job: String,
+        /// With the decisions that were kept.
+        decisions: bool,
     },
 }
 
@@ -144,6 +166,27 @@ pub enum ClusterReply {
     Status(Box<JobStatus>),
     /// To `Agents`.
     Agents(Vec<AgentStatus>),
+    /// To `Routes`.
+    Routes(Box<JobRoutes>),
+}
+
+/// How the edges of a job stand that choose their targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobRoutes {
+    /// The job's name.
+    pub job: String,
+    /// The run.
+    pub run: u64,
+    /// JSON of the plan.
+    pub dag: String,
+    /// Agents of the run by index.
+    pub agents: Vec<AgentInfo>,
+    /// All instances.
+    pub instances: Vec<Instance>,
+    /// Its edges as each agent sends on them, by the agent's index.
+    pub edges: Vec<(u16, EdgeRouting)>,
+    /// Agents that did not answer, and why.
+    pub silent: Vec<(String, String)>,
 }
 
 /// Requests to an agent.
@@ -203,6 +246,8 @@ pub enum AgentRequest {
         edge: u32,
         /// The policy's name.
         policy: String,
+        /// All its options, as a JSON object. Empty: none.
+        options: String,
     },
     /// An agent is dead: its sessions are dropped.
     PeerLost(AgentId),
@@ -239,6 +284,13 @@ pub enum AgentRequest {
         /// The first row that was not seen yet ([`Peeked::next`] of the last answer, 0 at first).
         from: u64,
     },
+    /// How the edges of a run stand that choose their targets.
+    Routings {
+        /// The run.
+        run: u64,
+        /// With the newest decisions that were kept, as many as so many bytes hold; 0: without.
+        decisions: u64,
+    },
 }
 
 /// Replies of an agent.
@@ -258,6 +310,8 @@ pub enum AgentReply {
     Located(String),
     /// To `Peek`.
     Peeked(Box<Peeked>),
+    /// To `Routings`.
+    Routings(Vec<EdgeRouting>),
 }
 
 /// Rows of a sample, as text.

@@ -329,6 +329,11 @@ impl<'a> Follow<'a> {
             }
         }
         source.heard = Instant::now();
+        if peeked.passed < source.passed {
+            // The agent no longer knew who asks: it counts anew.
+            self.past.0 += source.passed;
+            self.past.1 += source.missed;
+        }
         (source.from, source.missed) = (peeked.next, peeked.missed);
         (source.passed, source.ended) = (peeked.passed, peeked.ended);
         let agent = &source.agent;
@@ -403,7 +408,7 @@ impl<'a> Follow<'a> {
         }
         let (passed, missed) = self.totals();
         let lost = if missed > 0 {
-            format!("; {} of the sample came too fast to be fetched", counted(missed, "row"))
+            format!("; {} of the sample were not fetched in time", counted(missed, "row"))
         } else {
             String::new()
         };

@@ -1,6 +1,6 @@
 //! `tuplane route`.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tuplane_wire::message::ClusterRequest;
 
 use crate::args::Global;
@@ -10,24 +10,172 @@ use crate::output::{Output, safe};
 
 /// Options of `route`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The policy holds from now on with these options alone: what is not given is as the setting has it. Round-robin, \
+shuffle, heron and local_first have none.")]
 pub(crate) struct Args {
     /// Name or run id
     job: String,
     /// The edge, such as lines..work (see `tuplane status`)
     edge: String,
-    /// The policy: round-robin or shuffle
+    /// The policy: round-robin, shuffle, heron, `local_first`, p2c, jsq, potus, or one that the agents were built
+    /// with
     policy: String,
+    /// The weight of costs: a number, paper, balance, balance=X or latency=50ms
+    #[arg(long, value_name = "X|RULE")]
+    v: Option<String>,
+    /// The weight of rows that wait at their sender: a number or capacity
+    #[arg(long, value_name = "X|RULE")]
+    beta: Option<String>,
+    /// The most rows that an instance sends in a slot, over all its edges
+    #[arg(long, value_name = "ROWS")]
+    gamma: Option<String>,
+    /// The time between two decisions
+    #[arg(long, value_name = "TIME")]
+    slot: Option<String>,
+    /// What options that are not given are: as published, or as measured to be best
+    #[arg(long, value_name = "paper|default")]
+    setting: Option<String>,
+    /// Whether what arrives at a source may wait there
+    #[arg(long, value_name = "strict|relaxed")]
+    admission: Option<String>,
+    /// A row that has waited so long leaves at any price
+    #[arg(long, value_name = "TIME|none")]
+    max_hold: Option<String>,
+    /// Where costs of a row come from: zones, measured, a number for all agents, or pairs of agents or zones such as
+    /// a..b=3,a..c=1
+    #[arg(long, value_name = "COSTS")]
+    cost: Option<String>,
+    /// Keeps the last so many decisions, for `routes --decisions`
+    #[arg(long, value_name = "N")]
+    record: Option<String>,
+    /// Any other option, such as `deal=1`, `reprice=off`, `between_slots=off` or `with={"depth":2}`
+    #[arg(long = "option", value_name = "KEY=VALUE", value_parser = assignment)]
+    others: Vec<(String, Value)>,
+}
+
+/// The value is JSON where it reads as such, else text.
+fn assignment(text: &str) -> Result<(String, Value), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
+        }
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+/// Pairs become a table; a number or a word stays one.
+fn costs(text: &str) -> Value {
+    let pair = |part: &str| {
+        let (names, cost) = part.split_once('=')?;
+        let cost: f64 = cost.trim().parse().ok()?;
+        Some((names.trim().to_owned(), json!(cost)))
+    };
+    if let Ok(Value::Number(flat)) = serde_json::from_str(text) {
+        return Value::Number(flat);
+    }
+    match text.split(',').map(pair).collect::<Option<Map<String, Value>>>() {
+        Some(table) => Value::Object(table),
+        None => Value::String(text.to_owned()),
+    }
+}
+
+impl Args {
+    fn options(&self) -> Map<String, Value> {
+        let words = [
+            ("v", &self.v),
+            ("beta", &self.beta),
+            ("gamma", &self.gamma),
+            ("slot", &self.slot),
+            ("setting", &self.setting),
+            ("admission", &self.admission),
+            ("max_hold", &self.max_hold),
+            ("record", &self.record),
+        ];
+        // A number is shown as one; the agents read either.
+        let value = |text: &String| match serde_json::from_str(text) {
+            Ok(Value::Number(number)) => Value::Number(number),
+            _ => Value::String(text.clone()),
+        };
+        let mut options: Map<String, Value> = self.others.iter().cloned().collect();
+        options.extend(
+            words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text.as_ref()?)))),
+        );
+        options.extend(self.cost.as_ref().map(|text| ("cost".to_owned(), costs(text))));
+        options
+    }
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let cluster = Cluster::find(global, output)?;
-    let Args { job, edge, policy } = args;
+    let options = args.options();
+    let Args { job, edge, policy, .. } = args;
     cluster
-        .tell(ClusterRequest::Route { job: job.clone(), edge: edge.clone(), policy: policy.clone() })
+        .tell(ClusterRequest::Route {
+            job: job.clone(),
+            edge: edge.clone(),
+            policy: policy.clone(),
+            options: if options.is_empty() {
+                String::new()
+            } else {
+                Value::Object(options.clone()).to_string()
+            },
+        })
         .await?;
     if output.is_text() {
-        output.text(&safe::line(&format!("{job}: {edge} goes by {policy}")))
+        let given: Vec<String> =
+            options.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+        let with = if given.is_empty() { String::new() } else { format!(" with {}", given.join(", ")) };
+        output.text(&safe::line(&format!("{job}: {edge} goes by {policy}{with}")))
     } else {
-        output.document("route", &json!({"job": job, "edge": edge, "policy": policy}))
+        output.document("route", &json!({"job": job, "edge": edge, "policy": policy, "options": options}))
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn options(args: &[&str]) -> Value {
+        let all = ["route", "j", "a..b", "potus"].iter().chain(args);
+        Value::Object(Alone::try_parse_from(all).unwrap().args.options())
+    }
+
+    #[test]
+    fn options_are_as_a_job_file_has_them() {
+        assert_eq!(options(&[]), json!({}));
+        assert_eq!(
+            options(&[
+                "--v",
+                "2",
+                "--beta",
+                "capacity",
+                "--gamma",
+                "50",
+                "--slot",
+                "5ms",
+                "--max-hold",
+                "none"
+            ]),
+            json!({"v": 2, "beta": "capacity", "gamma": 50, "slot": "5ms", "max_hold": "none"})
+        );
+        assert_eq!(
+            options(&["--v", "latency=50ms", "--cost", "a..b=3, a..c=0.5", "--option", "reprice=off"]),
+            json!({"v": "latency=50ms", "cost": {"a..b": 3.0, "a..c": 0.5}, "reprice": "off"})
+        );
+        assert_eq!(options(&["--cost", "measured"]), json!({"cost": "measured"}));
+        assert_eq!(options(&["--cost", "2"]), json!({"cost": 2}));
     }
 }

@@ -81,7 +81,9 @@ impl Ask {
     fn request(&self) -> ClusterRequest {
         match self.clone() {
             Self::Cancel { run } => ClusterRequest::Cancel { job: run.to_string() },
-            Self::Route { run, edge, policy } => ClusterRequest::Route { job: run.to_string(), edge, policy },
+            Self::Route { run, edge, policy } => {
+                ClusterRequest::Route { job: run.to_string(), edge, policy, options: String::new() }
+            }
         }
     }
 }

@@ -187,6 +187,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["submit", endless.as_str()],
         &["set", "endless", "work.ms=0.2"],
         &["route", "endless", "rows..work", "shuffle"],
+        &["route", "endless", "rows..work", "potus", "--record", "3"],
         &["peek", "endless", "work", "-n", "2"],
     ] {
         documents.of(&world.tuplane(&[args, &["-o", "json"]].concat()));
@@ -195,6 +196,7 @@ fn every_field_of_every_document_is_on_the_page() {
     let to = world.path("fetched");
     for args in [
         &["status", "endless"][..],
+        &["routes", "endless", "--decisions"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],

@@ -102,6 +102,17 @@ impl World {
         self.agent_of(&stock, name, listen, coordinator)
     }
 
+    /// The same with other slots, zone or costs.
+    pub(crate) fn agent_with(
+        &self,
+        name: &str,
+        coordinator: Option<&str>,
+        change: impl FnOnce(&mut AgentConfig),
+    ) -> ByHand {
+        let stock = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
+        self.agent_changed(&stock, name, "127.0.0.1:0", coordinator, change)
+    }
+
     /// The same of a program of one's own.
     pub(crate) fn agent_of(
         &self,
@@ -110,9 +121,20 @@ impl World {
         listen: &str,
         coordinator: Option<&str>,
     ) -> ByHand {
+        self.agent_changed(binary, name, listen, coordinator, |_| {})
+    }
+
+    fn agent_changed(
+        &self,
+        binary: &Path,
+        name: &str,
+        listen: &str,
+        coordinator: Option<&str>,
+        change: impl FnOnce(&mut AgentConfig),
+    ) -> ByHand {
         let state = self.path(&format!("state-{name}"));
         std::fs::create_dir_all(&state).unwrap();
-        let config = AgentConfig {
+        let mut config = AgentConfig {
             cluster: "hand".to_owned(),
             name: name.to_owned(),
             listen: listen.to_owned(),
@@ -131,6 +153,7 @@ impl World {
             detached: false,
             road: None,
         };
+        change(&mut config);
         let mut child = Command::new(binary)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -108,8 +108,8 @@ impl Driver {
             Effect::Set { run, stage, option, value } => {
                 self.tell_run(run, AgentRequest::Set { run, stage, option, value });
             }
-            Effect::Route { run, edge, policy } => {
-                self.tell_run(run, AgentRequest::Route { run, edge, policy });
+            Effect::Route { run, edge, policy, options } => {
+                self.tell_run(run, AgentRequest::Route { run, edge, policy, options });
             }
             Effect::TellPeersLost { id } => {
                 self.links.remove(&id);
@@ -141,6 +141,7 @@ impl Driver {
             agents: job.agents.clone(),
             instances: job.instances.clone(),
             headers: job.headers.clone(),
+            costs: self.costs.table(&job.agents),
         };
         let (links, notes) = (self.links.clone(), self.notes.clone());
         let agents = job.agents.clone();

@@ -5,13 +5,12 @@ use std::time::Instant;
 use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::{Dag, Routing};
-use tuplane_core::route::policy_names;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
     WireFault,
 };
 
-use super::{Driver, Note, Reply, Turn, ids, phase_name, wall_ms, wall_ns};
+use super::{Driver, Note, Reply, Turn, ids, phase_name, routes, wall_ms, wall_ns};
 use crate::coordinator::check::{self, Mixing, Surroundings};
 use crate::coordinator::places::{self, Lookup};
 use crate::coordinator::status;
@@ -52,11 +51,23 @@ impl Driver {
                     Err(fault) => Err(fault),
                 }
             }
-            ClusterRequest::Route { job, edge, policy } => match self.routable(&job, &edge, &policy) {
-                Ok((run, edge, agents)) => {
-                    let ask = AgentRequest::Route { run, edge, policy: policy.clone() };
-                    return self.change(agents, ask, Command::PolicySet { run, edge, policy }, reply);
+            ClusterRequest::Route { job, edge, policy, options } => {
+                match self.routable(&job, &edge, &policy, &options) {
+                    Ok((run, edge, agents)) => {
+                        let ask = AgentRequest::Route {
+                            run,
+                            edge,
+                            policy: policy.clone(),
+                            options: options.clone(),
+                        };
+                        let command = Command::PolicySet { run, edge, policy, options };
+                        return self.change(agents, ask, command, reply);
+                    }
+                    Err(fault) => Err(fault),
                 }
+            }
+            ClusterRequest::Routes { job, decisions } => match self.running(&job) {
+                Ok(job) => return routes::ask(job, decisions, self.links.clone(), self.notes.clone(), reply),
                 Err(fault) => Err(fault),
             },
             ClusterRequest::Shutdown => {
@@ -344,15 +355,16 @@ impl Driver {
         }
     }
 
-    fn routable(&self, job: &str, edge: &str, policy: &str) -> Result<(u64, u32, Vec<AgentId>), WireFault> {
+    fn routable(
+        &self,
+        job: &str,
+        edge: &str,
+        policy: &str,
+        options: &str,
+    ) -> Result<(u64, u32, Vec<AgentId>), WireFault> {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
-        if !policy_names().contains(&policy) {
-            return Err(refused(format!(
-                "no policy is called `{policy}`; there are: {}",
-                policy_names().join(", ")
-            )));
-        }
+        routes::check(self.config.registry.policies(), policy, options).map_err(refused)?;
         let dag: Dag = serde_json::from_str(&job.dag)
             .map_err(|e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}")))?;
         let id =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tuplane_core::plan::placement::{Instance as Placed, targets};
-use tuplane_core::plan::{EdgeId, VertexId};
+use tuplane_core::plan::{EdgeId, VertexId, in_step};
 use tuplane_expr::VertexProgram;
 use tuplane_wire::message::WireFault;
 
@@ -95,6 +95,7 @@ impl Builder<'_> {
         credits: &HashMap<(u32, u32), Arc<Credit>>,
     ) -> Result<HashMap<u32, Arc<Inbox>>, WireFault> {
         let mut inboxes = HashMap::new();
+        let in_step = in_step(&self.dag, &self.job);
         for placed in local {
             let mut inputs = Vec::new();
             for (id, edge) in self.dag.inputs(placed.vertex) {
@@ -111,7 +112,13 @@ impl Builder<'_> {
                 }
                 inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
             }
-            inboxes.insert(placed.id, Inbox::new(inputs, bound, Arc::clone(&self.shared.budget)));
+            let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
+            for (number, (_, edge)) in self.dag.inputs(placed.vertex).enumerate() {
+                if in_step[edge.from.0 as usize] {
+                    inbox.keep_in_step(number);
+                }
+            }
+            inboxes.insert(placed.id, inbox);
         }
         Ok(inboxes)
     }

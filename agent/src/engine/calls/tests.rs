@@ -1,6 +1,6 @@
 //! Whatever a service takes its time for, order, marks and counts are as promised.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::job::{FileFormat, Job, Op};
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
+use tuplane_expr::arrow::datatypes::Int64Type;
 use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
@@ -84,14 +85,23 @@ struct Form {
 
 fn compiled(form: Form) -> (ServiceProgram, UsingService) {
     let batched = form.batch.map_or_else(String::new, |batch| format!("batched = true, batch = {batch}, "));
+    compiled_over(
+        r#"connector = "ids", n = 1 "#,
+        &format!(
+            r#"url = "cast(id as text)", body = "id", {batched}concurrency = {}, preserve_order = {}, select = ["id", "response"]"#,
+            form.concurrency, form.ordered
+        ),
+    )
+}
+
+/// A stage that asks a source's rows.
+fn compiled_over(source: &str, stage: &str) -> (ServiceProgram, UsingService) {
     let text = format!(
         r#"stage = [
-{{ id = "s", op = "source", connector = "ids", n = 1 }},
-{{ id = "c", op = "map_using_service_async", in = "s", service = "http", url = "cast(id as text)", body = "id", method = "POST",
-   {batched}concurrency = {}, preserve_order = {}, on_error = "drop", select = ["id", "response"] }},
+{{ id = "s", op = "source", {source} }},
+{{ id = "c", op = "map_using_service_async", in = "s", service = "http", method = "POST", on_error = "drop", {stage} }},
 {{ id = "o", op = "sink", in = "c", connector = "count" }},
-]"#,
-        form.concurrency, form.ordered
+]"#
     );
     let job = Job::parse(&text, FileFormat::Toml).unwrap();
     let (types, dag) = (resolve(&job).unwrap(), tuplane_core::plan::plan(&job).unwrap());
@@ -149,7 +159,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
     let room = Arc::<Notify>::default();
     let queue = OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0]);
     let sender = edge.add_sender(0, queue, around.queue, Arc::clone(&room));
-    let counters = Arc::new(Counters::new("c".to_owned()));
+    let counters = Arc::new(Counters::new("c".to_owned(), Arc::clone(source.load())));
     let (program, using) = compiled(form);
     let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let service = Arc::new(Slow { now, most: Arc::clone(&most), blocks: form.blocks });
@@ -272,7 +282,7 @@ proptest! {
         let dropped = counters.rare_facts().0.get(DROPPED_BY_SERVICE).copied().unwrap_or_default();
         let left = seen.iter().filter(|one| !one.starts_with("mark")).count() as u64;
         prop_assert_eq!(left + dropped, rows as u64);
-        prop_assert_eq!(counters.working.load(Ordering::Relaxed), 0);
+        prop_assert_eq!(counters.load.working(), 0);
         prop_assert_eq!(counters.rows_out.load(Ordering::Relaxed), left);
         prop_assert!(most <= concurrency);
         // Where a request may have several rows, a refused one takes its neighbours with it.
@@ -351,4 +361,47 @@ async fn a_call_that_blocks_is_not_tried_again_once_its_instance_is_gone() {
     drop(calls);
     // This one, and that of the wait.
     until(&|service| Arc::strong_count(service) == 2).await.expect("the calls have ended");
+}
+
+/// An instance that only collects, and rows of one text each.
+fn collecting(batch: usize) -> (Calls, impl Fn(&mut Calls, usize, usize)) {
+    let stage = format!(r#"url = "t", body = "t", batched = true, batch = {batch}, select = ["*"]"#);
+    let source = r#"connector = "file", path = "x", format = "csv", columns = { n = "bigint", t = "text" }"#;
+    let (program, using) = compiled_over(source, &stage);
+    let service = Slow { now: Arc::default(), most: Arc::default(), blocks: false };
+    let (counters, budget) = (Counters::new("c".to_owned()), Budget::new(1 << 30));
+    let take = move |calls: &mut Calls, first: usize, length: usize| {
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![first as i64]));
+        let t: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(length)]));
+        let batch = RecordBatch::try_from_iter_with_nullable([("n", n, true), ("t", t, true)]).unwrap();
+        let with = With { name: "c#0", counters: &counters };
+        calls.take(&Rows::new(batch, None, &budget).unwrap(), &with).unwrap();
+    };
+    (Calls::new("c", program, &using, Arc::new(service)), take)
+}
+
+#[test]
+fn no_more_is_joined_than_a_request_takes() {
+    let (mut calls, take) = collecting(100);
+    (0..1000).for_each(|n| take(&mut calls, n, 10));
+    let mut found = Vec::new();
+    for left in (0..10).rev() {
+        let Question { rows, question, kept } = calls.next_question().unwrap();
+        assert_eq!((rows.num_rows(), question.num_rows(), kept.len()), (100, 100, 100));
+        assert_eq!(calls.waiting.len(), left * 100, "what waits is left as it is");
+        found.extend_from_slice(rows.column(0).as_primitive::<Int64Type>().values());
+    }
+    assert!(found.into_iter().eq(0..1000));
+    // Long rows: a request ends before it has all that it may.
+    let (mut calls, take) = collecting(100);
+    (0..20).for_each(|n| take(&mut calls, n, 100 << 10));
+    take(&mut calls, 20, 3 << 20);
+    let mut found = Vec::new();
+    while !calls.waiting.is_empty() {
+        let Question { rows, question, .. } = calls.next_question().unwrap();
+        let bytes = own_bytes(&rows) + own_bytes(&question);
+        assert!(bytes <= MOST_BYTES || rows.num_rows() == 1, "{bytes} bytes in {} rows", rows.num_rows());
+        found.extend_from_slice(rows.column(0).as_primitive::<Int64Type>().values());
+    }
+    assert!(found.into_iter().eq(0..21));
 }

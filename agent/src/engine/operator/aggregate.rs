@@ -109,6 +109,10 @@ impl Operator for Aggregate {
         Ok(())
     }
 
+    fn state_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
     fn take_dropped(&mut self) -> DroppedRows {
         match self.table.take_dropped().len() {
             0 => BTreeMap::new(),

@@ -286,6 +286,14 @@ impl WindowTable {
         }
     }
 
+    /// There are rows whose results are yet to come, at event times that the watermark has not passed.
+    pub fn holds(&self) -> bool {
+        match &self.open {
+            Open::Panes(table) => table.holds(),
+            Open::Sessions(table) => table.holds(),
+        }
+    }
+
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
     /// No rows may be taken in before that.
     pub fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {

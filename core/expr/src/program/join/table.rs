@@ -172,6 +172,14 @@ impl JoinBuilder {
         self.groups.len()
     }
 
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.keys.memory()
+            + self.groups.capacity() * size_of::<u32>()
+            + self.chunks.iter().map(Chunk::memory).sum::<usize>()
+            + self.waiting_bytes
+    }
+
     /// The rows that `on_error = "drop"` left out since the last call; numbers are those of each call's batch.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
@@ -208,10 +216,25 @@ impl Index {
     }
 }
 
+impl Chunk {
+    fn memory(&self) -> usize {
+        self.columns.iter().map(Array::get_array_memory_size).sum()
+    }
+}
+
 impl JoinTable {
     /// How many rows it holds.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        let index = match &self.index {
+            Index::One => 0,
+            Index::Many { starts, rows } => (starts.capacity() + rows.capacity()) * size_of::<u32>(),
+        };
+        self.keys.memory() + self.chunks.iter().map(Chunk::memory).sum::<usize>() + index
     }
 
     /// The group that each row of a batch finds by these keys; a key with a null in it finds none.

@@ -78,6 +78,11 @@ impl PaneTable {
         self.open.values().map(GroupTable::bytes).chain(leaving).sum()
     }
 
+    /// Some pane is open, or a window on its way out.
+    pub(super) fn holds(&self) -> bool {
+        !self.open.is_empty() || self.leaving.is_some()
+    }
+
     fn fresh(&self) -> Result<GroupTable, EvalError> {
         GroupTable::new(self.program.aggregate.clone(), self.partitions, WhenEmpty::Nothing)
     }
