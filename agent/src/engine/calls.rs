@@ -256,7 +256,7 @@ impl Calls {
                     }
                     OnError::Null => {
                         with.counters.remark(&remark);
-                        with.counters.unanswered.fetch_add(rows as u64, Ordering::Relaxed);
+                        with.counters.unanswered(rows);
                         nothing(self.program.answered(), rows)
                             .map_err(|e| with.failed(&self.stage, e, &Places::default()))?
                     }

@@ -73,6 +73,11 @@ impl Counters {
         self.rows_out.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// So many rows go on without a service's answer.
+    pub(crate) fn unanswered(&self, rows: usize) {
+        self.unanswered.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
     /// No row with an earlier event time follows.
     pub(crate) fn set_watermark(&self, time: i64) {
         self.watermark.fetch_max(time, Ordering::Relaxed);

@@ -345,7 +345,7 @@ async fn a_call_that_blocks_is_not_tried_again_once_its_instance_is_gone() {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..4));
     let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
     let budget = Budget::new(1 << 20);
-    let counters = Counters::new("c".to_owned());
+    let counters = Counters::new("c".to_owned(), Arc::default());
     let with = With { name: "c#0", counters: &counters };
     calls.take(&Rows::new(batch, None, &budget).unwrap(), &with).unwrap();
     calls.send(true).unwrap();
@@ -369,7 +369,7 @@ fn collecting(batch: usize) -> (Calls, impl Fn(&mut Calls, usize, usize)) {
     let source = r#"connector = "file", path = "x", format = "csv", columns = { n = "bigint", t = "text" }"#;
     let (program, using) = compiled_over(source, &stage);
     let service = Slow { now: Arc::default(), most: Arc::default(), blocks: false };
-    let (counters, budget) = (Counters::new("c".to_owned()), Budget::new(1 << 30));
+    let (counters, budget) = (Counters::new("c".to_owned(), Arc::default()), Budget::new(1 << 30));
     let take = move |calls: &mut Calls, first: usize, length: usize| {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![first as i64]));
         let t: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(length)]));
