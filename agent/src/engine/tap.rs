@@ -193,6 +193,7 @@ impl Tap {
                 Some(stage) if from == 0 => {
                     sample.rows.clone_from(&stage.sample.rows);
                     sample.bytes = stage.sample.bytes;
+                    sample.passed = stage.sample.passed;
                 }
                 // One whose place is no longer known: its rows are not taken for those that it has seen.
                 _ => sample.first = from,
@@ -477,7 +478,9 @@ mod tests {
         let tap = Tap::new(1, vec!["n".into()]);
         tap.add_stage("job", "look", 10.0);
         tap.see(0, &batch(3, 1));
-        assert_eq!(numbers(&tap.ask(1, 10.0, 0, false).unwrap()), [3]);
+        tap.see(0, &batch(4, 6));
+        let first = tap.ask(1, 10.0, 0, false).unwrap();
+        assert_eq!((numbers(&first), first.passed), (vec![3], 7), "those that it shows have gone by, too");
         for follower in 2..=MOST_FOLLOWERS as u64 {
             tap.ask(follower, 1.0, 0, false).unwrap();
         }

@@ -51,7 +51,7 @@ fn a_column_with_a_dot_must_be_quoted() {
     assert_eq!(
         said("bytes + user.id"),
         "7:16: the column `user.id` has a dot in its name and must be quoted \
-         (write \"user.id\", with the double quotes)"
+         (write \"user.id\", with the double quotes; in TOML a text that holds them stands in single quotes)"
     );
     Projection::compile(language(), &texts(&["\"user.id\" + 1 as next"]), &columns()).unwrap();
 }

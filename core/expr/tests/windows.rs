@@ -322,9 +322,16 @@ fn early_results_are_of_windows_that_have_changed() {
         let mut table = opened(&program, WindowPart::Whole);
         table.give_early();
         assert!(emitted(&mut table).is_empty());
+        // Whether each result is the last one of its window.
+        let last_ones = |given: &[RecordBatch]| -> Vec<bool> {
+            let of = |given: &RecordBatch| given.column_by_name("window_final").unwrap().as_boolean().clone();
+            given.iter().flat_map(|given| of(given).iter().flatten().collect::<Vec<_>>()).collect()
+        };
         table.update(&rows(&[(0, 1, 3)]), None).unwrap();
         table.give_early();
-        let first: Vec<i64> = found(&emitted(&mut table), false).iter().map(|row| row.3).collect();
+        let given = emitted(&mut table);
+        assert!(!last_ones(&given).contains(&true), "{kind:?}");
+        let first: Vec<i64> = found(&given, false).iter().map(|row| row.3).collect();
         let windows = if kind == WindowKind::Sliding { 2 } else { 1 };
         assert_eq!(first, vec![1; windows], "{kind:?}");
         table.give_early();
@@ -333,9 +340,19 @@ fn early_results_are_of_windows_that_have_changed() {
         table.give_early();
         assert_eq!(found(&emitted(&mut table), false).len(), windows);
         table.advance(i64::MAX);
-        let last: Vec<i64> = found(&emitted(&mut table), false).iter().map(|row| row.3).collect();
+        let given = emitted(&mut table);
+        assert_eq!(last_ones(&given), vec![true; windows], "{kind:?}");
+        let last: Vec<i64> = found(&given, false).iter().map(|row| row.3).collect();
         assert_eq!(last, vec![2; windows], "the final ones come still");
     }
+    let early = Window { early: Some(Duration::from_secs(1)), ..window(WindowKind::Tumbling, 10, 5) };
+    let compute = texts(&["count(*) as window_final"]);
+    let faults =
+        WindowProgram::compile(language(), &[], &early, &compute, &own(), OnError::Fail).unwrap_err();
+    assert!(faults[0].message.contains("`window_final` is a column that the window adds"), "{faults:?}");
+    assert!(
+        compiled(&[], &window(WindowKind::Tumbling, 10, 5)).final_schema().index_of("window_final").is_err()
+    );
 }
 
 /// The panes of a window are put together piece by piece, so that others have their turn in between.

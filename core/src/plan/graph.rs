@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
                 None => "no stage reads it".to_owned(),
             };
             let text = format!("{} `{}` has no effect: {why}", stage.op.name(), stage.id);
-            self.graph.notes.push(Note { text: Spanned::new(text, stage.at), no_effect: true });
+            self.graph.notes.push(Note { text: Spanned::new(text, stage.at), no_effect: true, warns: true });
         }
     }
 

@@ -107,7 +107,7 @@ pub(super) fn spread_over_agents(dag: &mut Dag, job: &Job) -> Result<(), PlanErr
         let _ = write!(edge.why, "; on all agents because `{id}` has `instances`");
         let text =
             format!("{name} goes to all agents, not only the sender's, because `{id}` has `instances`");
-        dag.notes.push(Note { text: Spanned::new(text, at), no_effect: false });
+        dag.notes.push(Note { text: Spanned::new(text, at), no_effect: false, warns: false });
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ pub(super) fn let_waiting_rows_spill(dag: &mut Dag) {
         for edge in dag.edges.iter_mut().filter(|e| e.to == vertex && e.priority >= 0) {
             edge.spills = true;
         }
-        dag.notes.push(Note { text: Spanned::nowhere(text), no_effect: false });
+        dag.notes.push(Note { text: Spanned::nowhere(text), no_effect: false, warns: false });
     }
 }
 

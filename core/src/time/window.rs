@@ -72,7 +72,7 @@ impl Panes {
         let pane = gcd(size.unsigned_abs(), slide.unsigned_abs()) as i64;
         if size / pane > MOST_PANES {
             return Err(format!(
-                "a window would be made of {} panes, the greatest length that divides `size` and `slide`; at most {MOST_PANES} are taken",
+                "a window would be made of {} panes, the greatest length that divides `size` and `slide`, and {MOST_PANES} are the most: choose a `slide` that divides `size`, or a longer one",
                 size / pane
             ));
         }

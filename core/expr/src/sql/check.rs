@@ -148,7 +148,10 @@ impl Names<'_> {
         let dotted = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
         if self.has(&dotted) {
             let message = format!("the column `{dotted}` has a dot in its name and must be quoted");
-            return Err(self.at(first, message).help(format!("write \"{dotted}\", with the double quotes")));
+            let help = format!(
+                "write \"{dotted}\", with the double quotes; in TOML a text that holds them stands in single quotes"
+            );
+            return Err(self.at(first, message).help(help));
         }
         let is_struct = self
             .schema
@@ -231,9 +234,11 @@ impl Names<'_> {
                 format!("`{name}` is an aggregate: it needs many rows, and this expression sees one");
             return Err(self.at(ident, message).help("use it in `compute` of an aggregate stage"));
         }
-        let hint = suggestion(&name, FUNCTIONS.names())
-            .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
-        Err(self.at(ident, format!("no function `{name}`{hint}")))
+        let unknown = format!("no function `{name}`");
+        Err(match suggestion(&name, FUNCTIONS.names()) {
+            Some(known) => self.at(ident, format!("{unknown}; did you mean `{known}`?")),
+            None => self.at(ident, unknown).help("docs/functions.md lists those that there are"),
+        })
     }
 }
 

@@ -65,7 +65,10 @@ fn lists_of_every_kind_of_value() {
         "{last}"
     );
     let note = outcome.rejected.note().unwrap();
-    assert!(note.starts_with(last) && note.ends_with(&format!("(the first: {first})")), "{note}");
+    assert!(
+        note.starts_with(last) && note.ends_with(&format!("(the first of this instance: {first})")),
+        "{note}"
+    );
 
     // One document, with the same fault in the middle of a batch.
     let path = folder.path().join("in.json");

@@ -238,7 +238,8 @@ impl PaneTable {
             return Ok(batch(&self.program.partial, columns, rows)?);
         }
         let starts = Arc::new(TimestampNanosecondArray::from_value(start, rows));
-        self.program.results(given, starts, &TimestampNanosecondArray::from_value(end, rows))
+        let ends = TimestampNanosecondArray::from_value(end, rows);
+        self.program.results(given, starts, &ends, self.passed)
     }
 
     /// The columns of what leaves.

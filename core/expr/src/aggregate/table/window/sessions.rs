@@ -251,7 +251,7 @@ impl SessionTable {
             })
         };
         let (starts, ends) = (times(|session| session.start)?, times(|session| session.end)?);
-        self.program.results(&results, Arc::new(starts), &ends)
+        self.program.results(&results, Arc::new(starts), &ends, self.watermark)
     }
 
     /// Lets go of sessions that are gone, and of keys that have none: of some at a time, the others are for the
