@@ -11,13 +11,15 @@ use tuplane_core::route::{RouteOptions, Setting};
 use tuplane_wire::message::RunPlan;
 use tuplane_wire::routing::EdgeRouting;
 
-use super::build::DEFAULT_POLICY;
 use super::run::Run;
 use crate::exchange::costs::Costs;
 use crate::exchange::edge::{Edge, Route};
 use crate::exchange::manager::Manager;
 use crate::exchange::priced::Slots;
 use crate::registry::Registry;
+
+/// The policy of an edge that names none.
+pub(super) const DEFAULT_POLICY: &str = "round-robin";
 
 /// What the edges of a run that choose their targets have in common.
 #[derive(Debug)]

@@ -319,7 +319,7 @@ fn collecting(batch: usize) -> (Calls, impl Fn(&mut Calls, usize, usize)) {
     let source = r#"connector = "file", path = "x", format = "csv", columns = { n = "bigint", t = "text" }"#;
     let (program, using) = compiled_over(source, &stage);
     let service = Slow { now: Arc::default(), most: Arc::default(), blocks: false };
-    let (counters, budget) = (Counters::new("c".to_owned()), Budget::new(1 << 30));
+    let (counters, budget) = (Counters::new("c".to_owned(), Arc::default()), Budget::new(1 << 30));
     let take = move |calls: &mut Calls, first: usize, length: usize| {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![first as i64]));
         let t: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(length)]));
