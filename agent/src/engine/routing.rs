@@ -100,8 +100,8 @@ impl Run {
 
     fn is_source(&self, edge: u32) -> bool {
         let from = self.dag.vertex(self.dag.edge(EdgeId(edge)).from);
-        let last = from.stages.last();
-        self.job.stages.iter().any(|stage| Some(&stage.id) == last && matches!(stage.op, Op::Source(_)))
+        let of_vertex = self.job.stages.iter().filter(|stage| from.stages.contains(&stage.id));
+        of_vertex.map(|stage| &stage.op).any(|op| matches!(op, Op::Source(_)))
     }
 
     /// What ends slots for its edges here.

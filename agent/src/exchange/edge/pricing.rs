@@ -250,6 +250,8 @@ impl State {
             self.send(number, &sends);
         } else {
             self.send_by_choice(number, &priced, &waits, &asking);
+            // The next sender sees what this one has sent.
+            priced.see(&self.outlets[0], false, now);
         }
         self.priced = Some(priced);
     }
