@@ -81,8 +81,9 @@ fn price(edge: &Edge) {
 
 /// Ends slots until every sender's rows have left.
 fn end_slots(edge: &Edge) {
-    let later = Instant::now() + Duration::from_hours(1);
+    let mut later = Instant::now() + Duration::from_hours(1);
     while !(0..2).all(|sender| edge.is_drained(sender)) {
+        later += Duration::from_secs(1);
         edge.tick(later);
         thread::yield_now();
     }
