@@ -468,6 +468,16 @@ impl Operator for Even {
     }
 }
 
+/// Refuses a row that it did not get.
+struct Wrong;
+
+impl Operator for Wrong {
+    fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+        out.refuse(9, "no such row");
+        Ok(())
+    }
+}
+
 #[test]
 fn a_row_that_an_operator_refuses_goes_by_on_error() {
     let made = |on_error| {
