@@ -340,7 +340,7 @@ fn against(view: &View<'_>, scene: Scene, metric: &str, unit: &str) -> Option<(b
         if setting == Setting::Paper {
             below = mean.is_below(&shuffle);
         }
-        let v = if setting == Setting::Paper { format!("V = {PAPER_V}") } else { "own rule".to_owned() };
+        let v = if setting == Setting::Paper { format!("V = {PAPER_V}") } else { "own weights".to_owned() };
         words.push(format!(
             "potus {} ({v}) {mean} ({} to shuffle)",
             setting_name(setting),
@@ -477,7 +477,7 @@ fn own_equal(view: &View<'_>) -> Claim {
         let pairs =
             PAIRS.iter().map(|(v, beta)| (format!("V = {v}, beta = {beta}"), Cell::pair(scene, (*v, *beta))));
         for (name, cell) in
-            std::iter::once(("its own rule".to_owned(), own.clone())).chain(swept).chain(pairs)
+            std::iter::once(("its own weights".to_owned(), own.clone())).chain(swept).chain(pairs)
         {
             let (cost, response) = (mean(&cell, COST)?, mean(&cell, RESPONSE)?);
             let (to_shuffle, to_robin) = (cost / mean(&shuffle, COST)?, cost / mean(&robin, COST)?);
@@ -510,7 +510,7 @@ fn own_equal(view: &View<'_>) -> Claim {
         "own-equal",
         "Setting `default` costs at least 35 % less than shuffle and round-robin and responds at most 5 % slower than shuffle",
         "Tuplane's own aim",
-        "at W = 0, load 0.85 and equal instances this is so for its own rule, for one V of the sweep, or for V = 1 with beta = 12 or V = 1.5 with beta = 16",
+        "at W = 0, load 0.85 and equal instances this is so for its own weights, for one V of the sweep, or for V = 1 with beta = 12 or V = 1.5 with beta = 16",
         parts(view, of),
     )
     .shown_by(in_scenes(view, "frontier"))

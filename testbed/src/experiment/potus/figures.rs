@@ -207,7 +207,7 @@ fn frontier(view: &View<'_>, scene: Scene) -> Figure {
         series.push(Series { name, points: swept(Cell::potus(scene, setting)), style: Style::Line });
     }
     let own = Cell::potus(scene, Setting::Default);
-    let name = "potus, default, own rule".to_owned();
+    let name = "potus, default, own weights".to_owned();
     series.push(Series { name, points: at(&own).into_iter().collect(), style: Style::Points });
     for policy in view.plan.others() {
         let cell = Cell::of(scene, policy);
