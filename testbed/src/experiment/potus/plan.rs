@@ -122,7 +122,7 @@ pub(super) struct Cell {
     pub(super) uneven: u32,
     pub(super) policy: String,
     pub(super) setting: Setting,
-    /// The setting's own rule if not said.
+    /// The setting's own if not said.
     pub(super) v: Option<f64>,
     /// The setting's own if not said.
     pub(super) beta: Option<f64>,
