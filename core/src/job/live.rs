@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::model::Op;
+use super::model::{Op, Source, SourceConnector};
 
 /// The longest time that `work` takes for a row, in milliseconds: one day.
 pub const MAX_WORK_MS: f64 = 86_400_000.0;
@@ -34,6 +34,9 @@ const LIVE: [LiveOption; 2] = [
 impl Op {
     /// Whether `option` can be set to `value` while the job runs; `Err` goes on after the option's name.
     pub fn check_live(&self, option: &str, value: &Value) -> Result<(), String> {
+        if let Self::Source(Source { connector: Some(SourceConnector::Trace(_)), .. }) = self {
+            return Err("cannot be changed while the job runs: a trace keeps its schedule".to_owned());
+        }
         let own: Vec<&LiveOption> = LIVE.iter().filter(|live| live.op == self.name()).collect();
         if own.is_empty() {
             return Err(format!("a {} has no option that can be changed while the job runs", self.name()));

@@ -382,7 +382,7 @@ fn keys_of_another_connector_or_op_say_where_they_belong() {
             "2: unknown key `header` in stage `a` (`header` belongs to format = \"csv\")",
             "3: unknown key `path` in stage `b` (`path` belongs to connector = \"file\")",
             "4: there is no connector `fiel`; did you mean `file`? \
-             (one of: file, generator, nexmark, ids; one of your own takes its options in `with`, not as `path`)",
+             (one of: file, generator, nexmark, ids, trace; one of your own takes its options in `with`, not as `path`)",
             "5: unknown key `policy` in stage `d` \
              (a policy stands on an edge: put it on a `rebalance`, or in [[route]])",
             "6: unknown key `v` in stage `r` (the policy `shuffle` has no options)",

@@ -57,7 +57,7 @@ fn functions_and_connectors() {
 { id = "o", op = "sink", in = "w" },
 ]"#,
         &[
-            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark or ids)",
+            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark, ids or trace)",
             "3: stage `t` (source) has no `path` (name a file, a glob or a list of them)",
             "4: stage `u` (source) has no `columns` (write columns = { name = \"type\" }, or header = true to take all as text)",
             "5: stage `v` (source) has no `columns` (write columns = { name = \"type\" })",
