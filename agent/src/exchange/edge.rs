@@ -2,6 +2,7 @@
 //! channels that their rows leave by.
 
 mod pricing;
+mod shown;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ use super::priced::Priced;
 use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
-use pricing::Samples;
 pub(crate) use pricing::{Route, tick_together};
+use shown::Samples;
 pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.

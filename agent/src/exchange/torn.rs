@@ -223,7 +223,9 @@ async fn every_row_arrives_once(seed: u64, kind: Kind) -> u32 {
     ));
     let mover = tokio::spawn(Arc::clone(&edge).run());
     let manager = (kind == Kind::Priced).then(|| {
-        inboxes.iter().for_each(|inbox| inbox.keep_fresh(0, Some(Duration::from_millis(1))));
+        for inbox in &inboxes {
+            inbox.keep_fresh(0, Some(Duration::from_millis(1)));
+        }
         tokio::spawn(price(&edge).run())
     });
     let takers: Vec<_> = inboxes

@@ -92,6 +92,7 @@ fn job_options_and_defaults() {
             default_parallelism: Some(3),
             deterministic: Some(false),
             partitions: Some(31),
+            partitions_at: job.options.partitions_at,
             restart: Restart::FromStart,
             memory: Some(16 << 20),
             on_error: OnError::Null,
@@ -244,7 +245,7 @@ fn traces() {
         })
         .collect();
     assert_eq!(paths, ["/srv/t.csv", "/t.csv", "/srv/t.csv"]);
-    let rate = job.stages[0].op.check_live("rate", &serde_json::json!(5));
+    let rate = job.stages[0].op.live("rate", &serde_json::json!(5));
     assert_eq!(rate.unwrap_err(), "cannot be changed while the job runs: a trace keeps its schedule");
 }
 

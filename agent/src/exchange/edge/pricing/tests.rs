@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Notify;
-use tuplane_core::route::{Targets, make_policy};
+use tuplane_core::route::{Setting, Targets, make_policy};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::Security;
-use tuplane_wire::routing::Decided;
+use tuplane_wire::routing::{Decided, EdgeRouting};
 
 use super::*;
 use crate::engine::rows::{Budget, Rows};
@@ -19,7 +19,7 @@ use crate::exchange::edge::EdgeSpec;
 use crate::exchange::inbox::{Inbox, InputSpec, Taken, Upstream};
 use crate::exchange::mark::Mark;
 use crate::exchange::outbound::{ChannelKey, Outbound};
-use crate::exchange::outlet::Outlet;
+use crate::exchange::outlet::{Link, Outlet};
 use crate::exchange::outqueue::{OutQueue, Routes};
 
 /// Slots begin at this machine's start for all edges of a world.
@@ -432,15 +432,6 @@ fn a_watermark_stays_behind_the_rows_that_a_slot_lets_go() {
         }
     }
     assert_eq!(seen, [2, -7, 3, -9]);
-}
-
-#[test]
-fn a_backlog_grows_or_does_not() {
-    let of = |values: &mut dyn Iterator<Item = f64>| trend(&values.collect());
-    assert_eq!(of(&mut std::iter::repeat_n(5.0, 10)), Trend::Unknown);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(n % 7))), Trend::Stable);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(n * 5))), Trend::Growing);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(200 - n * 5))), Trend::Stable);
 }
 
 /// Nanoseconds that this thread has run.
