@@ -202,10 +202,7 @@ impl Trace {
         if !all.is_finite() || all * (1.0 + SHORT) >= MOST_TRACE_ROWS as f64 {
             return Err(TraceError::TooMany { rows: all });
         }
-        let most = match options.repeat {
-            true => MOST_TRACE_ROWS.min(whole(all * MOST_PASSES)),
-            false => whole(all),
-        };
+        let most = if options.repeat { MOST_TRACE_ROWS.min(whole(all * MOST_PASSES)) } else { whole(all) };
         if most == 0 {
             return Err(TraceError::NoRow { from: options.from, rows: all });
         }
