@@ -661,7 +661,8 @@ fn a_generators_kind_without_its_connector() {
         &[
             "2: `kind` of stage `a` cannot be `sequence` \
              (`sequence` is a kind of connector = \"generator\", and this source has no `connector`)",
-            "3: there is no connector `generater`; did you mean `generator`? (one of: file, generator, nexmark, ids; \
+            "3: there is no connector `generater`; did you mean `generator`? (one of: file, generator, nexmark, ids, \
+             trace; \
              one of your own takes its options in `with`, not as `kind`)",
             "4: `kind` of stage `c` cannot be `words` (`words` is a kind of connector = \"generator\")",
         ],
