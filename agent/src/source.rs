@@ -20,6 +20,7 @@ mod ids;
 mod nexmark;
 pub(crate) mod pace;
 mod splits;
+mod trace;
 mod words;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod tests;
 
 pub(crate) use file::lines_before;
 pub use splits::{csv_header, splits};
+pub(crate) use trace::schedule as trace_schedule;
 
 /// Most rows of one batch, whatever is asked for.
 const BATCH_ROWS: usize = MOST_ROWS;
@@ -200,6 +202,7 @@ pub fn make(source: &job::Source, context: SourceContext) -> Result<Box<dyn Sour
             let ids = ids::Ids::new(source, &context)?;
             Ok(Box::new(generate::Generated::new(ids, Some(*n), pace, &context)))
         }
+        Some(SourceConnector::Trace(options)) => trace::make(options, &context),
         Some(SourceConnector::Registered { name, .. }) => Err(SourceError::Refused(format!(
             "source `{}` asks for the connector `{}`, which this agent's registry does not hold",
             context.stage, name.value

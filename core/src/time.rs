@@ -1,11 +1,13 @@
-//! Event time: how far a source instance's watermark has come, and what several of them come to.
+//! Time: how far a source instance's watermark has come, what several of them come to, and when rows of a trace are due.
 
 mod least;
 mod policy;
+mod trace;
 mod window;
 
 pub use least::{Least, Moved, Standing};
 pub use policy::{CONFIRM, Seen, WatermarkOptions, WatermarkPolicy};
+pub use trace::{Column, MOST_TRACE_STEPS, Trace, TraceError, TraceOptions, TraceScale, TraceStep};
 pub(crate) use window::{LONG_SLIDE, gcd};
 pub use window::{Panes, WindowSpec};
 

@@ -214,6 +214,7 @@ fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
     job.stages.iter_mut().flat_map(|stage| match &mut stage.op {
         Op::Source(source) => match &mut source.connector {
             Some(SourceConnector::File(file)) => file.paths.iter_mut().collect(),
+            Some(SourceConnector::Trace(trace)) => vec![&mut trace.path],
             _ => Vec::new(),
         },
         Op::Sink(sink) => match &mut sink.connector {

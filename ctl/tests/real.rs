@@ -16,4 +16,5 @@ mod road;
 mod routes;
 mod seat;
 mod time;
+mod trace;
 pub(crate) mod world;

@@ -4,23 +4,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use csv::StringRecord;
 use serde::Deserialize;
-use tuplane_core::fault::suggestion;
 use tuplane_core::route::predict::Rounding;
+pub use tuplane_core::time::Column;
 
 /// The largest number of rows in a slot that is taken: beyond it not every whole number has a double.
 const MOST: f64 = 9_007_199_254_740_992.0;
-
-/// Names a column of a CSV file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum Column {
-    /// By its place, from 1.
-    Place(usize),
-    /// By its name in the header.
-    Name(String),
-}
 
 /// How a file holds its counts. The default fits a header, and the counts in the last column.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -134,7 +123,8 @@ impl Series {
         if first.is_empty() {
             return Err(refuse("it is empty".into()));
         }
-        let find = |column: &Column| place(column, &first, format.header).map_err(refuse);
+        let names: Vec<&str> = first.iter().collect();
+        let find = |column: &Column| column.index(&names, format.header).map_err(refuse);
         let count = format.count.as_ref().map_or(Ok(first.len() - 1), find)?;
         let time = format.time.as_ref().map(find).transpose()?;
 
@@ -214,27 +204,6 @@ impl Series {
         }
         let rounding = Rounding::new(seed);
         Ok((0..).zip(&self.0).map(|(slot, value)| rounding.rows(slot, value * factor)).collect())
-    }
-}
-
-/// Index of a column, from 0.
-fn place(column: &Column, first: &StringRecord, header: bool) -> Result<usize, String> {
-    match column {
-        Column::Place(place) if (1..=first.len()).contains(place) => Ok(place - 1),
-        Column::Place(place) => {
-            Err(format!("it has no column {place}: there are {}, counted from 1", first.len()))
-        }
-        Column::Name(name) if !header => Err(format!(
-            "a column is called `{name}`, but without a header columns go by their place, from 1"
-        )),
-        Column::Name(name) => first.iter().position(|known| known == name).ok_or_else(|| {
-            let hint =
-                suggestion(name, first).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            format!(
-                "no column is called `{name}`; there are: {}{hint}",
-                first.iter().collect::<Vec<_>>().join(", ")
-            )
-        }),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
+use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, Source, SourceConnector, Text};
 use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
@@ -58,6 +58,7 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
     let policies: Vec<&str> = around.registry.policies().names().collect();
     faults.extend(plan::unsupported_policies(&dag, &policies));
     let headers = read_headers(&job, around, &mut faults);
+    read_traces(&job, around, &mut faults);
     if faults.is_empty()
         && let Err(found) =
             tuplane_expr::resolve_registered(&job, &|stage| headers.get(stage).cloned(), &|asked| {
@@ -179,6 +180,18 @@ fn read_headers(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) -> BT
         }
     }
     headers
+}
+
+/// Whether the counts of traces are there and can be rows.
+fn read_traces(job: &Job, around: &Surroundings, faults: &mut Vec<Fault>) {
+    for stage in &job.stages {
+        let Op::Source(Source { connector: Some(SourceConnector::Trace(trace)), .. }) = &stage.op else {
+            continue;
+        };
+        if let Err(e) = source::trace_schedule(trace, &around.folder) {
+            faults.push(Fault::new(trace.path.at, e.to_string()).stage(&stage.id));
+        }
+    }
 }
 
 fn place(file: &FileSource, stage: tuplane_core::fault::At) -> tuplane_core::fault::At {

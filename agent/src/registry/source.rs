@@ -8,7 +8,7 @@ use tuplane_wire::message::Split;
 
 use super::given::conforming;
 use super::{Context, Failure, Given};
-use crate::source::pace::Pace;
+use crate::source::pace::{Pace, Pacing as _};
 use crate::source::{Polled, Rejected, Schedule, Source as EngineSource, SourceError};
 
 /// A sort of source: one for the agent, which makes instances of it.

@@ -15,7 +15,7 @@ use self::json::Objects;
 use self::lines::{Counted, Lines, Step};
 use self::pattern::Pattern;
 use super::columns::Columns;
-use super::pace::Pace;
+use super::pace::{Pace, Pacing as _};
 use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
 
 mod csv;

@@ -9,7 +9,7 @@ use tuplane_expr::arrow::compute::cast;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::message::Split;
 
-use super::pace::Pace;
+use super::pace::{Pace, Pacing};
 use super::words::Words;
 use super::{BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
 
@@ -20,9 +20,9 @@ pub(super) trait Series: Send {
 }
 
 /// A series under a schedule: instance i of k gives rows i, i + k, i + 2k, ...
-pub(super) struct Generated<S> {
+pub(super) struct Generated<S, P = Pace> {
     series: S,
-    pace: Pace,
+    pace: P,
     next: u64,
     step: u64,
     /// Rows of the series over all instances; `None`: without end.
@@ -30,9 +30,9 @@ pub(super) struct Generated<S> {
     rejected: Rejected,
 }
 
-impl<S: Series> Generated<S> {
+impl<S: Series, P: Pacing> Generated<S, P> {
     /// One instance's share of `rows` rows.
-    pub(super) fn new(series: S, rows: Option<u64>, pace: Pace, context: &SourceContext) -> Self {
+    pub(super) fn new(series: S, rows: Option<u64>, pace: P, context: &SourceContext) -> Self {
         let (next, step) = (u64::from(context.instance_number), u64::from(context.instances));
         Self { series, pace, next, step, rows, rejected: Rejected::default() }
     }
@@ -42,7 +42,7 @@ impl<S: Series> Generated<S> {
     }
 }
 
-impl<S: Series> Source for Generated<S> {
+impl<S: Series, P: Pacing> Source for Generated<S, P> {
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
         let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
         if left == 0 {

@@ -9,6 +9,18 @@ const SINGLE_ROWS: f64 = 2000.0;
 /// The time between two such runs: half of the millisecond that a paced row may be late by.
 const RUN: Duration = Duration::from_micros(500);
 
+/// When an instance may give its rows.
+pub(crate) trait Pacing: Send {
+    /// Rows that may be given now, at most `max`; `Err`: the instant at which there will be one.
+    fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant>;
+    /// Notes that rows were given.
+    fn gave(&mut self, rows: usize, now: Instant);
+    /// When the last `rows` rows were due that were given.
+    fn schedule(&self, rows: usize) -> Option<Schedule>;
+    /// Sets a live option; `Err` says what may be set.
+    fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String>;
+}
+
 /// How many rows an instance may give by when.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -29,8 +41,31 @@ impl Pace {
         Ok(pace)
     }
 
-    /// Rows that may be given now, at most `max`; `Err`: the instant at which there will be one.
-    pub(crate) fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
+    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), String> {
+        if let Some(rate) = rate
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return Err(format!("`rate` must be above 0 rows per second, not {rate}"));
+        }
+        self.share = rate.map(|rate| rate / f64::from(self.instances));
+        // A new rate is a new schedule: what the old one owed is not made up for.
+        self.start = None;
+        self.given = 0;
+        Ok(())
+    }
+
+    fn run_end(&self, share: f64) -> Option<Instant> {
+        self.last.and_then(|last| run_end(last, share))
+    }
+}
+
+/// When the run after the one at `last` may begin, for this many rows a second; `None`: rows leave one by one.
+pub(super) fn run_end(last: Instant, rate: f64) -> Option<Instant> {
+    (rate > SINGLE_ROWS).then(|| last + RUN)
+}
+
+impl Pacing for Pace {
+    fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
         let Some(share) = self.share else { return Ok(max) };
         let start = *self.start.get_or_insert(now);
         let elapsed = now.saturating_duration_since(start).as_secs_f64();
@@ -55,24 +90,22 @@ impl Pace {
         Ok(max.min(usize::try_from(open).unwrap_or(usize::MAX)))
     }
 
-    /// Notes that rows were given.
-    pub(crate) fn gave(&mut self, rows: usize, now: Instant) {
+    fn gave(&mut self, rows: usize, now: Instant) {
         if self.share.is_some() {
             self.given += rows as u64;
             self.last = Some(now);
         }
     }
 
-    /// When the last `rows` rows were due that were given.
-    pub(crate) fn schedule(&self, rows: usize) -> Option<Schedule> {
+    fn schedule(&self, rows: usize) -> Option<Schedule> {
         let (share, start) = (self.share?, self.start?);
         let seconds = self.given.saturating_sub(rows as u64) as f64 / share;
         let first = start.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
         Some(Schedule { first, seconds: share.recip() })
     }
 
-    /// Sets a live option: `rate` is the only one.
-    pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+    /// `rate` is the only live option.
+    fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         if option != "rate" {
             return Err(format!("a source has no live option `{option}`; it has `rate`"));
         }
@@ -83,23 +116,6 @@ impl Pace {
                 Err(format!("`rate` is rows per second, or null for as fast as possible, not {value}"))
             }
         }
-    }
-
-    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), String> {
-        if let Some(rate) = rate
-            && !(rate.is_finite() && rate > 0.0)
-        {
-            return Err(format!("`rate` must be above 0 rows per second, not {rate}"));
-        }
-        self.share = rate.map(|rate| rate / f64::from(self.instances));
-        // A new rate is a new schedule: what the old one owed is not made up for.
-        self.start = None;
-        self.given = 0;
-        Ok(())
-    }
-
-    fn run_end(&self, share: f64) -> Option<Instant> {
-        self.last.filter(|_| share > SINGLE_ROWS).map(|last| last + RUN)
     }
 }
 

@@ -35,27 +35,22 @@ impl Job {
             return;
         }
         for input in stage.inputs.iter().skip(1) {
-            let Some(source) = self.endless_source(&input.value) else { continue };
+            let Some((source, end)) = self.endless_source(&input.value) else { continue };
             let message = format!(
                 "`{}` joins with rows of `{source}`, which never ends: only its first input may be without end",
                 stage.id
             );
-            faults.push(Fault::new(input.at, message).help(format!("give `{source}` an `n`")));
+            faults.push(Fault::new(input.at, message).help(format!("give `{source}` {end}")));
         }
     }
 
-    /// A source that never ends, of those that a stage reads directly or through others.
-    fn endless_source(&self, id: &str) -> Option<&str> {
+    /// A source that never ends, of those that a stage reads directly or through others, and what would end it.
+    fn endless_source(&self, id: &str) -> Option<(&str, &'static str)> {
         let (mut seen, mut open) = (vec![id], vec![id]);
         while let Some(id) = open.pop() {
             let Some(stage) = self.stages.iter().find(|stage| stage.id == id) else { continue };
-            let n = match &stage.op {
-                Op::Source(Source { connector: Some(SourceConnector::Generator(made)), .. }) => made.n,
-                Op::Source(Source { connector: Some(SourceConnector::Nexmark(made)), .. }) => made.n,
-                _ => Some(0),
-            };
-            if n.is_none() {
-                return Some(&stage.id);
+            if let Some(end) = missing_end(&stage.op) {
+                return Some((&stage.id, end));
             }
             for input in &stage.inputs {
                 if !seen.contains(&input.value.as_str()) {
@@ -107,6 +102,17 @@ impl Job {
         let mut notes: Vec<Fault> = routes.filter_map(policy).collect();
         notes.sort_by_key(|note| note.at);
         notes
+    }
+}
+
+/// What would end a source that never ends.
+fn missing_end(op: &Op) -> Option<&'static str> {
+    let Op::Source(Source { connector: Some(connector), .. }) = op else { return None };
+    match connector {
+        SourceConnector::Generator(made) if made.n.is_none() => Some("an `n`"),
+        SourceConnector::Nexmark(made) if made.n.is_none() => Some("an `n`"),
+        SourceConnector::Trace(trace) if trace.is_endless() => Some("`rows`"),
+        _ => None,
     }
 }
 
@@ -228,7 +234,7 @@ fn needs_of_source(stage: &Stage, source: &Source, faults: &mut Vec<Fault>) {
         faults.push(Fault::new(stage.at, message).help(help));
     };
     match &source.connector {
-        None => missing("connector", "say what it reads: file, generator, nexmark or ids"),
+        None => missing("connector", "say what it reads: file, generator, nexmark, ids or trace"),
         Some(SourceConnector::File(file)) => {
             if file.paths.is_empty() {
                 missing("path", "name a file, a glob or a list of them");

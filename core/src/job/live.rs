@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::model::Op;
+use super::model::{Op, Source, SourceConnector};
 use super::units;
 
 /// The longest time that `work` takes for a row, in milliseconds: one day.
@@ -36,6 +36,9 @@ const LIVE: [LiveOption; 2] = [
 impl Op {
     /// What `option` becomes if it is set to `value` while the job runs; `Err` goes on after the option's name.
     pub fn live(&self, option: &str, value: &Value) -> Result<Value, String> {
+        if let Self::Source(Source { connector: Some(SourceConnector::Trace(_)), .. }) = self {
+            return Err("cannot be changed while the job runs: a trace keeps its schedule".to_owned());
+        }
         let own: Vec<&LiveOption> = LIVE.iter().filter(|live| live.op == self.name()).collect();
         if own.is_empty() {
             return Err(format!("a {} has no option that can be changed while the job runs", self.name()));

@@ -8,13 +8,13 @@ impl Job {
     pub fn rebase(&mut self, folder: &str) {
         for stage in &mut self.stages {
             match &mut stage.op {
-                Op::Source(source) => {
-                    if let Some(SourceConnector::File(file)) = &mut source.connector
-                        && file.files == Files::Shared
-                    {
+                Op::Source(source) => match &mut source.connector {
+                    Some(SourceConnector::File(file)) if file.files == Files::Shared => {
                         file.paths.iter_mut().for_each(|path| join(folder, &mut path.value));
                     }
-                }
+                    Some(SourceConnector::Trace(trace)) => join(folder, &mut trace.path.value),
+                    _ => {}
+                },
                 Op::Sink(sink) => {
                     if let Some(
                         SinkConnector::File { path, shared: true, .. } | SinkConnector::Ledger { path, .. },

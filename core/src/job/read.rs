@@ -5,6 +5,7 @@ mod route;
 mod service;
 mod sink;
 mod source;
+mod trace;
 
 use super::check::{self, Seen};
 use super::model::{

@@ -7,6 +7,7 @@ use super::model::Text;
 use super::tree::{Entry, Node, Value};
 use super::units;
 use crate::fault::{At, Fault, Spanned, suggestion};
+use crate::time::Column;
 
 /// A table that is being read. Every getter takes note of its key; [`Table::finish`] refuses the rest.
 pub struct Table<'t> {
@@ -310,6 +311,20 @@ impl<'t> Table<'t> {
             self.fault(fault);
         }
         found
+    }
+
+    /// A column of a CSV file: its name, or its place from 1.
+    pub fn column(&mut self, key: &'static str) -> Option<Column> {
+        let node = self.node(key)?;
+        match &node.value {
+            Value::Text(name) => Some(Column::Name(name.clone())),
+            Value::Integer(place) if *place > 0 => usize::try_from(*place).ok().map(Column::Place),
+            _ => {
+                let message = format!("`{key}` must be a column's name, or its place from 1");
+                self.fault(Fault::new(node.at, message));
+                None
+            }
+        }
     }
 
     /// A table within this one, to be finished into this one.

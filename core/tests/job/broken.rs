@@ -382,7 +382,7 @@ fn keys_of_another_connector_or_op_say_where_they_belong() {
             "2: unknown key `header` in stage `a` (`header` belongs to format = \"csv\")",
             "3: unknown key `path` in stage `b` (`path` belongs to connector = \"file\")",
             "4: there is no connector `fiel`; did you mean `file`? \
-             (one of: file, generator, nexmark, ids; one of your own takes its options in `with`, not as `path`)",
+             (one of: file, generator, nexmark, ids, trace; one of your own takes its options in `with`, not as `path`)",
             "5: unknown key `policy` in stage `d` \
              (a policy stands on an edge: put it on a `rebalance`, or in [[route]])",
             "6: unknown key `v` in stage `r` (the policy `shuffle` has no options)",
@@ -577,6 +577,39 @@ fn options_that_would_do_nothing_are_refused() {
 }
 
 #[test]
+fn options_of_a_trace_that_cannot_be() {
+    let text = r#"stage = [
+{ id = "a", op = "source", connector = "trace", rate = 5, scale = 2, mean = 3, n = 7 },
+{ id = "b", op = "source", connector = "trace", path = "-", column = 0, step = "0s", delimiter = ";;" },
+{ id = "c", op = "source", connector = "trace", path = "x", loop = true, kind = "batch", max_row = "1MiB" },
+{ id = "d", op = "source", connector = "trace", path = "x", scale = 0, from = -1, rows = 0, loop = 1 },
+{ id = "e", op = "source", connector = "ids", n = 1, mean = 5 },
+]"#;
+    toml(
+        text,
+        &[
+            "2: stage `a` has no `path` (name the csv file that has the counts)",
+            "2: a trace has its own rate, and takes no `rate` (set `scale` or `mean`)",
+            "2: `scale` and `mean` exclude each other \
+             (keep `scale` to multiply the counts, or `mean` to set their rows per second)",
+            "2: unknown key `n` in stage `a` (a trace ends after so many `rows`)",
+            "3: standard input cannot be a trace: every instance reads all of it (name a file)",
+            "3: `column` must be a column's name, or its place from 1",
+            "3: `step` of stage `b` is 0; it must be more",
+            "3: `delimiter` must be one ASCII character, and no quote or line end (such as \",\", \";\" or \"\\t\")",
+            "4: a source of kind `batch` has an end, but nothing says how many events there are \
+             (add `rows`, or set kind = \"stream\")",
+            "4: unknown key `max_row` in stage `c` (`max_row` belongs to connector = \"file\" or \"ids\")",
+            "5: `scale` of stage `d` is 0; it must be more",
+            "5: `from` of stage `d` is -1; it must be 0 or more",
+            "5: `rows` of stage `d` is 0; it must be 1 or more",
+            "5: `loop` of stage `d` must be true or false, not a number",
+            "6: unknown key `mean` in stage `e` (`mean` belongs to connector = \"trace\")",
+        ],
+    );
+}
+
+#[test]
 fn syntax_has_its_place() {
     toml("name = \"x\"\n[[stage]\nid = 'a'", &["2: not TOML: unclosed array table, expected `]`"]);
     // What is behind a fault is told only where it is one of its own.
@@ -628,7 +661,8 @@ fn a_generators_kind_without_its_connector() {
         &[
             "2: `kind` of stage `a` cannot be `sequence` \
              (`sequence` is a kind of connector = \"generator\", and this source has no `connector`)",
-            "3: there is no connector `generater`; did you mean `generator`? (one of: file, generator, nexmark, ids; \
+            "3: there is no connector `generater`; did you mean `generator`? (one of: file, generator, nexmark, ids, \
+             trace; \
              one of your own takes its options in `with`, not as `kind`)",
             "4: `kind` of stage `c` cannot be `words` (`words` is a kind of connector = \"generator\")",
         ],

@@ -333,6 +333,7 @@ fn columns_keep_their_order() {
     p.read(sources::registered("mine", json!({ "n": -1 })))
         .add_timestamps(TimeSpec::column("at"))
         .write(sinks::count());
+    p.read(sources::trace("t.csv").set("mean", 5)).write(sinks::count());
     let p = p.route("source..sink", "potus", [("v", 1.5)]);
     same(
         &p,
@@ -348,6 +349,8 @@ stage = [
 { id = "source-4", op = "source", connector = "mine", with = { n = -1 } },
 { id = "add_timestamps", op = "add_timestamps", in = "source-4", time = "at" },
 { id = "sink-4", op = "sink", in = "add_timestamps", connector = "count" },
+{ id = "source-5", op = "source", connector = "trace", path = "t.csv", mean = 5 },
+{ id = "sink-5", op = "sink", in = "source-5", connector = "count" },
 ]
 route = [{ edge = "source..sink", policy = "potus", v = 1.5 }]"#,
     );

@@ -57,7 +57,7 @@ fn functions_and_connectors() {
 { id = "o", op = "sink", in = "w" },
 ]"#,
         &[
-            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark or ids)",
+            "2: stage `s` (source) has no `connector` (say what it reads: file, generator, nexmark, ids or trace)",
             "3: stage `t` (source) has no `path` (name a file, a glob or a list of them)",
             "4: stage `u` (source) has no `columns` (write columns = { name = \"type\" }, or header = true to take all as text)",
             "5: stage `v` (source) has no `columns` (write columns = { name = \"type\" })",
@@ -124,12 +124,16 @@ fn joins() {
 { id = "e", op = "hash_join", in = ["m", "d", "m"], on = ["line = n", "line = line"] },
 { id = "p", op = "sink", in = "e", connector = "count" },
 { id = "o", op = "sink", in = "d", connector = "count" },
+{ id = "l", op = "source", connector = "trace", path = "t.csv", loop = true },
+{ id = "r", op = "hash_join", in = ["s", "l"], on = "id = id" },
+{ id = "q", op = "sink", in = "r", connector = "count" },
 ]"#,
         &[
             "4: stage `j` (hash_join) has no `on` (write one \"primary expr = enriching expr\" for each input after \
              the first)",
             "5: stage `c` (co_aggregate) has no `compute.t` (say what of `t` it counts: { t = [\"count(*) as n\"] })",
             "9: `e` joins with rows of `g`, which never ends: only its first input may be without end (give `g` an `n`)",
+            "13: `r` joins with rows of `l`, which never ends: only its first input may be without end (give `l` `rows`)",
         ],
     );
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tuplane_core::job::*;
+use tuplane_core::time::{Column, TraceOptions, TraceScale};
 
 fn parse(text: &str) -> Job {
     Job::parse(text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{faults:?}\n{text}"))
@@ -194,6 +195,58 @@ fn made_up_sources() {
         ("mine", &serde_json::json!({"a": 1, "b": ["x"], "c": "1979-05-27"}))
     );
     assert_eq!(sources[7].0, SourceKind::Stream);
+}
+
+#[test]
+fn traces() {
+    let job = parse(
+        r#"stage = [
+{ id = "a", op = "source", connector = "trace", path = "t.csv" },
+{ id = "b", op = "source", connector = "trace", path = "/t.csv", column = "n", header = false, delimiter = ";", step = "10ms", mean = 5, from = 3, rows = 9, loop = true, payload = 7 },
+{ id = "c", op = "source", connector = "trace", path = "t.csv", column = 2, scale = 0.5, loop = true },
+]"#,
+    );
+    let trace = |id: usize| match &job.stages[id].op {
+        Op::Source(Source { kind, connector: Some(SourceConnector::Trace(trace)), .. }) => {
+            (*kind, trace.clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    let (kind, a) = trace(0);
+    let options = TraceOptions {
+        step: Duration::from_secs(1),
+        scale: TraceScale::Factor(1.0),
+        from: 0,
+        rows: None,
+        repeat: false,
+    };
+    assert_eq!((kind, a.path.value.as_str(), a.column, a.header), (SourceKind::Batch, "t.csv", None, None));
+    assert_eq!((a.delimiter, a.options, a.payload), (',', options, 0));
+    let (kind, b) = trace(1);
+    assert_eq!((kind, b.column, b.header), (SourceKind::Batch, Some(Column::Name("n".into())), Some(false)));
+    let step = Duration::from_millis(10);
+    let options = TraceOptions { step, scale: TraceScale::Mean(5.0), from: 3, rows: Some(9), repeat: true };
+    assert_eq!((b.delimiter, b.options, b.payload), (';', options, 7));
+    let (kind, c) = trace(2);
+    assert_eq!(
+        (kind, c.column, c.options.scale),
+        (SourceKind::Stream, Some(Column::Place(2)), TraceScale::Factor(0.5))
+    );
+    let mut moved = job.clone();
+    moved.rebase("/srv");
+    let paths: Vec<&str> = moved
+        .stages
+        .iter()
+        .filter_map(|stage| match &stage.op {
+            Op::Source(Source { connector: Some(SourceConnector::Trace(trace)), .. }) => {
+                Some(trace.path.value.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(paths, ["/srv/t.csv", "/t.csv", "/srv/t.csv"]);
+    let rate = job.stages[0].op.live("rate", &serde_json::json!(5));
+    assert_eq!(rate.unwrap_err(), "cannot be changed while the job runs: a trace keeps its schedule");
 }
 
 #[test]

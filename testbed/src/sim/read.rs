@@ -16,7 +16,7 @@ use super::app::{App, Component, Kind};
 use super::config::{Arrivals, Config, Lookahead, PERFECT, Routing, Telemetry};
 use super::network::Network;
 use super::world::World;
-use crate::arrivals::{Column, Format, Series};
+use crate::arrivals::{Format, Series};
 
 /// What is wrong in which file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,8 +188,8 @@ impl Reader<'_> {
     fn trace(&mut self, part: &mut Table<'_>) -> Option<Arrivals> {
         let plain = Format::default();
         let format = Format {
-            count: column(part, "count"),
-            time: column(part, "time"),
+            count: part.column("count"),
+            time: part.column("time"),
             header: part.flag("header").unwrap_or(plain.header),
             delimiter: part
                 .text("delimiter")
@@ -322,18 +322,6 @@ const PLACEMENTS: [(&str, Placement); 3] = [
 /// A placement as a file names it.
 pub(super) fn placement_name(placement: Placement) -> &'static str {
     PLACEMENTS.iter().find(|(_, one)| *one == placement).map_or("", |(name, _)| name)
-}
-
-fn column(part: &mut Table<'_>, key: &'static str) -> Option<Column> {
-    let node = part.node(key)?;
-    match &node.value {
-        Value::Text(name) => Some(Column::Name(name.clone())),
-        Value::Integer(place) if *place > 0 => Some(Column::Place(*place as usize)),
-        _ => {
-            part.fault(Fault::new(node.at, format!("`{key}` must be a column's name, or its place from 1")));
-            None
-        }
-    }
 }
 
 fn network(table: &mut Table<'_>) -> Option<Network> {

@@ -23,9 +23,9 @@ pub(super) fn output(
 ) -> Result<Option<SchemaRef>, Vec<Fault>> {
     let Some(connector) = &source.connector else {
         let fault = Fault::new(stage.at, "the source has no `connector`");
-        return Err(vec![
-            fault.help("say what is read: connector = \"file\", \"generator\", \"nexmark\" or \"ids\""),
-        ]);
+        return Err(vec![fault.help(
+            "say what is read: connector = \"file\", \"generator\", \"nexmark\", \"ids\" or \"trace\"",
+        )]);
     };
     let columns = match connector {
         SourceConnector::File(file) => return file_columns(stage, file, headers).map(Some),
@@ -36,6 +36,10 @@ pub(super) fn output(
         SourceConnector::Nexmark(nexmark) => nexmark_columns(nexmark.events),
         SourceConnector::Ids { payload: 0, .. } => vec![("id", DataType::Int64)],
         SourceConnector::Ids { .. } => vec![("id", DataType::Int64), ("payload", DataType::Utf8)],
+        SourceConnector::Trace(trace) => {
+            let payload = (trace.payload > 0).then_some(("payload", DataType::Utf8));
+            [("id", DataType::Int64), ("step", DataType::Int64)].into_iter().chain(payload).collect()
+        }
         SourceConnector::Registered { .. } => return Ok(None),
     };
     Ok(Some(schema(columns)))

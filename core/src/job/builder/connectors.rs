@@ -46,6 +46,11 @@ pub mod sources {
         SourceSpec::new("ids").rows(rows)
     }
 
+    /// Numbered rows at the times that the counts of a csv file give: `id`, `step`.
+    pub fn trace(path: &str) -> SourceSpec {
+        SourceSpec::new("trace").set("path", path)
+    }
+
     /// A source that the agents' registry names, with its own options.
     pub fn registered(name: &str, with: serde_json::Value) -> SourceSpec {
         SourceSpec::new(name).set("with", with)

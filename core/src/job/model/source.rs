@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Text, Time};
+use crate::time::{Column, TraceOptions};
 
 /// The longest row that any source gives, in bytes; a frame between agents holds one such row.
 pub const MAX_ROW: u64 = 16 << 20;
@@ -71,6 +72,8 @@ pub enum SourceConnector {
         /// Bytes of the `payload` column; no such column if 0.
         payload: u32,
     },
+    /// Numbered rows at the times that counts in a file give: `id`, `step`, `payload`.
+    Trace(TraceSource),
     /// A registered source.
     Registered {
         /// Its registered name.
@@ -225,4 +228,28 @@ pub enum NexmarkEvents {
     /// Bids only.
     #[default]
     Bid,
+}
+
+/// `connector = "trace"`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceSource {
+    /// The csv file with a count for each step; every agent sees the same.
+    pub path: Text,
+    /// Where the counts are: the last column with a number unless set.
+    pub column: Option<Column>,
+    /// The first line names the columns. Unless set it does, and the file is refused if the line may be a count.
+    pub header: Option<bool>,
+    /// Between fields.
+    pub delimiter: char,
+    /// How counts become rows.
+    pub options: TraceOptions,
+    /// Bytes of the `payload` column; no such column if 0.
+    pub payload: u32,
+}
+
+impl TraceSource {
+    /// It goes on for ever.
+    pub fn is_endless(&self) -> bool {
+        self.options.repeat && self.options.rows.is_none()
+    }
 }

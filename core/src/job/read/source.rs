@@ -10,7 +10,7 @@ use crate::job::table::Table;
 use crate::job::tree::Value;
 
 /// Connectors that every agent has.
-pub(in crate::job) const CONNECTORS: [&str; 4] = ["file", "generator", "nexmark", "ids"];
+pub(in crate::job) const CONNECTORS: [&str; 5] = ["file", "generator", "nexmark", "ids", "trace"];
 
 const KINDS: [(&str, SourceKind); 2] = [("batch", SourceKind::Batch), ("stream", SourceKind::Stream)];
 
@@ -37,7 +37,10 @@ fn max_row(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> Option
     if matches!(
         connector,
         Some(
-            SourceConnector::Generator(_) | SourceConnector::Nexmark(_) | SourceConnector::Registered { .. }
+            SourceConnector::Generator(_)
+                | SourceConnector::Nexmark(_)
+                | SourceConnector::Trace(_)
+                | SourceConnector::Registered { .. }
         )
     ) {
         return None;
@@ -47,13 +50,14 @@ fn max_row(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> Option
 
 /// A generator without `n` never ends, so it is a stream unless the file says otherwise.
 fn kind(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> SourceKind {
-    let endless = match connector {
+    let (endless, end) = match connector {
         Some(SourceConnector::Generator(generator)) => {
             // Here `kind` says what is made.
             return if generator.n.is_some() { SourceKind::Batch } else { SourceKind::Stream };
         }
-        Some(SourceConnector::Nexmark(nexmark)) => nexmark.n.is_none(),
-        _ => false,
+        Some(SourceConnector::Nexmark(nexmark)) => (nexmark.n.is_none(), "`n`"),
+        Some(SourceConnector::Trace(trace)) => (trace.is_endless(), "`rows`"),
+        _ => (false, ""),
     };
     let by_itself = if endless { SourceKind::Stream } else { SourceKind::Batch };
     if let Some(made) = made_kind(table) {
@@ -72,7 +76,7 @@ fn kind(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> SourceKin
         let at = table.node("kind").map_or(table.at, |node| node.at);
         let fault =
             Fault::new(at, "a source of kind `batch` has an end, but nothing says how many events there are");
-        table.fault(fault.help("add `n`, or set kind = \"stream\""));
+        table.fault(fault.help(format!("add {end}, or set kind = \"stream\"")));
     }
     kind
 }
@@ -90,6 +94,7 @@ fn connector(table: &mut Table<'_>, name: Text) -> SourceConnector {
             let payload = table.whole_u32("payload", 0..=MAX_ROW as u32).unwrap_or_default();
             SourceConnector::Ids { n: n.unwrap_or_default(), payload }
         }
+        "trace" => SourceConnector::Trace(super::trace::read(table)),
         _ => SourceConnector::Registered { name, with: table.with() },
     }
 }
@@ -205,7 +210,7 @@ fn columns(table: &mut Table<'_>) -> Vec<(Text, Text)> {
     columns
 }
 
-fn delimiter(table: &mut Table<'_>) -> char {
+pub(super) fn delimiter(table: &mut Table<'_>) -> char {
     let Some(node) = table.node("delimiter") else { return ',' };
     if let Value::Text(text) = &node.value {
         let mut chars = text.chars();
@@ -293,11 +298,15 @@ pub(super) fn belongs(source: &Source, key: &str) -> Option<String> {
         }
         "header" | "delimiter" | "quoted_newlines" => "format = \"csv\"",
         key if of_file.contains(&key) => "connector = \"file\"",
+        "n" if matches!(source.connector, Some(SourceConnector::Trace(_))) => {
+            return Some("a trace ends after so many `rows`".to_owned());
+        }
         "n" => "connector = \"generator\", \"nexmark\" or \"ids\"",
         "seed" => "connector = \"generator\"",
         "words" | "exponent" | "per_line" => "kind = \"words\" of connector = \"generator\"",
         "events" | "base_time" => "connector = \"nexmark\"",
-        "payload" => "connector = \"ids\"",
+        "payload" => "connector = \"ids\" or \"trace\"",
+        "step" | "scale" | "mean" | "column" | "from" | "rows" | "loop" => "connector = \"trace\"",
         "max_row" => "connector = \"file\" or \"ids\"",
         "with" => "a registered connector",
         _ => return None,
