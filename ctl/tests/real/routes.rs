@@ -78,7 +78,7 @@ struct Seen {
     /// Rows by target.
     rows: Vec<f64>,
     seconds: f64,
-    /// The first target's share of each half second.
+    /// The first target's share from one look to the next, some fifth of a second.
     local: Vec<f64>,
     most_waiting: f64,
 }
@@ -94,7 +94,7 @@ impl Seen {
         let (start, mut last) = (Instant::now(), first.clone());
         let (mut local, mut most_waiting) = (Vec::new(), 0f64);
         while start.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(150));
             let routes = look();
             let now = rows_by_target(&routes);
             let sent: f64 = now.iter().zip(&last).map(|(now, last)| now - last).sum();
