@@ -17,6 +17,7 @@ mod read;
 mod ready;
 mod remarks;
 
+pub(crate) use check::takes_group;
 pub use live::MAX_WORK_MS;
 pub use model::*;
 pub use overrides::{name_override, set_keys};

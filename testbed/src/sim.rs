@@ -35,12 +35,18 @@ pub use report::{Report, report};
 pub use root::Answer;
 
 /// Policies and predictors by name: the built-in ones, and a researcher's own.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Registry {
     /// Policies.
     pub policies: Policies,
-    /// Predictors.
+    /// Predictors, those that are processes of their own among them.
     pub predictors: PredictorRegistry,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { policies: Policies::default(), predictors: crate::predict::predictors() }
+    }
 }
 
 /// Why there is no outcome.

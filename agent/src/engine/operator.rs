@@ -79,7 +79,8 @@ pub trait Operator: Send {
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError>;
 
-    /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`.
+    /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`; without rows if it has
+    /// more to do before, of which each call does a part. `None` if it has nothing to give.
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError>;
 
     /// One of several inputs has ended; there may be something to pull.

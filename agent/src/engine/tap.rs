@@ -193,6 +193,7 @@ impl Tap {
                 Some(stage) if from == 0 => {
                     sample.rows.clone_from(&stage.sample.rows);
                     sample.bytes = stage.sample.bytes;
+                    sample.passed = stage.sample.passed;
                 }
                 // One whose place is no longer known: its rows are not taken for those that it has seen.
                 _ => sample.first = from,
@@ -338,7 +339,7 @@ fn texts(column: &ArrayRef) -> Vec<PeekValue> {
         return texts.map(|text| text.map_or_else(null, shown)).collect();
     }
     match json::values(column) {
-        Ok(values) => values.iter().map(value).collect(),
+        Ok(values) => values.into_iter().map(value).collect(),
         Err(error) => vec![shown(&format!("cannot be shown: {error}")); column.len()],
     }
 }
@@ -347,11 +348,10 @@ fn null() -> PeekValue {
     PeekValue { json: Value::Null.to_string(), cut: 0 }
 }
 
-fn value(value: &Value) -> PeekValue {
-    if let Value::String(text) = value {
-        return shown(text);
+fn value(json: String) -> PeekValue {
+    if let Ok(text) = serde_json::from_str::<String>(&json) {
+        return shown(&text);
     }
-    let json = value.to_string();
     // What is left of a long list is none: it is shown as text.
     if json.len() > MOST_VALUE { shown(&json) } else { PeekValue { json, cut: 0 } }
 }
@@ -478,7 +478,9 @@ mod tests {
         let tap = Tap::new(1, vec!["n".into()]);
         tap.add_stage("job", "look", 10.0);
         tap.see(0, &batch(3, 1));
-        assert_eq!(numbers(&tap.ask(1, 10.0, 0, false).unwrap()), [3]);
+        tap.see(0, &batch(4, 6));
+        let first = tap.ask(1, 10.0, 0, false).unwrap();
+        assert_eq!((numbers(&first), first.passed), (vec![3], 7), "those that it shows have gone by, too");
         for follower in 2..=MOST_FOLLOWERS as u64 {
             tap.ask(follower, 1.0, 0, false).unwrap();
         }

@@ -43,7 +43,7 @@ impl KeyExprs {
         let mut columns: Vec<Compiled> = Vec::new();
         let mut faults = Vec::new();
         for text in exprs {
-            match language.compile(text, schema) {
+            match language.of_keys().compile(text, schema) {
                 Ok(one) if !can_be_key(one.field.data_type()) => {
                     let found = sql_name(one.field.data_type());
                     faults.push(Fault::new(

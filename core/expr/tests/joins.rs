@@ -52,6 +52,21 @@ fn joined(
     pieces
 }
 
+#[test]
+fn enriching_rows_that_wait_keep_no_more_alive_than_themselves() {
+    let wide = integers(&(0..100_000).collect::<Vec<_>>());
+    let buffer = wide.to_data().buffers()[0].clone();
+    let rows = batch(vec![("a", wide)]);
+    let inputs = [("p", rows.schema()), ("e", rows.schema())];
+    let program =
+        compiled(&["p.a = e.a"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail).unwrap();
+    let mut builder = JoinBuilder::new(program, 0).unwrap();
+    builder.push(&rows.slice(7, 1)).unwrap();
+    builder.push(&rows.slice(70_000, 2)).unwrap();
+    drop(rows);
+    assert_eq!((buffer.strong_count(), builder.finish().unwrap().rows()), (1, 3));
+}
+
 type Keyed = (Option<i64>, Option<String>);
 
 fn longs(rows: &[Keyed]) -> RecordBatch {

@@ -171,13 +171,13 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             if state.is_empty() {
                 missing("state", "say what a key begins with: [\"0 as seen\"]");
             }
-            match shape {
-                _ if !then.is_empty() => {}
-                StatefulShape::Map => missing("select", "say the row it makes: [\"*\", \"seen\"]"),
-                StatefulShape::Filter => missing("where", "say which rows it keeps: \"seen <= 3\""),
-                StatefulShape::FlatMap => {
-                    missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
-                }
+            if then.is_empty() {
+                let help = match shape {
+                    StatefulShape::Map => "say the row it makes: [\"*\", \"seen\"]",
+                    StatefulShape::Filter => "say which rows it keeps: \"seen <= 3\"",
+                    StatefulShape::FlatMap => "say the list to unfold: \"range(0, seen) as i\"",
+                };
+                missing(shape.option(), help);
             }
         }
         Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),

@@ -44,6 +44,9 @@ pub struct Options {
     pub deterministic: Option<bool>,
     /// Key partitions, 271 unless set; also the most instances a keyed vertex can have.
     pub partitions: Option<u16>,
+    /// Where that stands; not sent along.
+    #[serde(skip)]
+    pub partitions_at: At,
     /// What the job does when an agent is lost.
     pub restart: Restart,
     /// Bytes of queued rows per agent, if that is less than this job's share of the agent's budget.
@@ -369,6 +372,17 @@ pub enum StatefulShape {
     Filter,
     /// `flat_map_stateful`
     FlatMap,
+}
+
+impl StatefulShape {
+    /// The option that says what a row becomes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Map => "select",
+            Self::Filter => "where",
+            Self::FlatMap => "unnest",
+        }
+    }
 }
 
 /// Rows of the primary side without a partner.

@@ -199,7 +199,7 @@ fn relocate(node: &mut Node, at: At) {
 /// Says in a fault that it concerns an override: `--set lines.path: ..`. For faults that come later,
 /// from an expression say, too: the place of what an override set has no line, but a column.
 pub fn name_override(fault: &mut Fault, sets: &[(String, String)]) {
-    if fault.at.line > 0 || fault.at.column == 0 {
+    if !fault.at.is_override() {
         return;
     }
     if let Some((target, _)) = sets.get(fault.at.column as usize - 1) {

@@ -229,9 +229,18 @@ impl<'t> Table<'t> {
             }
         };
         if duration.is_none() {
-            let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what))
-                .help(units::WRITE_DURATION);
-            self.fault(fault);
+            let long = match &node.value {
+                Value::Text(text) => units::is_any_duration(text),
+                Value::Integer(value) => *value > 0,
+                Value::Float(value) => *value > 0.0,
+                _ => false,
+            };
+            if long {
+                self.refuse(key, node.at, "is too long: a hundred years are the most");
+            } else {
+                let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what));
+                self.fault(fault.help(units::WRITE_DURATION));
+            }
         }
         duration
     }
@@ -260,7 +269,11 @@ impl<'t> Table<'t> {
             }
         };
         let size = size.filter(|size| *size > 0);
-        if size.is_none() {
+        if size.is_none()
+            && matches!(&node.value, Value::Text(text) if units::size(text).is_none() && units::is_any_size(text))
+        {
+            self.refuse(key, node.at, "is too large: 10^18 bytes are the most");
+        } else if size.is_none() {
             let fault = Fault::new(node.at, format!("`{key}` of {} is not a size", self.what))
                 .help("write a number and B, kB, MB, GB, KiB, MiB, GiB or TiB: \"64MiB\"");
             self.fault(fault);

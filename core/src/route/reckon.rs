@@ -68,7 +68,9 @@ mod tests {
         assert!((others.rate() - 4.0).abs() < 0.01, "{}", others.rate());
         // Seldom counts weigh as much as many together.
         let mut seldom = Others::default();
-        (0..400).step_by(20).for_each(|slot| seldom.count(slot, 7 * slot as u64, 3 * slot as u64));
+        for slot in (0..400).step_by(20) {
+            seldom.count(slot, 7 * slot as u64, 3 * slot as u64);
+        }
         assert!((seldom.rate() - 4.0).abs() < 0.01, "{}", seldom.rate());
     }
 

@@ -248,3 +248,17 @@ fn a_service_call_needs_its_parts() {
         ],
     );
 }
+
+#[test]
+fn a_rebalance_that_costs_rows_is_warned_of() {
+    let text = r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 9 },
+{ id = "r", op = "rebalance", in = "s", key = "id" },
+{ id = "t", op = "add_timestamps", in = "r", time = { column = "id", format = "unix" } },
+{ id = "o", op = "sink", in = "t", connector = "count" },
+]"#;
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let warnings = job.ready([]).unwrap();
+    assert_eq!((warnings.len(), warnings[0].at.line), (1, 3), "{warnings:?}");
+    assert!(warnings[0].message.contains("mixes the rows of several instances"), "{}", warnings[0].message);
+}

@@ -56,7 +56,9 @@ pub fn load(path: &Path, sets: &[(String, String)], registry: &Registry) -> Resu
                 set_keys(&mut root, sets, &mut faults);
                 reader.config(&root, &mut faults)
             });
-        faults.iter_mut().for_each(|fault| name_override(fault, sets));
+        for fault in &mut faults {
+            name_override(fault, sets);
+        }
         faults.sort_by_key(|fault| fault.at);
         let own = faults.into_iter().map(|fault| FileFault { path: path.to_owned(), fault });
         reader.faults.splice(0..0, own);
@@ -415,10 +417,12 @@ fn app(text: &str, stem: String, faults: &mut Vec<Fault>) -> Option<App> {
             for node in list {
                 components.extend(component(node, &components, &mut inner));
             }
-            inner.into_iter().for_each(|fault| table.fault(fault));
+            for fault in inner {
+                table.fault(fault);
+            }
         }
         Some((_, at)) => {
-            table.fault(Fault::new(at, "`component` must be a list: write [[component]] before each"))
+            table.fault(Fault::new(at, "`component` must be a list: write [[component]] before each"));
         }
         None => table.missing("component", "write [[component]] before each"),
     }

@@ -313,6 +313,56 @@ fn what_is_answered_leaves_while_the_input_is_quiet() {
     }
 }
 
+/// Holds its thread, and has no answer.
+struct Never(AtomicUsize);
+
+impl Service for Never {
+    fn name(&self, _: &RecordBatch) -> String {
+        "never".to_owned()
+    }
+
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn call(&self, _: RecordBatch) -> Answering {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        async { Err(CallError::passing("not now")) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_blocks_is_not_tried_again_once_its_instance_is_gone() {
+    let form = Form { concurrency: 4, batch: None, ordered: true, blocks: true };
+    let (program, mut using) = compiled(form);
+    // More than ten minutes of tries.
+    using.calls.retries = Some(100);
+    let service = Arc::new(Never(AtomicUsize::new(0)));
+    let other = Calls::new("c", program.clone(), &using, Arc::clone(&service) as Arc<dyn Service>);
+    let mut calls = Calls::new("c", program, &using, Arc::clone(&service) as Arc<dyn Service>);
+    assert_ne!(calls.lots.hash_one(0), other.lots.hash_one(0), "instances wait alike");
+    drop(other);
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..4));
+    let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+    let budget = Budget::new(1 << 20);
+    let counters = Counters::new("c".to_owned(), Arc::default());
+    let with = With { name: "c#0", counters: &counters };
+    calls.take(&Rows::new(batch, None, &budget).unwrap(), &with).unwrap();
+    calls.send(true).unwrap();
+    let until = |done: &'static (dyn Fn(&Arc<Never>) -> bool + Sync)| {
+        let service = Arc::clone(&service);
+        tokio::time::timeout(Duration::from_mins(1), async move {
+            while !done(&service) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    until(&|service| service.0.load(Ordering::SeqCst) > 4).await.expect("it is tried again");
+    drop(calls);
+    // This one, and that of the wait.
+    until(&|service| Arc::strong_count(service) == 2).await.expect("the calls have ended");
+}
+
 /// An instance that only collects, and rows of one text each.
 fn collecting(batch: usize) -> (Calls, impl Fn(&mut Calls, usize, usize)) {
     let stage = format!(r#"url = "t", body = "t", batched = true, batch = {batch}, select = ["*"]"#);

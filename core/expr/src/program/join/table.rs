@@ -9,7 +9,7 @@ use super::{JoinProgram, has_null};
 use crate::aggregate::{KeyForm, KeyTable};
 use crate::key::hash_rows;
 use crate::program::rows::{Dropped, EvalError, Failed, kept_rows};
-use crate::program::unnest::{RowBytes, slice_bytes};
+use crate::program::unnest::{RowBytes, kept, slice_bytes};
 use crate::system::own_part;
 
 /// Rows are kept in pieces of at least so many rows ...
@@ -125,7 +125,7 @@ impl JoinBuilder {
         if rows.num_rows() > 0 {
             self.waiting_rows += rows.num_rows();
             self.waiting_bytes += rows.columns().iter().map(slice_bytes).sum::<usize>();
-            self.waiting.push(rows);
+            self.waiting.push(kept(rows)?);
         }
         if self.waiting_rows >= CHUNK_ROWS || self.waiting_bytes >= CHUNK_BYTES {
             self.settle()?;

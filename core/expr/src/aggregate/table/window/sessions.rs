@@ -22,6 +22,9 @@ use crate::program::{Dropped, EvalError, Failed};
 /// So many places of sessions that are gone are kept before a table is built anew.
 const SLACK: usize = 256;
 
+/// So many sessions are moved to new tables before others have their turn.
+const MOST_MOVED: usize = 8_192;
+
 /// The open sessions of all keys, a table per key partition, and those on their way out.
 pub(super) struct SessionTable {
     program: WindowProgram,
@@ -248,17 +251,23 @@ impl SessionTable {
             })
         };
         let (starts, ends) = (times(|session| session.start)?, times(|session| session.end)?);
-        self.program.results(&results, Arc::new(starts), &ends)
+        self.program.results(&results, Arc::new(starts), &ends, self.watermark)
     }
 
-    /// Lets go of sessions that are gone, and of keys that have none.
+    /// Lets go of sessions that are gone, and of keys that have none: of some at a time, the others are for the
+    /// next calls.
     fn shrink(&mut self) -> Result<(), EvalError> {
+        let mut moved = 0;
         for slot in &mut self.tables {
             let Some(table) = slot else { continue };
             if table.live == 0 {
                 *slot = None;
             } else if table.slots > 2 * table.live + SLACK {
                 **table = table.rebuilt(&self.program.aggregate)?;
+                moved += table.live;
+                if moved >= MOST_MOVED {
+                    break;
+                }
             }
         }
         Ok(())
