@@ -498,13 +498,3 @@ fn a_row_that_an_operator_refuses_goes_by_on_error() {
     let error = wrong.push(0, numbers(0..2), None).unwrap_err().to_string();
     assert_eq!(error, "operator `wrong`: it refuses row 9 of a batch of 2");
 }
-
-/// Refuses a row that its batch does not have.
-struct Wrong;
-
-impl Operator for Wrong {
-    fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
-        out.refuse(9, "no such row");
-        Ok(())
-    }
-}
