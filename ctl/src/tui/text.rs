@@ -24,6 +24,14 @@ pub(crate) fn short(n: f64) -> String {
     format!("{}{}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
 }
 
+/// A number that may be below 0, as [`short`]: -3.2, 0.05, 12.3k.
+pub(crate) fn signed(n: f64) -> String {
+    let size = n.abs();
+    let text = if size < 0.995 && size > 0.0 { format!("{size:.2}") } else { short(size) };
+    // What is shown as 0 has no sign.
+    if n < 0.0 && text != "0.00" { format!("-{text}") } else { text }
+}
+
 /// A count of rows.
 pub(crate) fn rows(n: u64) -> String {
     short(n as f64)
@@ -140,6 +148,13 @@ mod tests {
         assert_eq!((share(Some(0.914)), share(None)), ("91 %".into(), "-".into()));
         assert_eq!((age(400), age(7900), age(185_000)), ("0.4 s".into(), "7 s".into(), "3m05s".into()));
         assert_eq!((clock(761_000), clock(3_723_000)), ("12:41".into(), "1:02:03".into()));
+    }
+
+    #[test]
+    fn numbers_may_be_below_zero_and_small() {
+        let texts = [0.0, -0.001, 0.05, -0.5, 1.0, -3.25, -31.0, 12_345.0].map(signed);
+        assert_eq!(texts, ["0", "0.00", "0.05", "-0.50", "1", "-3.2", "-31", "12.3k"]);
+        assert_eq!(signed(f64::NAN), "-");
     }
 
     #[test]
