@@ -116,8 +116,7 @@ const TABLES: On = On::Only(&[
 ]);
 const GRAPH: On = On::Only(&[Screen::Graph]);
 const ROUTES: On = On::Only(&[Screen::Routes, Screen::Prices]);
-const POLICY: On =
-    On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices]);
+const POLICY: On = On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices]);
 
 const fn command(
     what: Do,
@@ -221,11 +220,11 @@ pub(crate) const COMMANDS: &[Command] = &[
             Do::Policy,
             &["P"],
             "policy",
-            "changes how the selected edge deals out its rows",
+            "changes how the selected edge deals out its rows; options may follow the name, as `v=2`",
             POLICY,
             "policy",
         ),
-        "[NAME [KEY=VALUE ..]]",
+        "[NAME]",
     )),
     destructive(args(
         command(
@@ -236,7 +235,7 @@ pub(crate) const COMMANDS: &[Command] = &[
             ROUTES,
             "option",
         ),
-        "[KEY=VALUE ..]",
+        "[K=V ..]",
     )),
     destructive(command(Do::CancelJob, &["C"], "cancel", "ends the job", On::All, "cancel")),
     args(command(Do::Job, &[], "job", "looks at another job", On::All, ""), "NAME"),
@@ -339,16 +338,16 @@ impl Command {
     pub(crate) fn hint_rank(&self) -> u8 {
         match self.what {
             Do::Quit | Do::Help => 0,
+            Do::Option => 1,
             // At 80 columns one of the screens has no room.
-            Do::Show(Screen::Jobs) => 5,
-            Do::Show(_) => 1,
-            Do::StartLocal => 2,
-            Do::CancelJob => 3,
-            Do::Policy | Do::Option => 4,
-            Do::Filter => 5,
-            Do::Freeze => 6,
-            Do::Sort => 7,
-            _ => 8,
+            Do::Show(screen) if screen != Screen::Jobs => 2,
+            Do::StartLocal => 3,
+            Do::CancelJob => 4,
+            Do::Policy => 5,
+            Do::Show(_) | Do::Filter => 6,
+            Do::Freeze => 7,
+            Do::Sort => 8,
+            _ => 9,
         }
     }
 

@@ -105,7 +105,14 @@ mod tests {
             let drawn =
                 [glyphs.corners.as_slice(), &glyphs.sides, &glyphs.across, &glyphs.down, &glyphs.bends];
             let others = [glyphs.cross, glyphs.arrow, glyphs.rebalance, glyphs.cut, glyphs.selected];
-            for mark in drawn.concat().into_iter().chain(others).chain(glyphs.bars).chain(glyphs.levels).chain(glyphs.sorted) {
+            for mark in drawn
+                .concat()
+                .into_iter()
+                .chain(others)
+                .chain(glyphs.bars)
+                .chain(glyphs.levels)
+                .chain(glyphs.sorted)
+            {
                 assert_eq!(mark.width(), 1, "{mark}");
                 assert!(glyphs.utf8 || mark.is_ascii(), "{mark}");
             }

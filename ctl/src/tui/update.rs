@@ -36,7 +36,8 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
 /// The run whose routes are shown, as long as it can say them.
 fn wanted_routes(model: &Model) -> Option<u64> {
     let shown = matches!(model.screen, Screen::Routes | Screen::Prices);
-    let job = model.live.as_ref().filter(|_| shown && model.options.source == Source::Cluster)?.job.as_ref()?;
+    let job =
+        model.live.as_ref().filter(|_| shown && model.options.source == Source::Cluster)?.job.as_ref()?;
     (!job.summary.phase.is_final()).then_some(job.summary.run)
 }
 

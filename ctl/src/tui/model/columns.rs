@@ -34,7 +34,7 @@ pub(crate) const VERTICES: &[Column] = &[
 pub(crate) const EDGES: &[Column] = &[
     column("edge", "from..to, as commands take it; the mark before it says that a rebalance stands there").wide(12),
     column("kind", "how it picks a target (unicast by policy, isolated, partitioned by key, all-to-one, broadcast), and whether rows may go to other agents (distributed) or not (local)").wide(20).rank(6),
-    column("policy", "the policy of a unicast edge: round-robin, shuffle").wide(11).rank(4),
+    column("policy", "the policy of a unicast edge: heron, jsq, local_first, p2c, potus, round-robin, shuffle, or one of the user's own").wide(11).rank(4),
     column("rate", "rows taken per second").wide(7).right(),
     column("across", "share of the rows sent lately that went to another agent").wide(6).right().rank(3),
     column("emitted", "rows appended to output queues so far").wide(11).right().rank(1),

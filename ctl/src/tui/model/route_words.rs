@@ -40,7 +40,8 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
     for (sentence, tone) in complaints(&seen, job) {
         say(&sentence, tone, &mut lines);
     }
-    lines.truncate(most);
+    // Where there is little room a sender has a line of it.
+    lines.truncate(if of_one && !senders.is_empty() { (most - 1).max(1) } else { most });
     if of_one && !senders.is_empty() {
         // The sender of the selected target is among those that are shown.
         let rows = model.rows(Screen::Prices);
@@ -108,11 +109,7 @@ fn policy_words(job: &JobPicture, edge: u32, routing: &EdgeRouting) -> String {
 
 /// An agent's part of an edge in one line, its backlog over time at the end.
 fn sender_line(agent: &str, routing: &EdgeRouting, width: usize, glyphs: &Glyphs) -> String {
-    let mut line = format!(
-        "{agent}  backlog {} {}",
-        signed(routing.backlog),
-        trend_word(routing.trend)
-    );
+    let mut line = format!("{agent}  backlog {} {}", signed(routing.backlog), trend_word(routing.trend));
     let weight = |name: &str, weight: &Option<InForce>| {
         weight.as_ref().map(|weight| format!("{name} {}", signed(weight.value)))
     };

@@ -18,15 +18,18 @@ pub(crate) const ROUTES: &[Column] = &[
     column("v", "V in force, the weight of costs; the least and the most where agents have different ones")
         .wide(7)
         .right()
-        .rank(3),
+        .rank(2),
     column("beta", "beta in force, the weight of rows that wait at their sender").wide(5).right().rank(4),
-    column("rate", "rows sent per second, the mean of two seconds").wide(7).right(),
+    column("rate", "rows sent per second, the mean of two seconds").wide(7).right().rank(1),
     column("cost/s", "cost of the rows sent in a second").wide(7).right().rank(1),
-    column("waiting", "rows in its output queues").wide(7).right().rank(2),
-    column("backlog", "rows at its targets and beta times those that wait at the agents, all agents together")
-        .wide(7)
-        .right()
-        .rank(1),
+    column("waiting", "rows in its output queues").wide(7).right().rank(3),
+    column(
+        "backlog",
+        "rows at its targets and beta times those that wait at the agents, all agents together",
+    )
+    .wide(7)
+    .right()
+    .rank(1),
     column("trend", "`growing` where some agent's backlog has grown in the last ten seconds, else `stable`")
         .wide(7)
         .toned(),
@@ -59,7 +62,7 @@ pub(crate) const PRICES: &[Column] = &[
     column("q_in", "its second term: rows there and on their way, as far as the sender knows").wide(7).right().rank(2),
     column("beta*q_out", "what is taken off: beta times the rows that wait at the sender").wide(10).right().rank(4),
     column("share", "its share of the rows that the agent sent in the last two seconds").wide(5).right(),
-    column("rate", "rows sent there per second, the mean of two seconds").wide(7).right(),
+    column("rate", "rows sent there per second, the mean of two seconds").wide(7).right().rank(1),
     column("cost/s", "cost of the rows sent there in a second").wide(7).right().rank(5),
     column("state", "`full`: its channel has no credit left; `masked`: left out, its agent is not heard of")
         .wide(6)
@@ -128,8 +131,7 @@ fn number(value: f64) -> Cell {
 
 /// A duration in ms, to sort by seconds.
 fn span(ms: f64) -> Cell {
-    let text = if ms < 1000.0 { format!("{} ms", signed(ms)) } else { text::age(ms as u64) };
-    Cell::Ranked(text, ms / 1000.0)
+    Cell::Ranked(text::lapse(ms), ms / 1000.0)
 }
 
 /// How a backlog has moved, in a word.
@@ -143,12 +145,13 @@ pub(crate) fn trend_word(trend: Trend) -> &'static str {
 
 /// The worst of some backlogs.
 fn worst(trends: impl Iterator<Item = Trend>) -> Trend {
-    trends.max_by_key(|trend| match trend {
-        Trend::Unknown => 0,
-        Trend::Stable => 1,
-        Trend::Growing => 2,
-    })
-    .unwrap_or_default()
+    trends
+        .max_by_key(|trend| match trend {
+            Trend::Unknown => 0,
+            Trend::Stable => 1,
+            Trend::Growing => 2,
+        })
+        .unwrap_or_default()
 }
 
 /// The edges that choose their targets.

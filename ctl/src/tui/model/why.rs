@@ -17,33 +17,29 @@ pub(crate) struct Names<'a> {
     pub(crate) agent: &'a dyn Fn(u16) -> String,
 }
 
-/// The sum that gives the price, then what follows from it. The verdict is of the moment at which the agent
+/// What the price means for the target, then the sum that gives it. The verdict is of the moment at which the agent
 /// answered; the shares are of the last two seconds.
 pub(crate) fn why(routing: &EdgeRouting, target: &TargetRouting, names: &Names<'_>) -> Vec<String> {
     let to = (names.instance)(target.instance);
-    let head = match target.price {
+    let from = match target.price {
         Some([price, way, queued, held]) => format!(
-            "{} to {to}: V*U {} + Q_in {} - beta*Q_out {} = {}",
-            names.sender,
+            "price {} = V*U {} + Q_in {} - beta*Q_out {}",
+            signed(price),
             signed(way),
             signed(queued),
-            signed(held),
-            signed(price)
+            signed(held)
         ),
-        None => format!(
-            "{} to {to}: {} there; {} has no prices",
-            names.sender,
-            counted(target.queued, "row"),
-            text::name(&routing.policy)
-        ),
+        None => {
+            format!("{} has no prices; {} there", text::name(&routing.policy), counted(target.queued, "row"))
+        }
     };
-    vec![head, verdict(routing, target, names)]
+    vec![format!("{} to {to}: {}", names.sender, verdict(routing, target, names)), from]
 }
 
 fn verdict(routing: &EdgeRouting, target: &TargetRouting, names: &Names<'_>) -> String {
     if target.masked {
         let agent = (names.agent)(target.agent);
-        let last = target.age_ms.map_or_else(String::new, |ms| format!(" for {}", text::age(ms)));
+        let last = target.age_ms.map_or_else(String::new, |ms| format!(" for {}", text::lapse(ms as f64)));
         return format!("left out while another target can take rows: {agent} was not heard of{last}");
     }
     if !target.open {
@@ -98,11 +94,7 @@ fn priced(
         // A row goes once beta * Q_out is above the two other terms.
         let rows = ((way + queued) / beta).floor() + 1.0;
         let until = if beta > 0.0 && rows.is_finite() {
-            format!(
-                "until {} wait at the sender ({} do)",
-                counted(rows as u64, "row"),
-                signed(held / beta)
-            )
+            format!("until {} wait at the sender ({} do)", counted(rows as u64, "row"), signed(held / beta))
         } else {
             "as long as beta is 0".to_owned()
         };

@@ -178,7 +178,7 @@ fn the_graph_is_walked_along_its_edges() {
     }
     assert_eq!(seen.len(), 7, "{seen:?}");
     seat.keys("<tab>jj<enter>");
-    assert_eq!((seat.model.screen, seat.model.edge), (Screen::Targets, 2));
+    assert_eq!((seat.model.screen, seat.model.edge), (Screen::Prices, 2));
 }
 
 #[test]

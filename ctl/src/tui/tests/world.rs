@@ -333,13 +333,14 @@ impl World {
                     cost,
                     cost_per_second: rate * cost,
                     queued,
-                    age_ms: (!local).then_some(12),
+                    age_ms: (!local).then_some(if (agent, instance.number) == (0, 4) { 2300 } else { 12 }),
                     open: (agent, instance.number) != (1, 5),
                     masked: (agent, instance.number) == (0, 4),
                     price: priced.then_some([way + queued as f64 - held, way, queued as f64, held]),
                 }
             };
-            let backlogs = (0..40).map(|at| if agent == 2 { f64::from(at * 10) } else { f64::from(60 + at % 3) });
+            let backlogs =
+                (0..40).map(|at| if agent == 2 { f64::from(at * 10) } else { f64::from(60 + at % 3) });
             let weight = |rule: &str, value| priced.then(|| InForce { rule: rule.into(), value });
             EdgeRouting {
                 edge: index as u32,
@@ -358,7 +359,11 @@ impl World {
                 slots: if priced { 1234 } else { 0 },
                 deferred: u64::from(agent),
                 forced: u64::from(agent) * 3,
-                warnings: if agent == 2 && priced { vec!["V is larger than this queue can express".into()] } else { vec![] },
+                warnings: if agent == 2 && priced {
+                    vec!["V is larger than this queue can express".into()]
+                } else {
+                    vec![]
+                },
                 targets: targets.map(target).collect(),
                 decisions: Vec::new(),
             }

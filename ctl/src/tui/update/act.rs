@@ -148,7 +148,13 @@ pub(super) fn touched(job: &JobPicture, picture: &EdgePicture, new: &str) -> Vec
     ]
 }
 
-pub(super) fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'static str; 2], ask: Ask) {
+pub(super) fn confirm(
+    model: &mut Model,
+    title: String,
+    lines: Vec<String>,
+    [no, yes]: [&'static str; 2],
+    ask: Ask,
+) {
     model.mode = Mode::Dialog(Dialog::Confirm { title, lines, no, yes, on_yes: false, ask });
 }
 

@@ -23,10 +23,11 @@ const NOT_GIVEN: &str = "as the setting has it";
 
 /// Options as they are typed, `v=2 beta=capacity`; says what is wrong with them for this policy.
 pub(super) fn read(policy: &str, text: &str) -> Result<Map<String, Value>, String> {
-    let given: Map<String, Value> =
-        text.split_whitespace().map(assignment).collect::<Result<_, _>>().map_err(|how| {
-            format!("options are `KEY=VALUE`, with spaces between them: {how}")
-        })?;
+    let given: Map<String, Value> = text
+        .split_whitespace()
+        .map(assignment)
+        .collect::<Result<_, _>>()
+        .map_err(|how| format!("options are `KEY=VALUE`, with spaces between them: {how}"))?;
     check(policy, &given)?;
     Ok(given)
 }
@@ -78,7 +79,10 @@ fn meant(model: &mut Model) -> Option<(u64, u32, EdgePicture, EdgeRouting)> {
     };
     let policy = text::name(&routing.policy);
     if options_of(&routing.policy).is_empty() {
-        complain(model, format!("the policy {policy} has no options; {} changes the policy", key(Do::Policy)));
+        complain(
+            model,
+            format!("the policy {policy} has no options; {} changes the policy", key(Do::Policy)),
+        );
         return None;
     }
     Some((run, edge, picture, routing))
