@@ -28,8 +28,8 @@ else
 endif
 	@if [ -s $(SKIPS) ]; then echo "skipped:"; sort $(SKIPS) | uniq -c; else echo "no test was skipped"; fi
 
-test-long: ## all tests, with 20,000 cases of every property
-	PROPTEST_CASES=20000 $(MAKE) test
+test-long: ## all tests, with 20,000 cases of every property and a minute for each live measurement
+	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test
 
 lint: doc ## formatting, clippy, documentation, licences, and what each package may depend on
 	cargo fmt --all --check

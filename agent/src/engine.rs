@@ -18,6 +18,7 @@ pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod instance;
 pub(crate) mod ledger;
+mod meter;
 pub mod operator;
 pub(crate) mod output;
 pub(crate) mod routing;

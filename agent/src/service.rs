@@ -47,6 +47,7 @@ pub trait Service: Send + Sync {
 
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallError {
     /// What is wrong.
     pub message: String,
@@ -56,6 +57,7 @@ pub struct CallError {
 
 /// Whether a call is worth another try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Again {
     /// It will not be otherwise.
     Never,
@@ -74,6 +76,11 @@ impl CallError {
     /// One that may pass.
     pub fn passing(message: impl Into<String>) -> Self {
         Self { message: message.into(), again: Again::Later }
+    }
+
+    /// One that may pass, and not before this time.
+    pub fn passing_after(message: impl Into<String>, time: Duration) -> Self {
+        Self { message: message.into(), again: Again::After(time) }
     }
 }
 

@@ -11,6 +11,8 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_wire::message::Split;
 
+use crate::engine::rows::{MOST_BYTES, MOST_ROWS};
+
 mod columns;
 mod file;
 mod generate;
@@ -27,9 +29,9 @@ pub(crate) use file::lines_before;
 pub use splits::{csv_header, splits};
 
 /// Most rows of one batch, whatever is asked for.
-const BATCH_ROWS: usize = 8192;
+const BATCH_ROWS: usize = MOST_ROWS;
 /// A batch ends with the row that brings it here.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = MOST_BYTES as usize;
 
 /// What a source instance may produce in one step.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Rejected {
     pub fn note(&self) -> Option<String> {
         let last = self.last.as_ref()?;
         Some(match self.first.as_ref().filter(|first| *first != last) {
-            Some(first) => format!("{last} (the first: {first})"),
+            Some(first) => format!("{last} (the first of this instance: {first})"),
             None => last.clone(),
         })
     }

@@ -17,6 +17,13 @@ pub struct At {
     pub len: u32,
 }
 
+impl At {
+    /// What stands here was set by a `--set`: it has no line, and its column says by which.
+    pub fn is_override(self) -> bool {
+        self.line == 0 && self.column > 0
+    }
+}
+
 /// A value with the place it was written at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spanned<T> {

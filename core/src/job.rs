@@ -3,6 +3,7 @@
 pub mod builder;
 pub mod files;
 pub mod model;
+pub mod table;
 pub mod tree;
 pub mod units;
 
@@ -15,11 +16,11 @@ mod paths;
 mod read;
 mod ready;
 mod remarks;
-mod table;
 
+pub(crate) use check::takes_group;
 pub use live::MAX_WORK_MS;
 pub use model::*;
-pub use overrides::name_override;
+pub use overrides::{name_override, set_keys};
 pub use parse::{Case, cases};
 pub use read::LEAST_MEMORY;
 pub use tree::FileFormat;

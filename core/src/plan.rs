@@ -11,6 +11,7 @@ mod json;
 pub mod placement;
 mod routes;
 mod rules;
+mod step;
 mod text;
 mod whole;
 
@@ -21,4 +22,5 @@ pub use error::{Kind, PlanError, When};
 pub use json::{case_error_json, case_json, json};
 pub use placement::{AgentSlot, Instance, place, place_at};
 pub use routes::unsupported_policies;
+pub use step::in_step;
 pub use text::text;

@@ -21,7 +21,7 @@ pub use options::{Admission, CostSource, OptionError, RouteOptions, Setting};
 pub use policy::{Choice, DEAL, Policies, Policy, PolicyError, Potus, Waiting, make_policy, policy_names};
 pub use price::{Cost, Price, Terms, Weight};
 pub use rank::Rank;
-pub use reckon::reckon;
+pub use reckon::{Others, reckon, reckon_by_slot};
 pub use reprice::{Heaps, repriced, repriced_literal};
 pub use target::{Target, Targets, UNLIMITED};
 pub use weigh::{BetaRule, Seen, VRule, beta_in_force, v_in_force};

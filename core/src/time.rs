@@ -6,6 +6,7 @@ mod window;
 
 pub use least::{Least, Moved, Standing};
 pub use policy::{CONFIRM, Seen, WatermarkOptions, WatermarkPolicy};
+pub(crate) use window::{LONG_SLIDE, gcd};
 pub use window::{Panes, WindowSpec};
 
 /// The reason under which rows are counted that came when all of their windows had been given.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tuplane_core::fault::Fault;
+use tuplane_core::fault::{Fault, suggestion};
 use tuplane_core::job::files::{self, Entry};
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SourceConnector};
 
@@ -18,22 +18,39 @@ pub(crate) struct Headers {
     /// The names, by the id of the source stage.
     pub(crate) names: BTreeMap<String, Vec<String>>,
     /// Headers that cannot be read, each with its stage.
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) unread: Vec<Fault>,
+    /// Columns that a header does not have.
+    pub(crate) missing: Vec<Fault>,
 }
 
 impl Headers {
-    /// Looks into the first file of each source that needs it. Paths must be absolute.
+    /// Looks into the first file of each source that has a header: for its columns' names, or whether it has those
+    /// that the job names. Paths must be absolute.
     pub(crate) fn read(job: &Job) -> Self {
         let mut headers = Self::default();
         for stage in &job.stages {
             let Op::Source(source) = &stage.op else { continue };
             let Some(SourceConnector::File(file)) = &source.connector else { continue };
-            let Some(path) = file.paths.first().filter(|_| is_needed(file)) else { continue };
+            let Some(path) = file.paths.first().filter(|_| has_header(file)) else { continue };
             match names(&path.value, file.delimiter) {
+                Ok(names) if !file.columns.is_empty() => {
+                    let missing = file.columns.iter().filter(|(column, _)| !names.contains(&column.value));
+                    headers.missing.extend(missing.map(|(column, _)| {
+                        let hint = suggestion(&column.value, names.iter().map(String::as_str)).map_or_else(
+                            || format!("it has: {}", names.join(", ")),
+                            |near| format!("did you mean `{near}`?"),
+                        );
+                        let message =
+                            format!("the header of {} has no column `{}`", path.value, column.value);
+                        Fault::new(column.at, message).help(hint).stage(&stage.id)
+                    }));
+                }
+                // The agents may reach what cannot be looked at from here.
+                Err(_) if !file.columns.is_empty() => {}
                 Ok(names) => {
                     headers.names.insert(stage.id.clone(), names);
                 }
-                Err(why) => headers.faults.push(
+                Err(why) => headers.unread.push(
                     Fault::new(path.at, why)
                         .help("or name the columns in the job file: columns = { name = \"type\" }")
                         .stage(&stage.id),
@@ -45,8 +62,8 @@ impl Headers {
 }
 
 /// An agent's own files are on its machine and not here.
-fn is_needed(file: &FileSource) -> bool {
-    file.format == Format::Csv && file.header && file.columns.is_empty() && file.files == Files::Shared
+fn has_header(file: &FileSource) -> bool {
+    file.format == Format::Csv && file.header && file.files == Files::Shared
 }
 
 /// The fields of a file's first record; `Err` says why they are not known.

@@ -81,7 +81,7 @@ impl JobFile {
     /// All that a run needs: structure, functions, connectors, plan and types; every fault that
     /// can be found together.
     pub(crate) fn check(&self) -> Result<Checked, Vec<Fault>> {
-        let job = self.parse()?;
+        let job = self.parse().map_err(|faults| self.and_of_the_rest(faults))?;
         let warnings = job.ready(types(&job)).map_err(|mut faults| {
             for fault in &mut faults {
                 name_override(fault, &self.sets);
@@ -89,6 +89,28 @@ impl JobFile {
             faults
         })?;
         Ok(Checked { job, warnings })
+    }
+
+    /// Adds to the faults of a file's structure those of the stages that have none: one pass names all.
+    fn and_of_the_rest(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
+        let format = FileFormat::guess(&self.name, &self.text);
+        let Some(mut part) = Job::sound_part(&self.text, format, &self.sets) else { return faults };
+        if self.place_paths(&mut part).is_err() {
+            return faults;
+        }
+        let mut more = part.runnable().err().unwrap_or_default();
+        more.extend(types(&part));
+        for mut fault in more {
+            name_override(&mut fault, &self.sets);
+            // Without a place they are told apart by what they say.
+            let said =
+                |known: &Fault| known.at == fault.at && (fault.at.line > 0 || known.message == fault.message);
+            if !faults.iter().any(said) {
+                faults.push(fault);
+            }
+        }
+        faults.sort_by_key(|fault| fault.at);
+        faults
     }
 
     /// A warning in one line, with its place.
@@ -110,7 +132,11 @@ impl JobFile {
 
     /// Shows faults on standard error, and in documents as an error's list.
     pub(crate) fn refuse(&self, faults: &[Fault], output: &mut Output) -> Failure {
-        output.aside(&faults::render(&self.name, &self.text, faults, output.error_colors()));
+        let mut faults = faults.to_vec();
+        for fault in &mut faults {
+            name_override(fault, &self.sets);
+        }
+        output.aside(&faults::render(&self.name, &self.text, &faults, output.error_colors()));
         if !output.is_text() {
             let listed: Vec<faults::FaultView<'_>> = faults.iter().map(Into::into).collect();
             let body = serde_json::json!({
@@ -147,9 +173,7 @@ impl JobFile {
         let own = std::path::absolute(&self.path).map_err(broken)?;
         let present = std::env::current_dir().map_err(broken)?;
         for path in paths(job) {
-            // An override has no line but a column.
-            let given_here = path.at.line == 0 && path.at.column > 0;
-            if given_here && path.value != "-" && !path.value.is_empty() {
+            if path.at.is_override() && path.value != "-" && !path.value.is_empty() {
                 path.value = present.join(&path.value).display().to_string();
             }
         }
@@ -202,11 +226,12 @@ fn paths(job: &mut Job) -> impl Iterator<Item = &mut Text> {
 
 /// Faults of expressions and types.
 pub(crate) fn types(job: &Job) -> Vec<Fault> {
-    let Headers { names, mut faults } = Headers::read(job);
+    let Headers { names, unread: mut faults, missing } = Headers::read(job);
     let found = tuplane_expr::resolve_with(job, &|stage| names.get(stage).cloned()).err().unwrap_or_default();
     // What is wrong with a header was said where it was read.
     let unread: Vec<Option<String>> = faults.iter().map(|fault| fault.stage.clone()).collect();
     faults.extend(found.into_iter().filter(|fault| !unread.contains(&fault.stage)));
+    faults.extend(missing);
     faults
 }
 

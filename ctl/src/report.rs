@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_wire::message::{
     EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
@@ -132,7 +133,10 @@ pub(crate) struct VertexView {
     waiting_core: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
+    /// Rows that went on with nulls in place of a service's answer.
+    unanswered: u64,
     /// The least watermark of its instances.
     #[serde(flatten)]
     event_time: EventTime,
@@ -159,6 +163,7 @@ struct InstanceView {
     idle: Value,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     #[serde(flatten)]
     event_time: EventTime,
     ended: bool,
@@ -361,9 +366,19 @@ impl JobView {
         self.guarantee.clear();
     }
 
-    /// What was left out: input by sources, rows by expressions; a sentence each.
+    /// What was left out: input by sources, rows by expressions; and rows that a service did not answer. A sentence
+    /// each.
     pub(crate) fn left_out_sentences(&self) -> Vec<String> {
-        self.vertices.iter().filter_map(VertexView::left_out_sentence).collect()
+        let sentences = |vertex: &VertexView| [vertex.left_out_sentence(), vertex.unanswered_sentence()];
+        self.vertices.iter().flat_map(sentences).flatten().collect()
+    }
+
+    /// Rows that instances had in hand when the job was stopped, by vertex.
+    pub(crate) fn in_hand(&self) -> Vec<(&str, u64)> {
+        let stopped =
+            |vertex: &'_ VertexView| vertex.dropped.get(DROPPED_BY_STOP).copied().unwrap_or_default();
+        let rows = self.vertices.iter().map(|vertex| (vertex.vertex.as_str(), stopped(vertex)));
+        rows.filter(|(_, rows)| *rows > 0).collect()
     }
 
     /// Vertices that read no edge.
@@ -393,6 +408,12 @@ impl JobView {
 impl VertexView {
     fn left_out(&self) -> u64 {
         self.dropped.values().sum()
+    }
+
+    fn unanswered_sentence(&self) -> Option<String> {
+        let last = self.notes.last().map_or_else(String::new, |note| format!("; last: {note}"));
+        let rows = counted(self.unanswered, "row");
+        (self.unanswered > 0).then(|| format!("{rows} of `{}` got nulls for an answer{last}", self.vertex))
     }
 
     fn left_out_sentence(&self) -> Option<String> {
@@ -467,7 +488,9 @@ fn vertex_view(
         waiting_core: value(rates.waiting_core),
         queue_in: now.queue_in,
         queue_out: now.queue_out,
+        state_bytes: now.state_bytes,
         dropped: now.dropped,
+        unanswered: now.unanswered,
         event_time: EventTime::of(reports(status, id)),
         notes: now.notes,
         rates,
@@ -487,7 +510,9 @@ struct Sum {
     idle_ns: u64,
     queue_in: u64,
     queue_out: u64,
+    state_bytes: u64,
     dropped: BTreeMap<String, u64>,
+    unanswered: u64,
     notes: Vec<String>,
 }
 
@@ -513,10 +538,13 @@ fn sum(status: &JobStatus, id: VertexId) -> Sum {
         sum.idle_ns += report.idle_ns;
         sum.queue_in += report.queue_in;
         sum.queue_out += report.queue_out;
+        sum.state_bytes += report.state_bytes;
         for (reason, rows) in &report.dropped {
             *sum.dropped.entry(reason.clone()).or_default() += rows;
         }
-        sum.notes.extend(report.note.clone());
+        sum.unanswered += report.unanswered;
+        // What several instances say in the same words is said once.
+        sum.notes.extend(report.note.clone().filter(|note| !sum.notes.contains(note)));
     }
     sum
 }
@@ -551,6 +579,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             idle: value(idle),
             queue_in: report.queue_in,
             queue_out: report.queue_out,
+            state_bytes: report.state_bytes,
             event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
             shares: Shares { busy, blocked, idle },

@@ -36,22 +36,38 @@ connector = "stdout"
 colour = "red"
 "#;
 
+/// All job files below a folder.
+fn job_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(job_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files
+}
+
 #[test]
 fn the_jobs_that_ship_are_good() {
     let dir = tempfile::tempdir().unwrap();
-    let mut files = 0;
-    for entry in std::fs::read_dir(jobs()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            files += 1;
-            let good = ran(tuplane(&dir).arg("check").arg(&path));
-            assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
-            assert!(good.out.contains(": ok, "), "{}", good.out);
-            let planned = ran(tuplane(&dir).args(["plan", "--strict"]).arg(&path));
-            assert_eq!(planned.code, Some(0), "{}", planned.err);
-        }
+    let files = job_files(&jobs());
+    for path in &files {
+        let good = ran(tuplane(&dir).arg("check").arg(path));
+        assert_eq!(good.code, Some(0), "{}{}", good.out, good.err);
+        assert!(good.out.contains(": ok, "), "{}", good.out);
+        let planned = ran(tuplane(&dir).args(["plan", "--strict"]).arg(path));
+        // Some examples of rebalance() show one without effect.
+        let shows = path.parent().is_some_and(|folder| folder.ends_with("rebalance"));
+        let strict = if shows && planned.out.contains("` has no effect on ") { 2 } else { 0 };
+        assert_eq!(planned.code, Some(strict), "{}: {}", path.display(), planned.err);
     }
-    assert!(files >= 5, "{files}");
+    for folder in ["jobs", "nexmark", "rebalance"] {
+        let of = files.iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with(folder)));
+        assert!(of.count() >= 5, "{folder}: {files:?}");
+    }
 }
 
 #[test]
@@ -266,8 +282,8 @@ fn a_plan_needs_no_expressions_but_says_that_it_looked_at_none() {
     assert_eq!(with(&text.replace("idd", "id"), &["plan"]).err, "");
     let nowhere =
         with(&IDLE.replace("op = \"rebalance\"", "op = \"rebalance\"\npolicy = \"best\""), &["plan"]);
-    assert_eq!((nowhere.code, nowhere.out.as_str()), (Some(2), ""));
-    assert!(nowhere.err.contains("there is no policy `best`"), "{}", nowhere.err);
+    assert_eq!(nowhere.code, Some(0), "{}", nowhere.err);
+    assert!(nowhere.err.contains("`best` is no built-in policy"), "{}", nowhere.err);
     let later =
         with(&IDLE.replace("op = \"rebalance\"", "op = \"rebalance\"\npolicy = \"potus\""), &["plan"]);
     assert_eq!(later.code, Some(0), "{}", later.err);
@@ -309,4 +325,78 @@ fn whole_numbers_may_be_written_with_an_exponent() {
     let bad = with(text, &["check", "--set", "a.n=1.5"]);
     assert_eq!(bad.code, Some(2));
     assert!(bad.out.contains("whole number"), "{}", bad.out);
+}
+
+/// The lines of the faults that `check` finds.
+fn fault_lines(text: &str, args: &[&str]) -> Vec<u64> {
+    let checked = with(text, &[&["check", "-o", "json"], args].concat());
+    let document: Value = serde_json::from_str(&checked.out).unwrap();
+    document["faults"].as_array().unwrap().iter().map(|fault| fault["line"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn an_unknown_key_does_not_hide_what_is_wrong_elsewhere() {
+    let text = r#"stage = [
+{ id = "numbers", op = "source", connector = "generator", kind = "sequence", n = 9 },
+{ id = "m", op = "map", in = "numbers", select = ["valu"] },
+{ id = "f", op = "filter", in = "numbers" },
+{ id = "g", op = "group_by", in = "numbers", key = "q", foo = 1 },
+{ id = "a", op = "aggregate", in = "g", compute = ["cuont(*) as n"] },
+{ id = "out", op = "sink", in = ["m", "f", "a"], connector = "count" },
+]"#;
+    // `a` waits for `g`, which could not be read, and `m`'s fault is not said again for `out`.
+    assert_eq!(fault_lines(text, &[]), [3, 4, 5]);
+    assert_eq!(fault_lines(&text.replace(", foo = 1", ""), &[]), [3, 4, 5]);
+    let by_override = with(text, &["check", "--set", "m.select=[\"vlaue\"]"]);
+    assert!(by_override.out.contains("--set m.select: no column `vlaue`"), "{}", by_override.out);
+}
+
+#[test]
+fn columns_that_a_header_does_not_have_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("in.csv"), "id,client,status\n1,a,200\n").unwrap();
+    let file = dir.path().join("job.toml");
+    let text = r#"[[stage]]
+id = "in"
+op = "source"
+path = "in.csv"
+format = "csv"
+header = true
+columns = { id = "int", clent = "text" }
+[[stage]]
+id = "out"
+op = "sink"
+in = "in"
+connector = "count"
+"#;
+    std::fs::write(&file, text).unwrap();
+    let bad = ran(tuplane(&dir).arg("check").arg(&file));
+    assert_eq!(bad.code, Some(2), "{}", bad.out);
+    assert!(
+        bad.out.contains("has no column `clent`") && bad.out.contains("did you mean `client`?"),
+        "{}",
+        bad.out
+    );
+    std::fs::write(&file, text.replace("clent", "client")).unwrap();
+    assert_eq!(ran(tuplane(&dir).arg("check").arg(&file)).code, Some(0));
+    // What cannot be looked at from here may be there for the agents.
+    std::fs::write(&file, text.replace("in.csv", "none.csv")).unwrap();
+    assert_eq!(ran(tuplane(&dir).arg("check").arg(&file)).code, Some(0));
+}
+
+#[test]
+fn too_few_partitions_are_found_before_a_cluster_is_asked() {
+    let text = r#"stage = [
+{ id = "numbers", op = "source", connector = "generator", kind = "sequence", n = 9 },
+{ id = "g", op = "group_by", in = "numbers", key = "value" },
+{ id = "a", op = "aggregate", in = "g", compute = ["count(*) as n"], parallelism = 2 },
+{ id = "out", op = "sink", in = "a", connector = "count" },
+]"#;
+    for command in ["check", "plan"] {
+        let bad = with(text, &[command, "--set", "job.partitions=1"]);
+        assert_eq!(bad.code, Some(2), "{command}: {}", bad.out);
+        let said = format!("{}{}", bad.out, bad.err);
+        assert!(said.contains("--set job.partitions: `a/prepare` would have 2 instances by key"), "{said}");
+        assert_eq!(with(text, &[command]).code, Some(0));
+    }
 }

@@ -4,5 +4,6 @@ pub mod arrivals;
 pub mod hosts;
 pub mod jobs;
 pub mod launch;
+pub mod predict;
 pub mod sim;
 pub mod skip;

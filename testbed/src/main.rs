@@ -1,8 +1,9 @@
-//! `tuplane-testbed`: the demo of `make demo` and the benchmarks of `make bench`.
+//! `tuplane-testbed`: the demo of `make demo`, the benchmarks of `make bench`, simulations.
 
 mod bench;
 mod demo;
 mod scratch;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ enum Command {
     Demo,
     /// Runs the benchmarks: one JSON line for each workload
     Bench,
+    Sim(simulate::Sim),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo => demo::run(&mut out),
         Command::Bench => bench::run(&mut out),
+        Command::Sim(args) => simulate::run(&args, &mut out),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,10 +8,13 @@ mod app;
 mod check;
 mod config;
 mod decide;
+mod forecast;
 mod measure;
 mod network;
 mod outcome;
 mod place;
+mod read;
+mod report;
 mod root;
 mod run;
 mod series;
@@ -19,6 +22,7 @@ mod spout;
 mod telemetry;
 mod world;
 
+use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
 
 pub use app::{App, Component, Kind};
@@ -26,7 +30,24 @@ pub use config::{Arrivals, Config, Lookahead, PERFECT, Routing, Telemetry};
 pub use measure::{Backlog, Response};
 pub use network::{Network, NetworkError};
 pub use outcome::{AppOutcome, Foresight, Outcome, Weights};
+pub use read::{FileFault, load};
+pub use report::{Report, report};
 pub use root::Answer;
+
+/// Policies and predictors by name: the built-in ones, and a researcher's own.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    /// Policies.
+    pub policies: Policies,
+    /// Predictors, those that are processes of their own among them.
+    pub predictors: PredictorRegistry,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { policies: Policies::default(), predictors: crate::predict::predictors() }
+    }
+}
 
 /// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +58,12 @@ pub enum SimError {
     /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The predictor cannot be made.
+    #[error(transparent)]
+    NoPredictor(#[from] PredictorError),
+    /// A predictor gave up.
+    #[error("{0}")]
+    Predictor(String),
     /// The configuration cannot be run.
     #[error("{0}")]
     Config(String),
@@ -50,26 +77,29 @@ pub enum SimError {
     },
 }
 
-/// Runs a simulation with the policies that are built in.
+/// Runs a simulation with what is built in.
 ///
 /// # Errors
 /// If the configuration cannot be run, or an invariant did not hold.
 pub fn run(config: &Config) -> Result<Outcome, SimError> {
-    run_with(config, &Policies::default())
+    run_with(config, &Registry::default())
 }
 
-/// The same with policies of one's own.
+/// The same with policies and predictors of one's own.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with(config: &Config, policies: &Policies) -> Result<Outcome, SimError> {
-    run::Run::new(config, policies, false)?.finish().map(|(outcome, _)| outcome)
+pub fn run_with(config: &Config, registry: &Registry) -> Result<Outcome, SimError> {
+    run::Run::new(config, registry, false)?.finish().map(|(outcome, _)| outcome)
 }
 
 /// The same with the answer to every single tuple, in the order in which they came.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with_answers(config: &Config, policies: &Policies) -> Result<(Outcome, Vec<Answer>), SimError> {
-    run::Run::new(config, policies, true)?.finish()
+pub fn run_with_answers(config: &Config, registry: &Registry) -> Result<(Outcome, Vec<Answer>), SimError> {
+    run::Run::new(config, registry, true)?.finish()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,6 @@ use tuplane_core::cluster::{NewJob, Placed};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{FileSource, Files, Format, Job, Op, SinkConnector, SourceConnector, Text};
 use tuplane_core::plan::{self, AgentSlot, Dag, EdgeId, Instance, VertexId};
-use tuplane_core::route::policy_names;
 use tuplane_wire::message::{AgentInfo, FaultCode, Split, WireFault};
 
 use super::status::Costs;
@@ -56,7 +55,8 @@ pub(super) fn check(json: &str, mixing: Mixing, around: &Surroundings) -> Result
             return Err(all(&faults));
         }
     };
-    faults.extend(plan::unsupported_policies(&dag, policy_names()));
+    let policies: Vec<&str> = around.registry.policies().names().collect();
+    faults.extend(plan::unsupported_policies(&dag, &policies));
     let headers = read_headers(&job, around, &mut faults);
     if faults.is_empty()
         && let Err(found) =

@@ -197,8 +197,18 @@ impl Sent {
 }
 
 impl LiveRun {
-    /// The ledger, summed over agents.
+    /// The ledger at a moment of a run. Agents report one after another: where a target's report has rows for
+    /// which the sender's is too old, as many were emitted as were taken or dropped, at least.
     pub(super) fn ledger(&self) -> Vec<EdgeLedger> {
+        let mut ledger = self.reported();
+        for edge in &mut ledger {
+            edge.emitted = edge.emitted.max(edge.accounted());
+        }
+        ledger
+    }
+
+    /// What was reported, summed over agents.
+    fn reported(&self) -> Vec<EdgeLedger> {
         let mut sums: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
         for edge in self.edges.values().flat_map(BTreeMap::values) {
             let sum = sums.entry(edge.edge);
@@ -209,13 +219,13 @@ impl LiveRun {
 
     /// All rows that were emitted have been taken or dropped.
     pub(super) fn is_settled(&self) -> bool {
-        self.ledger().iter().all(EdgeLedger::is_settled)
+        self.reported().iter().all(EdgeLedger::is_settled)
     }
 
     /// The ledger at the end: once every row is taken or dropped, none waits or is under way, and
     /// samples that say so are older than that.
     pub(super) fn final_ledger(&self) -> Vec<EdgeLedger> {
-        let mut ledger = self.ledger();
+        let mut ledger = self.reported();
         for edge in &mut ledger {
             if edge.is_settled() {
                 (edge.queued_out, edge.in_flight, edge.queued_in) = (0, 0, 0);
@@ -298,6 +308,18 @@ mod tests {
         live.forget(7);
         live.report(&id("b"), report(6, edge(0, 9, &[])), &[], now);
         assert!(live.run(7).is_none(), "a run that is not known any more stays away");
+    }
+
+    #[test]
+    fn no_more_rows_are_taken_than_emitted_where_the_senders_report_is_old() {
+        let (mut live, now) = (Live::default(), Instant::now());
+        live.report(&id("a"), report(1, edge(10, 0, &[])), &[7], now);
+        live.report(&id("b"), report(1, edge(0, 12, &[])), &[7], now);
+        let run = live.run(7).unwrap();
+        assert_eq!((run.ledger()[0].emitted, run.final_ledger()[0].emitted), (12, 10));
+        assert!(!run.is_settled());
+        live.report(&id("a"), report(2, edge(13, 0, &[])), &[7], now);
+        assert_eq!(live.run(7).unwrap().ledger()[0].emitted, 13);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
     if !job.is_live() {
         // Nothing waits any more, whatever an agent said before it was lost.
         for last in counters.values_mut() {
-            (last.queue_in, last.queue_out) = (0, 0);
+            (last.queue_in, last.queue_out, last.state_bytes) = (0, 0, 0);
         }
     }
     let edges = match run {

@@ -4,7 +4,7 @@ mod channels;
 mod joins;
 mod registered;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -12,9 +12,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
-use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets, targets_of};
-use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId};
-use tuplane_core::route::{DEAL, Targets, make_policy};
+use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
+use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId, in_step};
+use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
 use tuplane_expr::types::Asked;
@@ -39,10 +39,10 @@ use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
-use crate::exchange::edge::{Edge, EdgeSpec, policy_seed};
+use crate::exchange::edge::{Edge, EdgeSpec};
 use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
-use crate::exchange::outqueue::{OutQueue, Routes};
+use crate::exchange::outqueue::Routes;
 use crate::exchange::quota::Quota;
 use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
@@ -53,9 +53,6 @@ const LEAST_BOUND: u64 = 64 << 10;
 /// Nor more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
 /// makes memory swing by tens of megabytes.
 const MOST_BOUND: u64 = 8 << 20;
-
-/// The policy of an edge that names none.
-pub(super) const DEFAULT_POLICY: &str = "round-robin";
 
 /// A run that is ready to start, and its instances in the order of [`Run::local`].
 pub(crate) struct Built {
@@ -120,6 +117,7 @@ impl Builder<'_> {
         let mut sessions = HashMap::new();
         let mut flights = HashMap::new();
         let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
+        let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
@@ -176,6 +174,9 @@ impl Builder<'_> {
             } else {
                 Edge::new(spec, sets.next().unwrap_or_default(), wake)
             };
+            if in_step[self.dag.edge(edge).from.0 as usize] {
+                made.keep_in_step();
+            }
             edges.insert(index, made);
         }
         let routing = RouteTable::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);
@@ -309,32 +310,6 @@ impl Builder<'_> {
                 Routes::ByPartition(map.iter().map(outlet).collect())
             }
         }
-    }
-
-    fn out_queue(&self, edge: EdgeId, sender: &Placed) -> Result<OutQueue, WireFault> {
-        let all = self.ordered_targets(edge);
-        if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
-            return Ok(OutQueue::lanes(all.len()));
-        }
-        let mine = targets_of(&self.dag, edge, &self.plan.instances, sender);
-        let mut groups: BTreeMap<(u16, u16), Vec<u32>> = BTreeMap::new();
-        let mut outlets = Vec::new();
-        let count = self.plan.agents.len() as u16;
-        for (number, target) in all.iter().enumerate().filter(|(_, t)| mine.contains(&t.id)) {
-            outlets.push(number);
-            groups
-                .entry(((target.agent + count - self.me) % count, target.agent))
-                .or_default()
-                .push(target.id);
-        }
-        // The edge's own policy is set once all its senders are there.
-        let policy = make_policy(DEFAULT_POLICY, policy_seed(edge.0, sender.id))
-            .map_err(|e| WireFault::new(FaultCode::Internal, e.to_string()))?;
-        let mut groups: Vec<Vec<u32>> = groups.into_values().collect();
-        if !outlets.iter().any(|outlet| all[*outlet].agent == self.me) {
-            groups.insert(0, Vec::new());
-        }
-        Ok(OutQueue::pool(policy, Targets::with_local(groups), outlets))
     }
 
     fn exit_key(&self, edge: EdgeId, key: KeyExprs) -> ExitKey {

@@ -2,9 +2,11 @@
 //! mark never passes a row.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tuplane_core::job::{self, OnError, UsingService};
 use tuplane_expr::arrow::array::{RecordBatch, new_null_array};
@@ -19,7 +21,7 @@ use super::instance::{ADAPT, Body, Instance, LOOK, STEP, fault, instance_fault};
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, DroppedRows, OperatorError, Remark};
 use super::output::Output;
-use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows};
+use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
 use crate::exchange::inbox::Taken;
 use crate::exchange::mark::Mark;
 use crate::service::{Service, ask};
@@ -53,7 +55,13 @@ pub(crate) struct Calls {
     asked_rows: usize,
     /// A mark that stands behind waiting rows.
     mark: Option<Mark>,
-    running: JoinSet<(u64, Result<RecordBatch, String>)>,
+    running: JoinSet<Back>,
+    /// Rows that requests have taken so far.
+    sent: u64,
+    /// Dropped with the instance, which ends calls that block before their next try: a thread cannot be aborted.
+    alive: watch::Sender<()>,
+    /// Another one in every instance, so that calls that fail everywhere at once do not come again together.
+    lots: RandomState,
     /// Rows that have left since windows were divided last.
     done: u64,
 }
@@ -64,6 +72,15 @@ struct Question {
     question: RecordBatch,
     /// Their charges stay until they are done.
     kept: Vec<Arc<Kept>>,
+}
+
+/// A request is back.
+struct Back {
+    /// Its number in the line.
+    number: u64,
+    /// Its first row's number among all that were asked, from 1.
+    first: u64,
+    answer: Result<RecordBatch, String>,
 }
 
 impl Calls {
@@ -77,7 +94,7 @@ impl Calls {
             stage: stage.to_owned(),
             program,
             service,
-            options: using.calls.clone(),
+            options: using.calls(),
             most: using.calls.concurrency(using.asynchronous),
             batch: using.calls.batch(using.batched),
             ordered: using.calls.preserve_order(),
@@ -88,6 +105,9 @@ impl Calls {
             asked_rows: 0,
             mark: None,
             running: JoinSet::new(),
+            sent: 0,
+            alive: watch::Sender::default(),
+            lots: RandomState::new(),
             done: 0,
         }
     }
@@ -131,13 +151,24 @@ impl Calls {
             let Question { rows, question, kept } = self.next_question()?;
             self.waiting_rows -= rows.num_rows();
             self.asked_rows += rows.num_rows();
+            let first = self.sent + 1;
+            self.sent += rows.num_rows() as u64;
             let number = self.line.ask(Held { rows, _kept: kept });
-            let call = ask(Arc::clone(&self.service), question, self.options.clone(), number);
+            let seed = self.lots.hash_one(number);
+            let call = ask(Arc::clone(&self.service), question, self.options.clone(), seed);
             if self.service.blocks() {
                 let handle = tokio::runtime::Handle::current();
-                self.running.spawn_blocking(move || (number, handle.block_on(call)));
+                let mut alive = self.alive.subscribe();
+                let call = async move {
+                    tokio::select! {
+                        biased;
+                        _ = alive.changed() => Err("the job was stopped".to_owned()),
+                        answer = call => answer,
+                    }
+                };
+                self.running.spawn_blocking(move || Back { number, first, answer: handle.block_on(call) });
             } else {
-                self.running.spawn(async move { (number, call.await) });
+                self.running.spawn(async move { Back { number, first, answer: call.await } });
             }
         }
         if self.waiting.is_empty()
@@ -154,14 +185,15 @@ impl Calls {
             concat_batches(pieces[0].schema_ref(), pieces)
                 .map_err(|e| instance_fault(&self.stage, &e.to_string()))
         };
-        let first = self.waiting.front().map_or(0, |first| first.rows.num_rows());
-        if first < self.batch && self.waiting.len() > 1 {
-            let rows: Vec<RecordBatch> = self.waiting.iter().map(|one| one.rows.clone()).collect();
-            let questions: Vec<RecordBatch> = self.waiting.iter().map(|one| one.question.clone()).collect();
+        let pieces = self.pieces_of_next();
+        if pieces > 1 {
+            let all: Vec<Question> = self.waiting.drain(..pieces).collect();
+            let rows: Vec<RecordBatch> = all.iter().map(|one| one.rows.clone()).collect();
+            let questions: Vec<RecordBatch> = all.iter().map(|one| one.question.clone()).collect();
             let (rows, question) = (joined(&rows)?, joined(&questions)?);
             // Joined rows are copies: the charges of those they were made of stand for them.
-            let kept = self.waiting.drain(..).flat_map(|one| one.kept).collect();
-            self.waiting.push_back(Question { rows, question, kept });
+            let kept = all.into_iter().flat_map(|one| one.kept).collect();
+            self.waiting.push_front(Question { rows, question, kept });
         }
         let Some(mut all) = self.waiting.pop_front() else {
             return Err(instance_fault(&self.stage, "a request without rows"));
@@ -177,13 +209,24 @@ impl Calls {
         Ok(all)
     }
 
+    /// How many pieces that wait are joined for the next request: until its rows are there (at most 8,192, a job's
+    /// limit), or so many bytes.
+    fn pieces_of_next(&self) -> usize {
+        let (mut rows, mut bytes) = (0, 0);
+        for (piece, one) in self.waiting.iter().enumerate() {
+            bytes += own_bytes(&one.rows) + own_bytes(&one.question);
+            if rows >= self.batch || bytes > MOST_BYTES && piece > 0 {
+                return piece;
+            }
+            rows += one.rows.num_rows();
+        }
+        self.waiting.len()
+    }
+
     /// A request is back.
-    fn note(
-        &mut self,
-        joined: Result<(u64, Result<RecordBatch, String>), JoinError>,
-        with: &With<'_>,
-    ) -> Result<(), WireFault> {
-        let (number, answer) = joined.map_err(|error| instance_fault(with.name, &broken(error)))?;
+    fn note(&mut self, joined: Result<Back, JoinError>, with: &With<'_>) -> Result<(), WireFault> {
+        let Back { number, first, answer } =
+            joined.map_err(|error| instance_fault(with.name, &broken(error)))?;
         let Some(asked) = self.line.asked(number) else {
             return Err(instance_fault(with.name, "an answer to nothing"));
         };
@@ -198,7 +241,8 @@ impl Calls {
                         return Err(WireFault::new(FaultCode::Row, remark.text()).at(at));
                     }
                     OnError::Fail => {
-                        let message = format!("{}: {message}", with.name);
+                        // Without a place a row is known by its number here.
+                        let message = format!("{}: row {first}: {message}", with.name);
                         return Err(WireFault::new(FaultCode::Row, message));
                     }
                     OnError::Drop => {
@@ -212,6 +256,7 @@ impl Calls {
                     }
                     OnError::Null => {
                         with.counters.remark(&remark);
+                        with.counters.unanswered(rows);
                         nothing(self.program.answered(), rows)
                             .map_err(|e| with.failed(&self.stage, e, &Places::default()))?
                     }

@@ -14,6 +14,7 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::ledger::Counters;
+use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
 use super::output::Output;
 use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
@@ -164,6 +165,7 @@ impl Instance {
     async fn consume(&mut self) -> Result<Vec<SinkFile>, WireFault> {
         let mut stride = Stride::new(self.expected());
         self.counters.load.measured(stride.ns_per_row as u64);
+        let mut meter = StateMeter::new();
         let merges = matches!(&self.body, Body::Operator(operator) if operator.merges());
         if merges {
             self.inbox.read_by_channel();
@@ -179,6 +181,7 @@ impl Instance {
             while nothing.is_none() && began.elapsed() < STEP {
                 let full = self.output.is_full();
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
+                meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
@@ -201,13 +204,16 @@ impl Instance {
                 }
             }
             self.tick_operator(nothing == Some(false)).await?;
+            if let Body::Operator(operator) = &self.body {
+                meter.look(&**operator, &self.counters);
+            }
             self.output.end_step().map_err(|e| fault(&self.name, &e))?;
             if stride.adapted.elapsed() >= ADAPT {
                 stride.adapted = Instant::now();
                 self.inbox.adapt(stride.ns_per_row as u64, self.queue_time);
             }
             match nothing {
-                Some(full) => self.rest(full).await,
+                Some(full) => self.rest(full, &meter).await,
                 None => tokio::task::yield_now().await,
             }
         }
@@ -215,14 +221,14 @@ impl Instance {
 
     /// Waits until there may be something to take, or room. `full` is what [`Inbox::take`] was told:
     /// looking again would miss room that came in between, and rows that were passed over for its want.
-    async fn rest(&mut self, full: bool) {
+    async fn rest(&mut self, full: bool, meter: &StateMeter) {
         self.counters.clock.set(if full { Doing::Blocked } else { Doing::Idle });
         if !full {
             self.output.flush();
         }
         self.inbox.set_blocked(full);
         let tick = match &self.body {
-            Body::Operator(operator) => operator.next_tick(),
+            Body::Operator(operator) => operator.next_tick().into_iter().chain(meter.due()).min(),
             _ => None,
         };
         tokio::select! {
@@ -255,7 +261,8 @@ impl Instance {
             operator.idle().map_err(|e| fault(&self.name, &e))?;
             self.pull().await?;
         }
-        if self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
+        let holds = matches!(&self.body, Body::Operator(operator) if operator.holds_results());
+        if holds || self.holds_event_time() { Ok(()) } else { self.pass(Mark::Idle) }
     }
 
     fn holds_event_time(&self) -> bool {
@@ -347,6 +354,9 @@ impl Instance {
             Body::Operator(operator) => {
                 operator.end().map_err(|e| fault(&self.name, &e))?;
                 self.pull().await?;
+                if let Body::Operator(operator) = &self.body {
+                    self.counters.state_bytes.store(operator.state_bytes() as u64, Ordering::Relaxed);
+                }
                 Ok(Vec::new())
             }
             Body::Sink(sink) => sink.finish().map_err(|e| instance_fault(&self.name, &e.to_string())),

@@ -24,6 +24,10 @@ pub(crate) struct Counters {
     pub(crate) ended: AtomicBool,
     /// Rows whose event time is far ahead of the others'.
     pub(crate) ahead: AtomicU64,
+    /// Rows that went on with nulls in place of a service's answer.
+    pub(crate) unanswered: AtomicU64,
+    /// Memory of the operator's state.
+    pub(crate) state_bytes: AtomicU64,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -49,6 +53,8 @@ impl Counters {
             load,
             ended: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            state_bytes: AtomicU64::new(0),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }
@@ -65,6 +71,11 @@ impl Counters {
 
     pub(crate) fn add_out(&self, rows: u64) {
         self.rows_out.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// So many rows go on without a service's answer.
+    pub(crate) fn unanswered(&self, rows: usize) {
+        self.unanswered.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     /// No row with an earlier event time follows.

@@ -79,7 +79,8 @@ pub trait Operator: Send {
         partitions: Option<&UInt16Array>,
     ) -> Result<(), OperatorError>;
 
-    /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`.
+    /// The next piece of what it has to give: at most `most_rows` rows and about `most_bytes`; without rows if it has
+    /// more to do before, of which each call does a part. `None` if it has nothing to give.
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError>;
 
     /// One of several inputs has ended; there may be something to pull.
@@ -113,6 +114,12 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// After [`Operator::idle`]: results of rows that it holds are yet to come, at event times that the watermark has
+    /// not passed. It is not idle to those behind it then, so that they do not come late.
+    fn holds_results(&self) -> bool {
+        false
+    }
+
     /// Its rows may be earlier than the watermark that it was told, or it has its own: neither watermarks nor
     /// idleness are passed on.
     fn holds_event_time(&self) -> bool {
@@ -144,6 +151,11 @@ pub trait Operator: Send {
     /// It never holds up its thread for longer than its rows take; one that does gets a thread of its own.
     fn is_cooperative(&self) -> bool {
         true
+    }
+
+    /// About how many bytes of memory its state takes; what the agent's budget counts is not among them.
+    fn state_bytes(&self) -> usize {
+        0
     }
 
     /// Rows left out since the last call.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tuplane_core::job::OnError;
+use tuplane_core::job::{MAX_ROW, OnError};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::compute::concat_batches;
 use tuplane_expr::arrow::datatypes::SchemaRef;
@@ -17,9 +17,6 @@ use super::rows::{Budget, Charged, Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes}
 use super::tap::Tap;
 use crate::exchange::edge::Edge;
 use crate::exchange::mark::Mark;
-
-/// A longer row is refused: it would not fit into a frame to another agent.
-const MOST_ROW: u64 = 16 << 20;
 
 /// Pieces under so many rows are joined before they go on.
 const SMALL: usize = 1024;
@@ -166,7 +163,8 @@ impl Output {
     }
 
     fn append_piece(&self, rows: Rows) -> Result<(), OperatorError> {
-        if rows.len() == 1 && rows.bytes() > MOST_ROW && !self.exits.is_empty() {
+        // A longer one would not fit into a frame to another agent.
+        if rows.len() == 1 && rows.bytes() > MAX_ROW && !self.exits.is_empty() {
             return self.too_long(&rows);
         }
         // A row counts once, on however many edges, unless its key leaves it out of all.
@@ -187,7 +185,7 @@ impl Output {
 
     /// A row that no frame would take: as if an expression could not take it.
     fn too_long(&self, rows: &Rows) -> Result<(), OperatorError> {
-        let most = MOST_ROW >> 20;
+        let most = MAX_ROW >> 20;
         let message = format!("a row of {} bytes was made; a row has {most} MiB at most", rows.bytes());
         let remark = Remark::of(self.counters.vertex(), &message, Places::of(rows.batch()).of_row(0));
         if self.on_error == OnError::Fail {

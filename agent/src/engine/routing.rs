@@ -11,13 +11,15 @@ use tuplane_core::route::{RouteOptions, Setting};
 use tuplane_wire::message::RunPlan;
 use tuplane_wire::routing::EdgeRouting;
 
-use super::build::DEFAULT_POLICY;
 use super::run::Run;
 use crate::exchange::costs::Costs;
 use crate::exchange::edge::{Edge, Route};
 use crate::exchange::manager::Manager;
 use crate::exchange::priced::Slots;
 use crate::registry::Registry;
+
+/// The policy of an edge that names none.
+pub(super) const DEFAULT_POLICY: &str = "round-robin";
 
 /// What the edges of a run that choose their targets have in common.
 #[derive(Debug)]
@@ -98,8 +100,8 @@ impl Run {
 
     fn is_source(&self, edge: u32) -> bool {
         let from = self.dag.vertex(self.dag.edge(EdgeId(edge)).from);
-        let last = from.stages.last();
-        self.job.stages.iter().any(|stage| Some(&stage.id) == last && matches!(stage.op, Op::Source(_)))
+        let of_vertex = self.job.stages.iter().filter(|stage| from.stages.contains(&stage.id));
+        of_vertex.map(|stage| &stage.op).any(|op| matches!(op, Op::Source(_)))
     }
 
     /// What ends slots for its edges here.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
+use tuplane_core::job;
 use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt16Array, UInt32Array};
 use tuplane_expr::arrow::buffer::Buffer;
 use tuplane_expr::arrow::compute::{concat, concat_batches, take, take_record_batch};
@@ -12,9 +13,9 @@ use tuplane_expr::arrow::error::ArrowError;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Most rows in one piece of an operator's output.
-pub(crate) const MOST_ROWS: usize = 8192;
-/// Most bytes in one piece of an operator's output.
+/// Most rows in one piece of a source's or operator's output.
+pub(crate) const MOST_ROWS: usize = job::BATCH_ROWS as usize;
+/// Most bytes in one piece of a source's or operator's output; one row may be more.
 pub(crate) const MOST_BYTES: u64 = 1 << 20;
 /// A slice that has waited this long may be copied.
 const COPY_AFTER: Duration = Duration::from_secs(1);

@@ -102,6 +102,8 @@ impl Run {
             ended: counters.ended.load(Relaxed),
             watermark: counters.watermark(),
             ahead: counters.ahead.load(Relaxed),
+            unanswered: counters.unanswered.load(Relaxed),
+            state_bytes: counters.state_bytes.load(Relaxed),
         }
     }
 
@@ -212,9 +214,9 @@ impl Run {
             let hint = suggestion(stage, ids).map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
             return Err(WireFault::new(FaultCode::NotFound, format!("the job has no stage `{stage}`{hint}")));
         };
-        found
+        let value = found
             .op
-            .check_live(option, value)
+            .live(option, value)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{stage}.{option}: {e}")))?;
         for local in &self.local {
             let vertex = self.dag.vertex(local.placed.vertex);

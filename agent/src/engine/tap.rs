@@ -1,9 +1,10 @@
 //! `peek`: a sample of the rows that leave a vertex, kept for whoever asks for it.
 //!
-//! While nobody follows and no `peek` stage stands there, a batch costs one relaxed load.
+//! While nobody follows and no `peek` stage stands there, a batch costs one relaxed load; after somebody has followed
+//! one relaxed addition too, so that it can be said what went by if that one comes back.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,16 @@ const MOST_VALUE: usize = 1 << 10;
 const MOST_BYTES: usize = 256 << 10;
 /// Followers of one vertex on one agent.
 const MOST_FOLLOWERS: usize = 16;
-/// A follower that did not ask for so long has gone.
-const FORGOTTEN: Duration = Duration::from_secs(10);
+/// A follower that did not ask for so long is asleep: nothing is kept for it but its place.
+const ASLEEP: Duration = Duration::from_secs(10);
+/// So many places of such followers are kept, those of the last ones.
+const MOST_ASLEEP: usize = 64;
+
+/// Nobody follows.
+const OFF: u8 = 0;
+/// All followers are asleep: what goes by is counted.
+const COUNTS: u8 = 1;
+const ON: u8 = 2;
 
 /// Rows per second where a `peek` stage says nothing.
 pub(crate) const DEFAULT_RATE: f64 = 10.0;
@@ -31,7 +40,10 @@ pub(crate) const DEFAULT_RATE: f64 = 10.0;
 /// The tap of a vertex's instances on this agent.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    on: AtomicBool,
+    /// [`OFF`], [`COUNTS`] or [`ON`].
+    mode: AtomicU8,
+    /// Rows that went by while somebody followed, awake or asleep.
+    gone_by: AtomicU64,
     /// Instances of the vertex, over all agents: each may show its share of a rate.
     instances: u32,
     columns: Vec<String>,
@@ -41,6 +53,7 @@ pub(crate) struct Tap {
 #[derive(Debug, Default)]
 struct State {
     followers: HashMap<u64, Follower>,
+    asleep: HashMap<u64, Sleeper>,
     /// `peek` stages.
     stages: Vec<Stage>,
 }
@@ -59,6 +72,18 @@ struct Follower {
     asked: Instant,
 }
 
+/// The place of a follower that has not asked for long.
+#[derive(Debug)]
+struct Sleeper {
+    /// Without rows.
+    sample: Sample,
+    /// The number of the first row that was kept when it fell asleep.
+    kept_from: u64,
+    since: Instant,
+    /// The tap's count at that time.
+    gone_by: u64,
+}
+
 /// What one follower gets.
 #[derive(Debug)]
 struct Sample {
@@ -70,7 +95,7 @@ struct Sample {
     bytes: usize,
     /// The number of the first row that is kept.
     first: u64,
-    /// Rows that fell out before they were fetched.
+    /// Rows that fell out before they were fetched, or would have been shown while the follower slept.
     missed: u64,
     /// Rows that went by.
     passed: u64,
@@ -78,30 +103,37 @@ struct Sample {
 
 impl Tap {
     pub(crate) fn new(instances: u32, columns: Vec<String>) -> Self {
-        let state = Mutex::default();
-        Self { on: AtomicBool::new(false), instances: instances.max(1), columns, state }
+        let (mode, gone_by, state) = (AtomicU8::new(OFF), AtomicU64::new(0), Mutex::default());
+        Self { mode, gone_by, instances: instances.max(1), columns, state }
     }
 
     /// Is always on from here: a `peek` stage with so many rows per second over the cluster.
     pub(crate) fn add_stage(&self, job: &str, id: &str, rate: f64) {
         let sample = Sample::new(rate / f64::from(self.instances));
         self.lock().stages.push(Stage { id: id.to_owned(), job: job.to_owned(), sample });
-        self.on.store(true, Ordering::Relaxed);
+        self.mode.store(ON, Ordering::Relaxed);
     }
 
     /// Rows leave an instance.
     pub(crate) fn see(&self, instance: u32, batch: &RecordBatch) {
-        if self.on.load(Ordering::Relaxed) {
-            self.sample(instance, batch, Instant::now());
+        match self.mode.load(Ordering::Relaxed) {
+            OFF => {}
+            COUNTS => self.count(batch),
+            _ => self.sample(instance, batch, Instant::now()),
         }
+    }
+
+    fn count(&self, batch: &RecordBatch) {
+        self.gone_by.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
     }
 
     #[cold]
     fn sample(&self, instance: u32, batch: &RecordBatch, now: Instant) {
         let mut state = self.lock();
-        state.followers.retain(|_, follower| now.saturating_duration_since(follower.asked) < FORGOTTEN);
+        state.let_sleep(now, None, self.gone_by.load(Ordering::Relaxed));
+        self.count(batch);
         if state.followers.is_empty() && state.stages.is_empty() {
-            self.on.store(false, Ordering::Relaxed);
+            self.mode.store(if state.asleep.is_empty() { OFF } else { COUNTS }, Ordering::Relaxed);
             return;
         }
         for stage in &mut state.stages {
@@ -127,29 +159,49 @@ impl Tap {
         safe.collect()
     }
 
-    /// What a follower has not seen yet: rows from number `from` on. It begins with its first question.
+    /// What a follower has not seen yet: rows from number `from` on. It begins with its first question, and goes on
+    /// where it was however long it did not ask.
     ///
     /// # Errors
     /// A sentence, if too many follow already.
     pub(crate) fn ask(&self, follower: u64, rate: f64, from: u64, ended: bool) -> Result<Peeked, String> {
-        let now = Instant::now();
+        self.ask_at(Instant::now(), follower, rate, from, ended)
+    }
+
+    fn ask_at(
+        &self,
+        now: Instant,
+        follower: u64,
+        rate: f64,
+        from: u64,
+        ended: bool,
+    ) -> Result<Peeked, String> {
         let mut state = self.lock();
-        let State { followers, stages } = &mut *state;
-        followers.retain(|id, one| *id == follower || now.saturating_duration_since(one.asked) < FORGOTTEN);
+        let gone_by = self.gone_by.load(Ordering::Relaxed);
+        state.let_sleep(now, Some(follower), gone_by);
+        let State { followers, stages, asleep } = &mut *state;
         if !followers.contains_key(&follower) && followers.len() >= MOST_FOLLOWERS {
             return Err(format!("{MOST_FOLLOWERS} follow this stage already; end one of them"));
         }
         let one = followers.entry(follower).or_insert_with(|| {
+            if let Some(sleeper) = asleep.remove(&follower) {
+                return Follower { sample: sleeper.wake(from, now, gone_by), asked: now };
+            }
             let mut sample = Sample::new(rate / f64::from(self.instances));
-            // A `peek` stage has seen rows before anybody asked.
-            if let Some(stage) = stages.first() {
-                sample.rows.clone_from(&stage.sample.rows);
-                sample.bytes = stage.sample.bytes;
+            match stages.first() {
+                // A `peek` stage has seen rows before anybody asked.
+                Some(stage) if from == 0 => {
+                    sample.rows.clone_from(&stage.sample.rows);
+                    sample.bytes = stage.sample.bytes;
+                    sample.passed = stage.sample.passed;
+                }
+                // One whose place is no longer known: its rows are not taken for those that it has seen.
+                _ => sample.first = from,
             }
             Follower { sample, asked: now }
         });
         one.asked = now;
-        self.on.store(true, Ordering::Relaxed);
+        self.mode.store(ON, Ordering::Relaxed);
         let sample = &mut one.sample;
         sample.forget_below(from);
         Ok(Peeked {
@@ -165,6 +217,42 @@ impl Tap {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Followers that have not asked for long fall asleep, but for `except`. `gone_by` is the tap's count.
+    fn let_sleep(&mut self, now: Instant, except: Option<u64>, gone_by: u64) {
+        let sleeps = |id: &u64, one: &mut Follower| {
+            Some(*id) != except && now.saturating_duration_since(one.asked) >= ASLEEP
+        };
+        for (id, Follower { mut sample, .. }) in self.followers.extract_if(sleeps) {
+            let kept_from = sample.first;
+            sample.forget_below(u64::MAX);
+            self.asleep.insert(id, Sleeper { sample, kept_from, since: now, gone_by });
+        }
+        while self.asleep.len() > MOST_ASLEEP {
+            let Some(longest) = self.asleep.iter().min_by_key(|(_, one)| one.since).map(|(id, _)| *id) else {
+                return;
+            };
+            self.asleep.remove(&longest);
+        }
+    }
+}
+
+impl Sleeper {
+    /// Goes on, having seen the rows below number `from`: it has missed what was kept, and what its rate would have
+    /// shown of what went by.
+    fn wake(self, from: u64, now: Instant, gone_by: u64) -> Sample {
+        let Self { mut sample, kept_from, since, .. } = self;
+        let passed = gone_by - self.gone_by;
+        let shown =
+            now.saturating_duration_since(since).as_secs_f64() * sample.rate * sample.tokens.len() as f64;
+        sample.passed += passed;
+        sample.missed += sample.first.saturating_sub(kept_from.max(from)) + passed.min(shown as u64);
+        // However long the pause, it begins with a row.
+        sample.tokens.clear();
+        sample
     }
 }
 
@@ -251,7 +339,7 @@ fn texts(column: &ArrayRef) -> Vec<PeekValue> {
         return texts.map(|text| text.map_or_else(null, shown)).collect();
     }
     match json::values(column) {
-        Ok(values) => values.iter().map(value).collect(),
+        Ok(values) => values.into_iter().map(value).collect(),
         Err(error) => vec![shown(&format!("cannot be shown: {error}")); column.len()],
     }
 }
@@ -260,11 +348,10 @@ fn null() -> PeekValue {
     PeekValue { json: Value::Null.to_string(), cut: 0 }
 }
 
-fn value(value: &Value) -> PeekValue {
-    if let Value::String(text) = value {
-        return shown(text);
+fn value(json: String) -> PeekValue {
+    if let Ok(text) = serde_json::from_str::<String>(&json) {
+        return shown(&text);
     }
-    let json = value.to_string();
     // What is left of a long list is none: it is shown as text.
     if json.len() > MOST_VALUE { shown(&json) } else { PeekValue { json, cut: 0 } }
 }
@@ -294,13 +381,54 @@ mod tests {
     fn nobody_follows_and_nothing_is_kept() {
         let tap = Tap::new(1, vec!["n".into()]);
         tap.see(0, &batch(0, 1000));
-        assert!(!tap.on.load(Ordering::Relaxed));
+        assert_eq!(tap.mode.load(Ordering::Relaxed), OFF);
         let first = tap.ask(7, 10.0, 0, false).unwrap();
         assert_eq!((first.rows.len(), first.passed, first.next), (0, 0, 0));
-        assert!(tap.on.load(Ordering::Relaxed));
-        // A follower that has gone is forgotten with the next rows.
-        tap.sample(0, &batch(0, 5), Instant::now() + FORGOTTEN);
-        assert!(!tap.on.load(Ordering::Relaxed) && tap.lock().followers.is_empty());
+        assert_eq!(tap.mode.load(Ordering::Relaxed), ON);
+        // A follower that has gone falls asleep with the next rows: nothing is kept.
+        tap.sample(0, &batch(0, 5), Instant::now() + ASLEEP);
+        assert_eq!(tap.mode.load(Ordering::Relaxed), COUNTS);
+        assert!(tap.lock().followers.is_empty() && tap.lock().asleep[&7].sample.rows.is_empty());
+    }
+
+    #[test]
+    fn a_follower_that_slept_goes_on_and_is_told_what_it_missed() {
+        // The agent has two of the four instances that share 40 rows a second.
+        let tap = Tap::new(4, vec!["n".into()]);
+        let start = Instant::now();
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        let ask = |at, from| tap.ask_at(at, 1, 40.0, from, false).unwrap();
+        ask(start, 0);
+        tap.sample(0, &batch(0, 100), start);
+        tap.sample(1, &batch(0, 100), start);
+        let seen = ask(after(1), 0);
+        assert_eq!((seen.rows.len(), seen.next, seen.passed, seen.missed), (2, 2, 200, 0));
+        // Ten rows of the next second are kept when it falls asleep, and not fetched.
+        tap.sample(0, &batch(0, 100), after(2));
+        tap.sample(0, &batch(0, 100), after(20));
+        tap.see(1, &batch(0, 30));
+        let woken = ask(after(25), 2);
+        assert_eq!((woken.rows.len(), woken.next), (0, 12));
+        // 100 rows while it was kept, and 130 asleep: all that 5 s of 20 rows would have shown.
+        assert_eq!((woken.passed, woken.missed), (430, 110));
+        tap.sample(0, &batch(0, 100), after(26));
+        let more = ask(after(27), woken.next);
+        assert_eq!((numbers(&more), more.next, more.passed, more.missed), (vec![50], 13, 530, 110));
+        // A place that is no longer known is begun anew, and no row is taken for one that was seen.
+        tap.lock().asleep.clear();
+        tap.lock().followers.clear();
+        ask(after(28), 13);
+        tap.sample(0, &batch(0, 1), after(28));
+        let anew = ask(after(29), 13);
+        assert_eq!((numbers(&anew), anew.next), (vec![0], 14));
+        // Sleepers take no place of those who follow, and only the last ones' places are kept.
+        for follower in 100..300 {
+            let at = after(100 + follower * 20);
+            tap.ask_at(at, follower, 1.0, 0, false).unwrap();
+        }
+        let state = tap.lock();
+        assert_eq!((state.followers.len(), state.asleep.len()), (1, MOST_ASLEEP));
+        assert!(state.asleep.contains_key(&298) && !state.asleep.contains_key(&200));
     }
 
     #[test]
@@ -350,7 +478,9 @@ mod tests {
         let tap = Tap::new(1, vec!["n".into()]);
         tap.add_stage("job", "look", 10.0);
         tap.see(0, &batch(3, 1));
-        assert_eq!(numbers(&tap.ask(1, 10.0, 0, false).unwrap()), [3]);
+        tap.see(0, &batch(4, 6));
+        let first = tap.ask(1, 10.0, 0, false).unwrap();
+        assert_eq!((numbers(&first), first.passed), (vec![3], 7), "those that it shows have gone by, too");
         for follower in 2..=MOST_FOLLOWERS as u64 {
             tap.ask(follower, 1.0, 0, false).unwrap();
         }

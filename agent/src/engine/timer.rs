@@ -2,7 +2,7 @@
 //! for a wait of 2 ms is half of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -10,8 +10,12 @@ use tokio::sync::oneshot;
 /// A thread that sleeps until the next instant somebody waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Timer {
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
 }
+
+/// What all clones of a timer hold; the thread ends with it.
+#[derive(Debug)]
+struct Handle(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -33,7 +37,7 @@ impl Timer {
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new().name("timer".into()).spawn(move || theirs.run())?;
-        Ok(Self { shared })
+        Ok(Self { handle: Arc::new(Handle(shared)) })
     }
 
     /// Returns at `at`, or at once if that has passed.
@@ -42,40 +46,56 @@ impl Timer {
             return;
         }
         let (send, receive) = oneshot::channel();
-        {
-            let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = &self.handle.0;
+        let waiter = {
+            let mut state = shared.lock();
             let number = state.next;
             state.next += 1;
             let first = state.waiting.first_key_value().is_none_or(|((earliest, _), _)| at < *earliest);
             state.waiting.insert((at, number), send);
             if first {
-                self.shared.changed.notify_one();
+                shared.changed.notify_one();
             }
-        }
+            Waiter { shared, entry: (at, number) }
+        };
         // The thread is gone only when every handle is.
         let _ = receive.await;
+        drop(waiter);
     }
 }
 
-impl Drop for Timer {
+impl Drop for Handle {
     fn drop(&mut self) {
-        // One reference is the thread's.
-        if Arc::strong_count(&self.shared) <= 2 {
-            self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
-            self.shared.changed.notify_one();
-        }
+        self.0.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+/// Somebody who waits; its entry goes with it, also where it is dropped before its time.
+struct Waiter<'a> {
+    shared: &'a Shared,
+    entry: (Instant, u64),
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().waiting.remove(&self.entry);
     }
 }
 
 impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn run(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         while !state.closed {
             let now = Instant::now();
             while let Some(entry) = state.waiting.first_entry()
                 && entry.key().0 <= now
             {
-                // A waiter that was dropped meanwhile does not mind.
+                // A waiter that is being dropped does not mind.
                 let _ = entry.remove().send(());
             }
             state = match state.waiting.first_key_value().map(|((at, _), _)| *at) {
@@ -86,5 +106,42 @@ impl Shared {
                 }
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_thread_ends_when_the_last_two_handles_go_at_once() {
+        for _ in 0..200 {
+            let timer = Timer::start().unwrap();
+            let shared = Arc::downgrade(&timer.handle.0);
+            let other = timer.clone();
+            let thread = std::thread::spawn(move || drop(other));
+            drop(timer);
+            thread.join().unwrap();
+            let begin = Instant::now();
+            while shared.strong_count() > 0 {
+                assert!(begin.elapsed() < Duration::from_mins(1), "the thread stays");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_wait_any_more_leaves_nothing() {
+        let timer = Timer::start().unwrap();
+        let far = Instant::now() + Duration::from_hours(1);
+        for _ in 0..10 {
+            tokio::select! {
+                () = timer.sleep_until(far) => panic!("an hour has not passed"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(timer.handle.0.lock().waiting.len(), 0);
+        timer.sleep_until(Instant::now() + Duration::from_millis(1)).await;
     }
 }

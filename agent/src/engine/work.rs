@@ -63,7 +63,7 @@ impl Work {
         self.mode == WorkMode::Spin
     }
 
-    /// Changes a live option that `Op::check_live` has let through.
+    /// Changes a live option that `Op::live` has read.
     pub(crate) fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         let list = match value {
             serde_json::Value::Array(list) => list.iter().map(serde_json::Value::as_f64).collect(),

@@ -44,7 +44,11 @@ impl Costs {
             let cost = self.zones.get(to).copied().unwrap_or(u32::from(to != self.me));
             Cost::new(f64::from(cost)).unwrap_or_default()
         };
-        let CostSource::Matrix(list) = source else { return by_zone() };
+        let list = match source {
+            CostSource::Matrix(list) => list,
+            CostSource::Flat(cost) => return if to == self.me { Cost::default() } else { *cost },
+            CostSource::Zones | CostSource::Measured => return by_zone(),
+        };
         let (Some(from), Some(to)) = (self.names.get(self.me), self.names.get(to)) else { return by_zone() };
         let listed = |a: &str, b: &str| {
             let joins = |(one, other, _): &&(String, String, Cost)| {
@@ -96,6 +100,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|to| costs.to(to, &matrix)), [0.0, 7.0, 0.5, 2.0].map(cost));
         let within = CostSource::Matrix(vec![entry("x", "x", 4.0)]);
         assert_eq!([0, 3].map(|to| costs.to(to, &within)), [0.0, 4.0].map(cost), "an agent is not a zone");
+        assert_eq!([0, 3].map(|to| costs.to(to, &CostSource::Flat(cost(9.0)))), [0.0, 9.0].map(cost));
     }
 
     #[test]

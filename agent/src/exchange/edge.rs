@@ -2,6 +2,7 @@
 //! channels that their rows leave by.
 
 mod pricing;
+mod shown;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ use super::priced::Priced;
 use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
-use pricing::Samples;
 pub(crate) use pricing::{Route, tick_together};
+use shown::Samples;
 pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
@@ -55,6 +56,7 @@ struct State {
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     least: Least,
+    hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
     ended: bool,
@@ -76,6 +78,15 @@ enum Channels {
     Shared,
     /// Each sender has its own: an ordered edge.
     Own,
+}
+
+/// What an edge's senders hear of event time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// Each may hear something else.
+    Apart,
+    /// See [`Edge::keep_in_step`].
+    InStep,
 }
 
 /// One local sending instance.
@@ -165,6 +176,7 @@ impl Edge {
                 channels,
                 turn: 0,
                 least: Least::default(),
+                hearing: Hearing::Apart,
                 repump: false,
                 ended: false,
                 emitted: 0,
@@ -181,6 +193,11 @@ impl Edge {
     /// Index in the plan.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Its senders are in step: see [`Standing::counted`].
+    pub(crate) fn keep_in_step(&self) {
+        lock(&self.state).hearing = Hearing::InStep;
     }
 
     /// Adds a sender; gives its number here.
@@ -203,10 +220,10 @@ impl Edge {
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64;
         if lock(&self.state).is_spilling(sender) {
             return self.append_to_overflow(sender, rows);
         }
+        let count = rows.len() as u64 * self.routes.copies(self.width);
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -262,9 +279,11 @@ impl Edge {
 
     /// A sender is at its bound: it takes no rows until [`Edge::append`]'s rows have left.
     pub(crate) fn is_full(&self, sender: usize) -> bool {
-        let state = lock(&self.state);
-        let sender = &state.senders[sender];
-        sender.is_at_bound() && (sender.overflow.is_none() || state.is_read())
+        let mut state = lock(&self.state);
+        let Some(overflow) = &mut state.senders[sender].overflow else {
+            return state.senders[sender].is_at_bound();
+        };
+        overflow.holds_up() || state.senders[sender].is_at_bound() && state.is_read()
     }
 
     /// Everything that a sender has given has left.
@@ -467,9 +486,11 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        let Self { senders, least, .. } = self;
+        let Self { senders, least, hearing, .. } = self;
+        let in_step = *hearing == Hearing::InStep;
+        let open = senders.iter().filter(|s| !s.ended).map(|s| s.standing);
         let mut told = SmallVec::<[Mark; 2]>::new();
-        while let Some(moved) = least.next(senders.iter().filter(|s| !s.ended).map(|s| s.standing)) {
+        while let Some(moved) = least.next(Standing::counted(in_step, open.clone())) {
             told.push(moved.into());
         }
         told.into_iter().for_each(|mark| self.send_mark(mark));

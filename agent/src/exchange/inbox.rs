@@ -1,9 +1,11 @@
 //! The input side of an instance: one queue per channel, read in turn, with credit given back as
 //! rows are taken.
 
+mod fresh;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 use tuplane_core::time::{Least, Moved, Standing};
@@ -118,6 +120,8 @@ struct Input {
     first: usize,
     count: usize,
     ended: bool,
+    /// See [`Inbox::keep_in_step`].
+    in_step: bool,
     taken_rows: u64,
     dropped_rows: u64,
 }
@@ -171,6 +175,7 @@ impl Inbox {
                 first: state.channels.len(),
                 count: spec.channels.len(),
                 ended: spec.channels.is_empty(),
+                in_step: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
@@ -207,41 +212,15 @@ impl Inbox {
         lock(&self.state).inputs[input].first
     }
 
+    /// All senders of an input are in step: see [`Standing::counted`].
+    pub(crate) fn keep_in_step(&self, input: usize) {
+        lock(&self.state).inputs[input].in_step = true;
+    }
+
     /// Its reader merges its channels, of which each is in order: it says with [`Inbox::ask`] whose rows it
     /// needs next.
     pub(crate) fn read_by_channel(&self) {
         lock(&self.state).reading = Reading::ByChannel;
-    }
-
-    /// What its instance has to do.
-    pub(crate) fn load(&self) -> &Arc<Load> {
-        &self.load
-    }
-
-    /// Its instance waits for room in its output queues, or does so no more.
-    pub(crate) fn set_blocked(&self, blocked: bool) {
-        if self.load.set_blocked(blocked) {
-            lock(&self.state).watchers.tell();
-        }
-    }
-
-    /// Senders of this edge price by the length of this queue: those on other agents are told of changes
-    /// within `gap`; `None`: they do so no more.
-    pub(crate) fn keep_fresh(&self, edge: u32, gap: Option<Duration>) {
-        let mut state = lock(&self.state);
-        let State { watchers, channels, inputs, .. } = &mut *state;
-        let of_edge = channels.iter().filter(|channel| gap.is_some() && inputs[channel.input].edge == edge);
-        let remote = |channel: &Channel| match &channel.upstream {
-            Upstream::Remote(notes) => Some(Arc::clone(notes)),
-            Upstream::Local(_) => None,
-        };
-        let notes: Vec<Arc<Notes>> = of_edge.filter_map(remote).collect();
-        if let Some(gap) = gap {
-            for notes in &notes {
-                notes.keep_fresh(gap);
-            }
-        }
-        watchers.set(edge, notes);
     }
 
     /// A channel that gave rows may give more.
@@ -331,21 +310,6 @@ impl Inbox {
                     rows.compact(now);
                 }
             }
-        }
-    }
-
-    /// What a note to the sender of a channel says.
-    pub(crate) fn note(&self, channel: usize) -> Note {
-        let mut state = lock(&self.state);
-        let over = self.budget.over();
-        let channel = &mut state.channels[channel];
-        channel.raise(over);
-        Note {
-            limit: channel.limit,
-            window: channel.window_now(over),
-            received_rows: channel.received_rows,
-            queued_rows: self.load.queued(),
-            capacity: self.load.capacity(),
         }
     }
 
@@ -552,8 +516,12 @@ impl State {
     }
 
     fn advance(&mut self) -> Option<Taken> {
-        let open = self.channels.iter().filter(|c| !c.ended).map(|c| c.standing);
-        let moved = self.least.next(open)?;
+        let Self { inputs, channels, least, .. } = self;
+        let open = |input: &Input| {
+            let channels = &channels[input.first..input.first + input.count];
+            Standing::counted(input.in_step, channels.iter().filter(|c| !c.ended).map(|c| c.standing))
+        };
+        let moved = least.next(inputs.iter().flat_map(open))?;
         self.recheck = true;
         Some(match moved {
             Moved::Watermark(time) => Taken::Watermark(time),

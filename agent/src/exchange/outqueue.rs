@@ -31,6 +31,11 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
+    /// How often the ledger counts a row of an edge with so many outlets.
+    pub(crate) fn copies(&self, outlets: usize) -> u64 {
+        if matches!(self, Self::Every) { outlets as u64 } else { 1 }
+    }
+
     /// Rows by the lane that they wait in, for an edge with so many outlets. Rows are copied where the
     /// edge is partitioned, which is why this is done before the edge is locked.
     pub(crate) fn divide(
@@ -168,7 +173,7 @@ impl OutQueue {
     }
 
     /// Sends rows of a pool that stand before the next mark, at most `gamma`, as its policy chooses run by run among
-    /// these targets. Gives how many went.
+    /// these targets. What it has for one target goes there in one piece. Gives how many went.
     pub(crate) fn release_among(
         &mut self,
         to: &mut Outlets,
@@ -181,31 +186,24 @@ impl OutQueue {
         for (mine, outlet) in view.list_mut().iter_mut().zip(&*outlets) {
             *mine = targets[*outlet];
         }
-        let mut sent = 0;
-        while sent < gamma
-            && let Some(Item::Rows(rows)) = items.front_mut()
-        {
-            let waiting = Waiting { rows: self.rows, mandatory: mandatory.saturating_sub(sent), deal };
+        let before_mark = items.iter().map_while(|item| match item {
+            Item::Rows(rows) => Some(rows.len() as u64),
+            Item::Mark(_) => None,
+        });
+        let most = before_mark.sum::<u64>().min(gamma);
+        let (mut chosen, mut by_target) = (0, vec![0; view.len()]);
+        while chosen < most {
+            let waiting =
+                Waiting { rows: self.rows - chosen, mandatory: mandatory.saturating_sub(chosen), deal };
             let Some(choice) = policy.choose(&waiting, view) else { break };
-            let outlet = outlets[choice.target];
-            let most = usize::try_from(gamma - sent).unwrap_or(usize::MAX).min(choice.rows as usize);
-            let count = rows.rows_within(to.frame(outlet)).min(most.max(1));
-            let Some(piece) = take_front(items, count) else { break };
+            let count = u64::from(choice.rows).clamp(1, most - chosen);
             policy.sent(count as u32);
-            self.rows -= count as u64;
-            self.bytes -= piece.bytes();
-            sent += count as u64;
-            to.send(outlet, piece);
-            let target = &mut view.list_mut()[choice.target];
-            target.take(count as u64);
-            if !to.open(outlet) {
-                target.credit = 0;
-            }
+            view.list_mut()[choice.target].take(count);
+            by_target[choice.target] += count;
+            chosen += count;
         }
-        if let Some(ages) = &mut self.ages {
-            ages.left(sent);
-        }
-        sent
+        let chosen: SmallVec<[(usize, u64); 8]> = outlets.iter().copied().zip(by_target).collect();
+        chosen.into_iter().map(|(outlet, rows)| self.send(to, outlet, rows)).sum()
     }
 
     /// The policy's name, where the edge has one.

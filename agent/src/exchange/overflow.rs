@@ -1,31 +1,36 @@
-//! What does not fit into an output queue whose sender may not be held up: rows and marks in order, on the
-//! agent's disk (engine.md section 8).
+//! What does not fit into an output queue whose sender may not be held up by its targets: rows and marks in order,
+//! on the agent's disk (engine.md section 8). Nothing here waits for that disk.
+
+mod disk;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tuplane_expr::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use tokio::sync::Notify;
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
-use crate::engine::spill::{MOST, SpillError, SpillWriter, Spilled, Spills};
+use crate::engine::spill::{MOST, SpillError, Spills};
+use disk::Disk;
 
 /// Rows are written in pieces of so many ...
 const PIECE_ROWS: usize = 4096;
 /// ... or so many bytes.
 const PIECE_BYTES: u64 = 256 << 10;
-/// A file has about so many bytes; its room is free again when it has been read.
-const FILE_BYTES: u64 = 64 << 20;
+/// So many pieces are read before they are asked for.
+const READ_AHEAD: usize = 2;
+/// The column of key partitions in a file.
+const PARTITION: &str = "#partition";
 
 /// Why rows cannot wait on disk.
 #[derive(Debug, thiserror::Error)]
 #[error("rows on {edge} wait until the join's other side has ended: {why}")]
 pub(crate) struct OverflowError {
     edge: String,
-    why: Why,
+    why: Arc<Why>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +43,10 @@ enum Why {
     Rows(#[from] ArrowError),
     #[error("a file of them ends too early")]
     Short,
+    #[error("no thread can be had that writes them to disk: {0}")]
+    Thread(std::io::Error),
+    #[error("writing or reading them panicked")]
+    Panicked,
 }
 
 /// The rows and marks of one sender that its output queue has no room for.
@@ -46,17 +55,24 @@ pub(crate) struct Overflow {
     edge: String,
     spills: Spills,
     budget: Arc<Budget>,
+    /// How often the ledger counts a row: once for each target of a broadcast.
+    copies: u64,
+    /// Told when there is more to take, or room for more.
+    wake: Arc<Notify>,
     /// What has come first, in order.
     settled: VecDeque<Settled>,
     /// What has come since: rows that are yet to be written.
     fresh: Vec<Rows>,
     fresh_rows: usize,
     fresh_bytes: u64,
-    /// Files that are complete; the first one is being read.
-    files: VecDeque<(Spilled, Held)>,
-    writing: Option<(SpillWriter, Held)>,
+    /// From the first piece on.
+    disk: Option<Disk>,
+    /// Pieces that have been asked for and not been taken.
+    asked: usize,
+    /// The sender waits until more has been written.
+    holds_up: bool,
+    /// As the ledger counts them.
     rows: u64,
-    on_disk: u64,
 }
 
 #[derive(Debug)]
@@ -64,24 +80,6 @@ enum Settled {
     /// The next piece of the files.
     Piece,
     Mark(Mark),
-}
-
-/// What a file holds.
-#[derive(Debug, Default)]
-struct Held {
-    /// Pieces that have not been read.
-    pieces: u64,
-    /// Its length in bytes.
-    bytes: u64,
-}
-
-impl Held {
-    /// The file is so long now; gives by how much it has grown.
-    fn grow(&mut self, length: u64) -> u64 {
-        let more = length.saturating_sub(self.bytes);
-        self.bytes += more;
-        more
-    }
 }
 
 impl Overflow {
@@ -93,21 +91,28 @@ impl Overflow {
         partitioned: bool,
         budget: Arc<Budget>,
     ) -> Self {
-        let ids = partitioned.then(|| Arc::new(Field::new("#partition", DataType::UInt16, false)));
+        let ids = partitioned.then(|| Arc::new(Field::new(PARTITION, DataType::UInt16, false)));
         let fields = schema.fields().iter().cloned().chain(ids).collect::<Vec<_>>();
         Self {
             edge,
             spills: Spills::new(folder, Arc::new(Schema::new(fields))),
             budget,
+            copies: 1,
+            wake: Arc::default(),
             settled: VecDeque::new(),
             fresh: Vec::new(),
             fresh_rows: 0,
             fresh_bytes: 0,
-            files: VecDeque::new(),
-            writing: None,
+            disk: None,
+            asked: 0,
+            holds_up: false,
             rows: 0,
-            on_disk: 0,
         }
+    }
+
+    /// Of an edge whose ledger counts each row so often; `wake` has it pumped.
+    pub(super) fn on_edge(self, copies: u64, wake: Arc<Notify>) -> Self {
+        Self { copies, wake, ..self }
     }
 
     /// Nothing waits here.
@@ -115,7 +120,7 @@ impl Overflow {
         self.settled.is_empty() && self.fresh.is_empty()
     }
 
-    /// Rows that wait here.
+    /// Rows that wait here, a broadcast row once per target.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
@@ -125,17 +130,29 @@ impl Overflow {
         self.settled.iter().any(|one| matches!(one, Settled::Mark(Mark::Watermark(_))))
     }
 
-    /// Bytes of its files.
+    /// Bytes of its files, and of what is yet to be written to them.
     pub(crate) fn on_disk(&self) -> u64 {
-        self.on_disk
+        self.disk.as_ref().map_or(0, Disk::bytes)
+    }
+
+    /// The disk is too slow for the sender, which has to wait: [`Overflow::has_caught_up`] says for how long.
+    pub(super) fn holds_up(&mut self) -> bool {
+        self.holds_up = self.disk.as_ref().is_some_and(Disk::is_behind);
+        self.holds_up
+    }
+
+    /// A sender that was told to wait can go on; true once.
+    pub(super) fn has_caught_up(&mut self) -> bool {
+        self.holds_up && !self.holds_up()
     }
 
     /// Takes in rows; `on_disk` are the bytes that all senders of the edge have there.
     pub(crate) fn push(&mut self, rows: Rows, on_disk: u64) -> Result<(), OverflowError> {
+        self.check()?;
         if on_disk >= MOST {
             return Err(self.error(Why::Full(SpillError::Full { written: on_disk })));
         }
-        self.rows += rows.len() as u64;
+        self.rows += rows.len() as u64 * self.copies;
         self.fresh_rows += rows.len();
         self.fresh_bytes += rows.bytes();
         self.fresh.push(rows);
@@ -144,6 +161,7 @@ impl Overflow {
 
     /// Takes in a mark, which stands behind all rows so far.
     pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), OverflowError> {
+        self.check()?;
         self.settle()?;
         match (self.settled.back_mut(), mark) {
             // No row stands between the two.
@@ -153,98 +171,82 @@ impl Overflow {
         Ok(())
     }
 
-    /// The first of what waits.
+    /// The first of what waits, if it is in memory: else it is being read, and who pumps the edge is woken then.
     pub(crate) fn next(&mut self) -> Result<Option<Item>, OverflowError> {
-        match self.settled.pop_front() {
-            Some(Settled::Mark(mark)) => Ok(Some(Item::Mark(mark))),
+        self.check()?;
+        let rows = match self.settled.front() {
+            Some(Settled::Mark(mark)) => {
+                let mark = *mark;
+                self.settled.pop_front();
+                return Ok(Some(Item::Mark(mark)));
+            }
             Some(Settled::Piece) => {
-                let rows = self.read().map_err(|why| self.error(why))?;
-                self.rows -= rows.len() as u64;
-                Ok(Some(Item::Rows(rows)))
+                let taken = self.disk.as_ref().and_then(Disk::take);
+                if taken.is_some() {
+                    self.settled.pop_front();
+                    self.asked -= 1;
+                }
+                self.read_ahead();
+                taken
             }
             None => {
-                let rows = self.take_fresh()?;
-                self.rows = 0;
-                Ok(rows.map(Item::Rows))
+                let rows = Rows::join(&self.fresh).map_err(|error| self.error(error.into()))?;
+                self.take_fresh();
+                rows
             }
-        }
+        };
+        self.rows -= rows.as_ref().map_or(0, |rows| rows.len() as u64 * self.copies);
+        Ok(rows.map(Item::Rows))
     }
 
     /// Drops everything; gives the rows.
     pub(crate) fn clear(&mut self) -> u64 {
         self.settled.clear();
-        self.fresh.clear();
-        self.files.clear();
-        self.writing = None;
-        (self.fresh_rows, self.fresh_bytes, self.on_disk) = (0, 0, 0);
+        self.take_fresh();
+        (self.disk, self.asked, self.holds_up) = (None, 0, false);
         std::mem::take(&mut self.rows)
     }
 
     fn error(&self, why: Why) -> OverflowError {
-        OverflowError { edge: self.edge.clone(), why }
+        OverflowError { edge: self.edge.clone(), why: Arc::new(why) }
     }
 
-    /// Writes the rows that came last.
+    /// Whether all rows that wait can be had, as far as is known.
+    pub(super) fn check(&self) -> Result<(), OverflowError> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        disk.check().map_err(|why| OverflowError { edge: self.edge.clone(), why })
+    }
+
+    /// The rows that came last become a piece.
     fn settle(&mut self) -> Result<(), OverflowError> {
-        let Some(rows) = self.take_fresh()? else { return Ok(()) };
-        self.write(&rows).map_err(|why| self.error(why))?;
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        let rows = self.take_fresh();
+        let disk = match self.disk.take() {
+            Some(disk) => disk,
+            None => Disk::start(self.spills.clone(), Arc::clone(&self.budget), Arc::clone(&self.wake))
+                .map_err(|why| self.error(why))?,
+        };
+        self.disk.insert(disk).write(rows);
         self.settled.push_back(Settled::Piece);
         Ok(())
     }
 
-    /// The rows that came last, as one piece.
-    fn take_fresh(&mut self) -> Result<Option<Rows>, OverflowError> {
-        let rows = Rows::join(&self.fresh).map_err(|error| self.error(error.into()))?;
-        self.fresh.clear();
+    /// Asks for the next pieces.
+    fn read_ahead(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let wanted = self.settled.iter().filter(|one| matches!(one, Settled::Piece)).take(READ_AHEAD).count();
+        while self.asked < wanted {
+            disk.read();
+            self.asked += 1;
+        }
+    }
+
+    /// The rows that came last.
+    fn take_fresh(&mut self) -> Vec<Rows> {
         (self.fresh_rows, self.fresh_bytes) = (0, 0);
-        Ok(rows)
-    }
-
-    fn write(&mut self, rows: &Rows) -> Result<(), Why> {
-        let ids = rows.partitions().map(|ids| Arc::new(ids.clone()) as ArrayRef);
-        let columns = rows.batch().columns().iter().cloned().chain(ids).collect();
-        let batch = RecordBatch::try_new(Arc::clone(self.spills.schema()), columns)?;
-        let (mut writer, mut held) = match self.writing.take() {
-            Some(writing) => writing,
-            None => (self.spills.begin().map_err(Why::Disk)?, Held::default()),
-        };
-        writer.write(&batch).map_err(Why::Disk)?;
-        held.pieces += 1;
-        self.on_disk += held.grow(writer.written().map_err(Why::Disk)?);
-        self.writing = Some((writer, held));
-        let full = self.writing.as_ref().is_some_and(|(_, held)| held.bytes >= FILE_BYTES);
-        if full { self.complete() } else { Ok(()) }
-    }
-
-    /// The file that is being written can be read.
-    fn complete(&mut self) -> Result<(), Why> {
-        if let Some((writer, mut held)) = self.writing.take() {
-            let (mut file, written) = writer.finish().map_err(Why::Disk)?;
-            self.on_disk += held.grow(written);
-            file.read().map_err(Why::Disk)?;
-            self.files.push_back((file, held));
-        }
-        Ok(())
-    }
-
-    /// The next piece of the files.
-    fn read(&mut self) -> Result<Rows, Why> {
-        if self.files.is_empty() {
-            self.complete()?;
-        }
-        let (file, held) = self.files.front_mut().ok_or(Why::Short)?;
-        let batch = file.next_rows().map_err(Why::Disk)?.ok_or(Why::Short)?;
-        held.pieces -= 1;
-        if held.pieces == 0 {
-            self.on_disk -= held.bytes;
-            self.files.pop_front();
-        }
-        let partitioned =
-            batch.schema_ref().fields().last().is_some_and(|field| field.name() == "#partition");
-        let width = batch.num_columns() - usize::from(partitioned);
-        let ids = partitioned.then(|| batch.column(width).as_primitive().clone());
-        let batch = batch.project(&(0..width).collect::<Vec<_>>())?;
-        Rows::new(batch, ids, &self.budget).ok_or(Why::Short)
+        std::mem::take(&mut self.fresh)
     }
 }
 

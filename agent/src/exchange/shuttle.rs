@@ -2,19 +2,22 @@
 //! and a mark. It must end, with every row and the mark in its place.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use shuttle::{future, thread};
 use tokio::sync::Notify;
-use tuplane_core::route::{Targets, make_policy};
+use tuplane_core::route::{Policies, RouteOptions, Setting, Targets, make_policy};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
 
+use super::costs::Costs;
 use super::credit::Credit;
-use super::edge::{Edge, EdgeSpec};
+use super::edge::{Edge, EdgeSpec, Route};
 use super::inbox::{Inbox, InputSpec, Taken, Upstream};
 use super::mark::Mark;
 use super::outlet::{Link, Outlet, Outlets};
 use super::outqueue::{OutQueue, Routes};
+use super::priced::Slots;
 use crate::engine::rows::{Budget, Rows};
 
 /// Two rows of this length fill a channel's window, and three a sender's queue.
@@ -52,7 +55,42 @@ fn send(edge: &Edge, sender: usize, room: &Notify, budget: &Arc<Budget>, first: 
     }
 }
 
-fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
+/// How rows leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Dealt,
+    Lane,
+    /// By POTUS, at slots' ends only, at a price that never lets a row go.
+    Priced,
+}
+
+fn price(edge: &Edge) {
+    let paper = RouteOptions { v: "1000000".parse().unwrap(), ..RouteOptions::of(Setting::Paper) };
+    let route = Route {
+        policies: &Policies::default(),
+        name: "potus",
+        options: &paper,
+        given: "{}",
+        costs: &Costs::table(&[1]),
+        of_source: false,
+        me: 0,
+        slots: &Slots::begin(),
+    };
+    edge.set_route(&route).unwrap();
+}
+
+/// Ends slots until every sender's rows have left.
+fn end_slots(edge: &Edge) {
+    let mut later = Instant::now() + Duration::from_hours(1);
+    while !(0..2).all(|sender| edge.is_drained(sender)) {
+        later += Duration::from_secs(1);
+        edge.tick(later);
+        thread::yield_now();
+    }
+}
+
+fn two_senders_one_target_full_queues_and_a_mark(kind: Kind, in_order: bool) {
+    let lanes = kind == Kind::Lane;
     let budget = Budget::new(1 << 30);
     let wake = Arc::new(Notify::new());
     let credit = Credit::new(Arc::clone(&wake));
@@ -72,6 +110,11 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
         };
         edge.add_sender(number, queue, BOUND, Arc::clone(room));
     }
+    let ender = (kind == Kind::Priced).then(|| {
+        price(&edge);
+        let edge = Arc::clone(&edge);
+        thread::spawn(move || end_slots(&edge))
+    });
     let mover = thread::spawn({
         let edge = Arc::clone(&edge);
         move || future::block_on(edge.run())
@@ -97,6 +140,9 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
     for sender in senders {
         sender.join().unwrap();
     }
+    if let Some(ender) = ender {
+        ender.join().unwrap();
+    }
     edge.close("stopped");
     mover.join().unwrap().unwrap();
     assert_eq!((rows, barriers), (2 * ROWS, 1));
@@ -107,20 +153,25 @@ fn two_senders_one_target_full_queues_and_a_mark(lanes: bool, in_order: bool) {
 
 #[test]
 fn shuttle_unicast() {
-    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(false, false), 300);
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(Kind::Dealt, false), 300);
 }
 
 #[test]
 fn shuttle_one_lane() {
-    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true, false), 300);
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(Kind::Lane, false), 300);
 }
 
 #[test]
 fn shuttle_one_lane_with_the_barrier_in_order() {
-    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(true, true), 300);
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(Kind::Lane, true), 300);
 }
 
 #[test]
 fn shuttle_with_rare_preemptions() {
-    shuttle::check_pct(|| two_senders_one_target_full_queues_and_a_mark(false, false), 300, 3);
+    shuttle::check_pct(|| two_senders_one_target_full_queues_and_a_mark(Kind::Dealt, false), 300, 3);
+}
+
+#[test]
+fn shuttle_priced() {
+    shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(Kind::Priced, false), 300);
 }

@@ -1,5 +1,6 @@
 //! A session whose connection breaks at any byte, again and again: every row arrives once and in order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,21 +9,24 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, DuplexStream, copy, duplex, split};
 use tokio::sync::Notify;
-use tuplane_core::route::{Targets, make_policy};
+use tuplane_core::route::{Policies, RouteOptions, Setting, Targets, make_policy};
 use tuplane_expr::arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::{Security, Stream};
 
 use super::body::fingerprint;
+use super::costs::Costs;
 use super::credit::Credit;
-use super::edge::{Edge, EdgeSpec};
+use super::edge::{Edge, EdgeSpec, Route};
 use super::inbound::{Broken, Door, Inbound};
 use super::inbox::{Inbox, InputSpec, Taken, Upstream};
+use super::manager::Manager;
 use super::mark::Mark;
 use super::outbound::{ChannelKey, Flight, Outbound};
 use super::outlet::{Link, Outlet, Outlets};
 use super::outqueue::{OutQueue, Routes};
+use super::priced::Slots;
 use super::session::{Greeting, read_message};
 use crate::engine::rows::{Budget, Rows};
 
@@ -131,7 +135,41 @@ async fn receive(inbox: Arc<Inbox>, mut lots: SmallRng) -> (Vec<i64>, Option<i64
     }
 }
 
-async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
+/// How the edge's rows find their targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Dealt,
+    Copied,
+    /// By POTUS, both targets at a cost, so that rows are held.
+    Priced,
+}
+
+/// Prices an edge's targets; gives what ends its slots.
+fn price(edge: &Arc<Edge>) -> Manager {
+    let given = BTreeMap::from([
+        ("v".to_owned(), serde_json::json!(60)),
+        ("beta".to_owned(), serde_json::json!(1)),
+        ("slot".to_owned(), serde_json::json!("1ms")),
+        ("max_hold".to_owned(), serde_json::json!("3ms")),
+    ]);
+    let options = RouteOptions::read(&given, Setting::Default).unwrap();
+    let (slots, costs) = (Slots::begin(), Costs::table(&[0, 1]));
+    let route = Route {
+        policies: &Policies::default(),
+        name: "potus",
+        options: &options,
+        given: "{}",
+        costs: &costs,
+        of_source: false,
+        me: 0,
+        slots: &slots,
+    };
+    edge.set_route(&route).unwrap();
+    Manager::new(slots, vec![vec![Arc::clone(edge)]])
+}
+
+async fn every_row_arrives_once(seed: u64, kind: Kind) -> u32 {
+    let lanes = kind == Kind::Copied;
     let mut lots = SmallRng::seed_from_u64(seed);
     let (here, there) = (Budget::new(1 << 30), Budget::new(1 << 30));
     let broken = || -> Broken {
@@ -184,6 +222,12 @@ async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
         Arc::clone(&breaks),
     ));
     let mover = tokio::spawn(Arc::clone(&edge).run());
+    let manager = (kind == Kind::Priced).then(|| {
+        for inbox in &inboxes {
+            inbox.keep_fresh(0, Some(Duration::from_millis(1)));
+        }
+        tokio::spawn(price(&edge).run())
+    });
     let takers: Vec<_> = inboxes
         .iter()
         .map(|inbox| tokio::spawn(receive(Arc::clone(inbox), SmallRng::seed_from_u64(lots.random()))))
@@ -223,6 +267,9 @@ async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
     assert_eq!(sent.emitted, all.iter().map(|ids| ids.len() as u64).sum::<u64>(), "seed {seed}");
     assert_eq!(sent.targets.iter().map(|(_, _, rows, _)| rows).sum::<u64>(), taken, "seed {seed}");
     dialler.abort();
+    if let Some(manager) = manager {
+        manager.abort();
+    }
     edge.close("stopped");
     mover.await.unwrap().unwrap();
     assert_eq!((here.used(), there.used()), (0, 0), "seed {seed}: nothing keeps memory");
@@ -230,11 +277,11 @@ async fn every_row_arrives_once(seed: u64, lanes: bool) -> u32 {
 }
 
 /// Several sessions, each with its own lots.
-async fn campaign(lanes: bool) {
+async fn campaign(kind: Kind) {
     let mut breaks = 0;
     let seeds = if std::env::var_os("TUPLANE_LONG").is_some() { 300 } else { 40 };
     for seed in 0..seeds {
-        let one = tokio::time::timeout(Duration::from_mins(1), every_row_arrives_once(seed, lanes)).await;
+        let one = tokio::time::timeout(Duration::from_mins(1), every_row_arrives_once(seed, kind)).await;
         breaks += one.unwrap_or_else(|_| panic!("seed {seed}: rows are missing"));
     }
     assert!(breaks > 5 * seeds as u32, "only {breaks} connections broke");
@@ -242,10 +289,15 @@ async fn campaign(lanes: bool) {
 
 #[tokio::test]
 async fn dealt_rows_arrive_once_over_connections_that_break() {
-    campaign(false).await;
+    campaign(Kind::Dealt).await;
 }
 
 #[tokio::test]
 async fn copied_rows_arrive_once_over_connections_that_break() {
-    campaign(true).await;
+    campaign(Kind::Copied).await;
+}
+
+#[tokio::test]
+async fn priced_rows_arrive_once_over_connections_that_break() {
+    campaign(Kind::Priced).await;
 }

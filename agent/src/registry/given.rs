@@ -14,6 +14,7 @@ use super::Failure;
 
 /// What is known of a stage before it runs.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Given<'a> {
     /// The columns of its input; a source has none.
     pub input: &'a SchemaRef,
@@ -39,6 +40,7 @@ fn options<T: DeserializeOwned>(with: &Value) -> Result<T, Failure> {
 
 /// What an instance is told when it is made.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Context {
     /// The stage's id.
     pub stage: String,

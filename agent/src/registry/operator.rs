@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 
-use tuplane_expr::KeyExprs;
+use tuplane_core::job::OnError;
 use tuplane_expr::arrow::array::{ArrayRef, RecordBatch, UInt16Array};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::sql::sql_name;
-use tuplane_expr::system::own_part;
+use tuplane_expr::system::{Places, own_part};
+use tuplane_expr::{EvalError, KeyExprs};
 
 use super::given::conforming;
 use super::{Context, Failure, Given};
-use crate::engine::operator::{DroppedRows, Operator as EngineOperator, OperatorError};
+use crate::engine::operator::{DroppedRows, Operator as EngineOperator, OperatorError, Remark};
 use crate::engine::rows::own_bytes;
 
 /// A sort of operator: one for the agent, which makes instances of it.
@@ -42,6 +43,7 @@ pub trait OperatorKind: Send + Sync {
 
 /// Rows that an operator takes.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Taken<'a> {
     /// The rows. A batch that is kept keeps all of its buffers, and more than its own rows may be in them:
     /// copy values into state.
@@ -91,6 +93,8 @@ pub trait Operator: Send {
 pub struct Out {
     pub(super) batches: VecDeque<RecordBatch>,
     dropped: DroppedRows,
+    /// Rows of the batch that was taken last, and what is wrong with each.
+    refused: Vec<(usize, String)>,
 }
 
 impl Out {
@@ -105,7 +109,17 @@ impl Out {
     pub fn leave_out(&mut self, reason: &str, rows: u64) {
         *self.dropped.entry(reason.to_owned()).or_default() += rows;
     }
+
+    /// Says of a row (its index in the batch that was taken) that it cannot be worked on. It goes by the job's
+    /// `on_error`: the job fails and names the row; or, with `drop` and `null`, the row is counted under `refused`
+    /// and the last one shown. What the operator gives for it all the same is given.
+    pub fn refuse(&mut self, row: usize, why: impl Into<String>) {
+        self.refused.push((row, why.into()));
+    }
 }
+
+/// The reason under which rows are counted that an operator has refused.
+const DROPPED_BY_OPERATOR: &str = "refused";
 
 /// A closure over batches.
 pub(super) struct Closure {
@@ -158,6 +172,10 @@ pub(crate) struct Custom {
     output: SchemaRef,
     cooperative: bool,
     key: Option<KeyExprs>,
+    /// The stage, and what becomes of rows that the operator refuses.
+    stage: String,
+    on_error: OnError,
+    remark: Option<Remark>,
     out: Out,
     /// It may have more to give.
     more: bool,
@@ -165,8 +183,24 @@ pub(crate) struct Custom {
 
 impl Custom {
     pub(super) fn new(name: &str, operator: Box<dyn Operator>, output: SchemaRef, cooperative: bool) -> Self {
-        let name = name.to_owned();
-        Self { name, operator, output, cooperative, key: None, out: Out::default(), more: false }
+        Self {
+            name: name.to_owned(),
+            operator,
+            output,
+            cooperative,
+            key: None,
+            stage: name.to_owned(),
+            on_error: OnError::Fail,
+            remark: None,
+            out: Out::default(),
+            more: false,
+        }
+    }
+
+    /// It runs at this stage, whose refused rows go by `on_error`.
+    pub(crate) fn at(mut self, stage: &str, on_error: OnError) -> Self {
+        (self.stage, self.on_error) = (stage.to_owned(), on_error);
+        self
     }
 
     /// It works by this key.
@@ -178,6 +212,28 @@ impl Custom {
     fn failed(&self, why: &Failure) -> OperatorError {
         OperatorError::Other(format!("operator `{}`: {why}", self.name))
     }
+
+    /// Rows of this batch that the operator has refused.
+    fn refuse(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let refused = std::mem::take(&mut self.out.refused);
+        if let Some((row, _)) = refused.iter().find(|(row, _)| *row >= batch.num_rows()) {
+            let why = format!("it refuses row {row} of a batch of {}", batch.num_rows());
+            return Err(self.failed(&why.into()));
+        }
+        let places = Places::of(batch);
+        match (refused.last(), self.on_error) {
+            (None, _) => Ok(()),
+            (Some(_), OnError::Fail) => {
+                let (row, message) = refused.into_iter().min_by_key(|(row, _)| *row).unwrap_or_default();
+                Err(OperatorError::of(&self.stage, EvalError { row: Some(row), message }, &places))
+            }
+            (Some((row, message)), OnError::Drop | OnError::Null) => {
+                self.remark = Some(Remark::of(&self.stage, message, places.of_row(*row)));
+                self.out.leave_out(DROPPED_BY_OPERATOR, refused.len() as u64);
+                Ok(())
+            }
+        }
+    }
 }
 
 impl EngineOperator for Custom {
@@ -185,13 +241,13 @@ impl EngineOperator for Custom {
         let own = own_part(&batch).map_err(|why| self.failed(&why.into()))?;
         let keys = match &self.key {
             // A row without a key did not get here: its sender has dropped it, made the key null, or failed.
-            Some(key) => key.eval_rows(&own, tuplane_core::job::OnError::Null)?.0,
+            Some(key) => key.eval_rows(&own, OnError::Null)?.0,
             None => Vec::new(),
         };
         let taken = Taken { batch: &own, keys: &keys };
         self.operator.rows(taken, &mut self.out).map_err(|why| self.failed(&why))?;
         self.more = true;
-        Ok(())
+        self.refuse(&batch)
     }
 
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {
@@ -226,5 +282,9 @@ impl EngineOperator for Custom {
 
     fn take_dropped(&mut self) -> DroppedRows {
         std::mem::take(&mut self.out.dropped)
+    }
+
+    fn take_remark(&mut self) -> Option<Remark> {
+        self.remark.take()
     }
 }

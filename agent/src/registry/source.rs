@@ -39,10 +39,11 @@ pub trait SourceKind: Send + Sync {
 
 /// What a source has next.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Next {
     /// Rows with the declared columns. Fewer than were asked for are sent on at once.
     Rows(RecordBatch),
-    /// Nothing now: ask again after this time.
+    /// Nothing now: ask again after this time; `Duration::MAX` is an hour.
     Wait(Duration),
     /// No row will come any more.
     End,
@@ -62,6 +63,9 @@ pub trait Source: Send {
         None
     }
 }
+
+/// Where a wait is longer than a clock counts, the source is asked again after this time.
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// A source of a registry, as the engine runs it.
 pub(crate) struct OwnSource {
@@ -113,7 +117,7 @@ impl EngineSource for OwnSource {
                     self.little = self.blocks && batch.num_rows() < most;
                     conforming(&batch, &self.output).map_err(|why| self.failed(&why))?
                 }
-                Next::Wait(time) => return Ok(Polled::Wait(now + time)),
+                Next::Wait(time) => return Ok(Polled::Wait(now.checked_add(time).unwrap_or(now + LONGEST))),
                 Next::End => return Ok(Polled::End),
             },
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tuplane_core::fault::Spanned;
-use tuplane_core::job::{FileFormat, Job, Text};
+use tuplane_core::job::{FileFormat, Job, OnError, Text};
 use tuplane_expr::arrow::array::{AsArray, Int64Array, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use tuplane_expr::{grouping, resolve_registered};
@@ -353,7 +353,7 @@ fn what_a_source_leaves_out_is_counted_and_shown() {
     assert!(matches!(source.poll(1).unwrap(), Polled::End));
     let rejected = source.rejected();
     assert_eq!(rejected.by_reason[Rejected::BAD_LINE], 2);
-    let note = "topic, offset 9: no number (the first: topic, offset 7: no number)";
+    let note = "topic, offset 9: no number (the first of this instance: topic, offset 7: no number)";
     assert_eq!(rejected.note().as_deref(), Some(note));
     assert!(source.set("rate", &json!(5)).is_ok() && source.set("pace", &json!(5)).is_err());
 }
@@ -436,4 +436,62 @@ fn what_a_job_names_is_told_from_what_every_agent_has() {
         Registry::new().sink("count", 1, Count)
     });
     assert!(built_in.is_err());
+}
+
+#[test]
+fn a_source_may_wait_for_ever() {
+    struct Waits;
+    impl Source for Waits {
+        fn next(&mut self, _: usize) -> Result<Next, Failure> {
+            Ok(Next::Wait(Duration::MAX))
+        }
+    }
+    let output = columns(&[("n", "bigint")]).unwrap();
+    let mut source = OwnSource::new("s", Box::new(Waits), output, true, (None, 1)).unwrap();
+    let Polled::Wait(until) = source.poll(1).unwrap() else { panic!("it has rows") };
+    assert!(until > Instant::now() + Duration::from_mins(50));
+}
+
+/// Gives even numbers and refuses odd ones.
+struct Even;
+
+impl Operator for Even {
+    fn rows(&mut self, taken: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+        for (row, number) in values(taken.batch).into_iter().enumerate() {
+            if number % 2 == 0 {
+                out.give(numbers(number..number + 1));
+            } else {
+                out.refuse(row, format!("{number} is odd"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_row_that_an_operator_refuses_goes_by_on_error() {
+    let made = |on_error| {
+        let output = columns(&[("n", "bigint")]).unwrap();
+        Custom::new("even", Box::new(Even), output, true).at("evens", on_error)
+    };
+    let error = made(OnError::Fail).push(0, numbers(4..8), None).unwrap_err();
+    assert_eq!(error.to_string(), "row 1 of a batch: 5 is odd");
+    for on_error in [OnError::Drop, OnError::Null] {
+        let mut custom = made(on_error);
+        custom.push(0, numbers(4..8), None).unwrap();
+        assert_eq!(drain(&mut custom, 8, 99).iter().flat_map(values).collect::<Vec<_>>(), [4, 6]);
+        assert_eq!(custom.take_dropped()["refused"], 2);
+        assert_eq!(custom.take_remark().unwrap().text(), "stage evens: 7 is odd");
+        assert!(custom.take_remark().is_none());
+    }
+    struct Wrong;
+    impl Operator for Wrong {
+        fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+            out.refuse(9, "no such row");
+            Ok(())
+        }
+    }
+    let mut wrong = Custom::new("wrong", Box::new(Wrong), columns(&[("n", "bigint")]).unwrap(), true);
+    let error = wrong.push(0, numbers(0..2), None).unwrap_err().to_string();
+    assert_eq!(error, "operator `wrong`: it refuses row 9 of a batch of 2");
 }

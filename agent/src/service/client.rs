@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -99,7 +99,7 @@ impl HttpClient {
         // What a server has closed in the meantime is often seen only when it is used. A request that may have
         // arrived is sent again unasked only where that changes nothing (RFC 9110, section 9.2.2): of others,
         // `retries` alone says how often the server may see them.
-        let safe = matches!(*request.method(), Method::GET | Method::PUT | Method::DELETE);
+        let safe = request.method().is_idempotent();
         while let Some(mut kept) = self.take(&origin) {
             if !kept.is_free().await {
                 continue;
@@ -134,9 +134,16 @@ impl HttpClient {
             Broken { closed, unsent, error: CallError::passing(root_cause(&cause)) }
         })?;
         let (head, body) = response.into_parts();
+        let status = head.status.as_u16();
         let retry_after = head.headers.get(header::RETRY_AFTER);
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let body = Limited::new(body, most as usize).collect().await.map_err(|error| {
+        let retry_after =
+            retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
+        let body = Limited::new(body, most as usize).collect().await;
+        // What such an answer says besides is not looked at, so it may be longer, or break off.
+        if is_passing(status) && body.is_err() {
+            return Ok(Reply { status, retry_after, body: Bytes::new() });
+        }
+        let body = body.map_err(|error| {
             let error = match error.downcast_ref::<LengthLimitError>() {
                 Some(_) => CallError::lasting(format!(
                     "the answer is longer than {most} bytes, which `max_response` allows"
@@ -146,8 +153,7 @@ impl HttpClient {
             Broken { closed: false, unsent: false, error }
         })?;
         self.keep(origin, connection);
-        let status = head.status.as_u16();
-        Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), body: body.to_bytes() })
+        Ok(Reply { status, retry_after, body: body.to_bytes() })
     }
 
     fn take(&self, origin: &Origin) -> Option<Connection> {
@@ -187,6 +193,11 @@ impl HttpClient {
         let secured = TlsConnector::from(config).connect(name, stream).await.map_err(|e| refused(&e))?;
         handshake(secured).await
     }
+}
+
+/// A status that may be another one later: the server has too much to do, or fails.
+pub(super) fn is_passing(status: u16) -> bool {
+    status == 429 || status >= 500
 }
 
 /// The other side had closed the connection when something was sent or awaited.

@@ -13,7 +13,7 @@ use tuplane_expr::answer_columns;
 use tuplane_expr::arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::DataType;
 
-use super::client::{HttpClient, Reply};
+use super::client::{HttpClient, Reply, is_passing};
 use super::{Again, Answering, CallError, Service};
 use crate::json;
 
@@ -109,12 +109,12 @@ impl Http {
         }
         let values = json::values(column)
             .map_err(|e| CallError::lasting(format!("`body` cannot be written as JSON: {e}")))?;
-        let value = if self.batched {
-            Value::Array(values)
+        let json = if self.batched {
+            format!("[{}]", values.join(","))
         } else {
-            values.into_iter().next().unwrap_or(Value::Null)
+            values.into_iter().next().unwrap_or_else(|| Value::Null.to_string())
         };
-        Ok((value.to_string().into(), JSON))
+        Ok((json.into(), JSON))
     }
 }
 
@@ -146,7 +146,7 @@ impl Service for Http {
         let (client, most, batched) = (Arc::clone(&self.client), self.most, self.batched);
         async move {
             let reply = client.send(request?, most).await?;
-            if reply.status == 429 || reply.status >= 500 {
+            if is_passing(reply.status) {
                 let again = reply.retry_after.map_or(Again::Later, Again::After);
                 return Err(CallError {
                     message: format!("it answered with status {}", reply.status),

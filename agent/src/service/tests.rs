@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -170,4 +171,33 @@ async fn an_answer_before_the_whole_request_is_read_is_given_and_its_connection_
         let reply = client.send(request, 10).await.unwrap();
         assert_eq!((reply.status, opened.load(Ordering::SeqCst)), (200, times));
     }
+}
+
+#[tokio::test]
+async fn a_status_that_may_pass_counts_whatever_its_body_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/x", listener.local_addr().unwrap());
+    let heads = [
+        "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 20",
+        "HTTP/1.1 429 Busy\r\nContent-Length: 20",
+        "HTTP/1.1 404 None\r\nContent-Length: 20",
+    ];
+    tokio::spawn(async move {
+        for head in heads {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.unwrap_or(0) > 2 {
+                line.clear();
+            }
+            let answer = format!("{head}\r\n\r\n{}", "x".repeat(20));
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let client = HttpClient::default();
+    let busy = client.send(get(&url), 10).await.unwrap();
+    assert_eq!((busy.status, busy.retry_after, busy.body.len()), (503, Some(Duration::from_secs(7)), 0));
+    assert_eq!(client.send(get(&url), 10).await.unwrap().status, 429);
+    let error = client.send(get(&url), 10).await.unwrap_err();
+    assert!(error.again == Again::Never && error.message.contains("max_response"), "{error:?}");
 }

@@ -12,6 +12,7 @@ use tuplane_expr::arrow::array::{
 use tuplane_expr::arrow::buffer::{NullBuffer, OffsetBuffer};
 use tuplane_expr::arrow::compute::{CastOptions, cast_with_options, filter_record_batch, nullif};
 use tuplane_expr::arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use tuplane_expr::arrow::util::display::array_value_to_string;
 use tuplane_expr::system::{SystemColumn, SystemColumns, with_system};
 use tuplane_expr::types::is_readable;
 
@@ -36,7 +37,9 @@ pub(super) enum Takes {
     Int,
     Float,
     Text,
-    /// Numbers and texts alike, cast to the column's type at the end of the batch.
+    /// Numbers as they are written, and their texts, cast to the column's type at the end of the batch.
+    Number,
+    /// Texts, cast likewise.
     Cast,
 }
 
@@ -75,7 +78,7 @@ impl Builder {
             Takes::Int => Self::Int(Int64Builder::new()),
             Takes::Float => Self::Float(Float64Builder::new()),
             Takes::Text => Self::Text(StringBuilder::new()),
-            Takes::Cast => Self::Cast(StringBuilder::new()),
+            Takes::Number | Takes::Cast => Self::Cast(StringBuilder::new()),
         }
     }
 
@@ -94,8 +97,6 @@ impl Builder {
                 builder.append_value(&of.texts[range.clone()]);
                 return range.len();
             }
-            (Self::Cast(builder), Cell::Int(value)) => builder.append_value(value.to_string()),
-            (Self::Cast(builder), Cell::Float(value)) => builder.append_value(value.to_string()),
             (Self::List(list), Cell::List(range)) => {
                 list.lengths.push(range.len());
                 list.valid.push(true);
@@ -118,8 +119,8 @@ impl Builder {
     fn finish(&mut self, data_type: &DataType, unfit: &mut Vec<Unfit>) -> Result<ArrayRef, SourceError> {
         Ok(match self {
             Self::Bool(builder) => Arc::new(builder.finish()),
-            Self::Int(builder) => Arc::new(builder.finish()),
-            Self::Float(builder) => Arc::new(builder.finish()),
+            Self::Int(builder) => narrowed(Arc::new(builder.finish()), data_type, unfit)?,
+            Self::Float(builder) => narrowed(Arc::new(builder.finish()), data_type, unfit)?,
             Self::Text(builder) => Arc::new(builder.finish()),
             Self::Cast(builder) => {
                 let texts = builder.finish();
@@ -190,6 +191,8 @@ pub(super) struct Columns {
     types: Vec<String>,
     /// Line of each row, kept only where a cast can still fail or rows are marked with it.
     lines: Vec<u64>,
+    /// A cast can.
+    casts: bool,
     marks: Option<Marks>,
     rows: usize,
     bytes: usize,
@@ -204,13 +207,15 @@ impl Columns {
         })
     }
 
-    /// Columns filled from JSON values.
+    /// Columns filled from JSON values. Numbers of all widths are read by the same rule, and narrowed at the end
+    /// of a batch.
     pub(super) fn from_json(schema: &SchemaRef, source: &FileSource) -> Result<Self, SourceError> {
         Self::new(schema, source, |data_type| match data_type {
             DataType::Boolean => Takes::Bool,
-            DataType::Int64 => Takes::Int,
-            DataType::Float64 => Takes::Float,
             DataType::Utf8 => Takes::Text,
+            whole if whole.is_integer() => Takes::Int,
+            float if float.is_floating() => Takes::Float,
+            number if number.is_numeric() => Takes::Number,
             _ => Takes::Cast,
         })
     }
@@ -221,6 +226,7 @@ impl Columns {
         takes: impl Fn(&DataType) -> Takes,
     ) -> Result<Self, SourceError> {
         let (mut builders, mut all_takes, mut types) = (Vec::new(), Vec::new(), Vec::new());
+        let mut casts = false;
         for field in schema.fields() {
             let data_type = field.data_type();
             if !is_readable(&source.format, data_type) {
@@ -229,9 +235,16 @@ impl Columns {
                     field.name()
                 )));
             }
-            let (takes, list) = match data_type {
-                DataType::List(item) => (takes(item.data_type()), true),
-                plain => (takes(plain), false),
+            let (value, list) = match data_type {
+                DataType::List(item) => (item.data_type(), true),
+                plain => (plain, false),
+            };
+            let takes = takes(value);
+            casts |= match takes {
+                Takes::Bool | Takes::Text => false,
+                Takes::Int => *value != DataType::Int64,
+                Takes::Float => *value != DataType::Float64,
+                Takes::Number | Takes::Cast => true,
             };
             builders.push(if list { Builder::list_of(takes) } else { Builder::new(takes) });
             all_takes.push((takes, list));
@@ -244,6 +257,7 @@ impl Columns {
             takes: all_takes,
             types,
             lines: Vec::new(),
+            casts,
             marks: None,
             rows: 0,
             bytes: 0,
@@ -311,7 +325,7 @@ impl Columns {
 
     fn end_row(&mut self, line: u64) {
         self.rows += 1;
-        if self.marks.is_some() || self.takes.iter().any(|(takes, _)| *takes == Takes::Cast) {
+        if self.marks.is_some() || self.casts {
             self.lines.push(line);
         }
     }
@@ -381,6 +395,28 @@ fn finite(texts: &StringArray, column: ArrayRef) -> Result<ArrayRef, SourceError
     }
     let overflows: BooleanArray = (0..texts.len()).map(|row| Some(overflows(row))).collect();
     Ok(nullif(&column, &overflows)?)
+}
+
+/// Numbers of the greatest width as those of a column's type. One that is beyond it is null in the column, and
+/// said in `unfit`.
+fn narrowed(wide: ArrayRef, to: &DataType, unfit: &mut Vec<Unfit>) -> Result<ArrayRef, SourceError> {
+    if wide.data_type() == to {
+        return Ok(wide);
+    }
+    let options = CastOptions { safe: true, ..CastOptions::default() };
+    let narrow = cast_with_options(&wide, to, &options)?;
+    // Floats become infinite instead of null, and JSON has no infinite ones.
+    let back = cast_with_options(&narrow, &DataType::Float64, &options)?;
+    let back = back.as_primitive::<Float64Type>();
+    let lost = |row: usize| wide.is_valid(row) && (narrow.is_null(row) || back.value(row).is_infinite());
+    let lost: BooleanArray = (0..wide.len()).map(|row| Some(lost(row))).collect();
+    if lost.true_count() == 0 {
+        return Ok(narrow);
+    }
+    for row in (0..wide.len()).filter(|row| lost.value(*row)) {
+        unfit.push((row, array_value_to_string(&wide, row)?));
+    }
+    Ok(nullif(&narrow, &lost)?)
 }
 
 /// The start of a text, for messages.

@@ -12,7 +12,7 @@ use tuplane_wire::message::Split;
 use self::csv::{Gathered, Records, Refusal, too_long};
 use self::input::Input;
 use self::json::Objects;
-use self::lines::{Lines, Step};
+use self::lines::{Counted, Lines, Step};
 use self::pattern::Pattern;
 use super::columns::Columns;
 use super::pace::Pace;
@@ -76,6 +76,8 @@ pub(super) struct Files {
     folder: PathBuf,
     pace: Pace,
     rejected: Rejected,
+    /// Lines of the file whose bad line was placed last.
+    counted: Counted,
 }
 
 impl Files {
@@ -121,6 +123,7 @@ impl Files {
             folder: context.folder,
             pace,
             rejected: Rejected::default(),
+            counted: Counted::default(),
         })
     }
 
@@ -149,9 +152,9 @@ impl Files {
         let last = refused.len().saturating_sub(1);
         let first = self.rejected.first.is_none() || self.on_bad_line == BadLine::Fail;
         for (place, refusal) in refused.into_iter().enumerate() {
-            // Only these are shown, and finding a line in the file may cost a pass over it.
+            // Only these are shown, and finding a line in the file may cost reading it again.
             if place == last || place == 0 && first {
-                let place = lines.place(refusal.line)?;
+                let place = lines.place(refusal.line, &mut self.counted)?;
                 refuse(&mut self.rejected, self.on_bad_line, refusal.reason, place, refusal.why)?;
             } else {
                 self.rejected.count(refusal.reason);

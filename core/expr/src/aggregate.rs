@@ -364,6 +364,10 @@ impl Compiler {
         let output = kind.output();
         let state = kind.state(self.next()).map_err(|error| crate::sql::fault_of(text, &error))?;
         self.values.push(Arc::new(Field::new(value_name(self.next()), output, true)));
+        if let Kind::Adapted(function) = &kind {
+            // Some let pass what no accumulator takes, such as two arguments of a count of distinct ones.
+            function.create_accumulator().map_err(|error| crate::sql::fault_of(text, &error))?;
+        }
         self.aggregates.push(Aggregate { kind, arguments: start..end, filter, state });
         Ok(())
     }

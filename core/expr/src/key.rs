@@ -4,6 +4,8 @@
 //! co-partitioned only if their keys have been cast to a common type first: `1` as an integer and `1.0` as
 //! a float are different keys here.
 
+mod whole;
+
 use std::sync::Arc;
 
 use datafusion_common::arrow::array::{
@@ -27,6 +29,8 @@ use tuplane_core::route::key::{KeyBuf, hash_i64, partition};
 use crate::program::{Dropped, EvalError, Failed, Projection, twice};
 use crate::sql::{Compiled, Language, sql_name};
 
+pub(crate) use whole::NAME as WHOLE_NUMBER;
+
 /// The key of a row: one or more expressions.
 #[derive(Debug, Clone)]
 pub struct KeyExprs {
@@ -39,7 +43,7 @@ impl KeyExprs {
         let mut columns: Vec<Compiled> = Vec::new();
         let mut faults = Vec::new();
         for text in exprs {
-            match language.compile(text, schema) {
+            match language.of_keys().compile(text, schema) {
                 Ok(one) if !can_be_key(one.field.data_type()) => {
                     let found = sql_name(one.field.data_type());
                     faults.push(Fault::new(
@@ -126,12 +130,34 @@ pub fn partitions(keys: &[ArrayRef], partitions: u16) -> Result<UInt16Array, Eva
     Ok(hashes.into_iter().map(|hash| partition(hash, partitions)).collect::<Vec<u16>>().into())
 }
 
+/// Keys of two inputs that are compared and not kept, as one type; `None` if there is none. An integer and a
+/// float meet as integers, so that they are equal exactly if the numbers are: a float that no integer is equal
+/// to becomes null, which equals nothing.
+pub(crate) fn as_one_type(left: Compiled, right: Compiled) -> Option<(Compiled, Compiled)> {
+    let (of_left, of_right) = (left.field.data_type().clone(), right.field.data_type().clone());
+    let wide = |kind: &DataType| if *kind == DataType::UInt64 { DataType::UInt64 } else { DataType::Int64 };
+    if of_left.is_integer() && of_right.is_floating() {
+        let common = wide(&of_left);
+        return Some((cast(left, &common), whole::whole(right, &common)));
+    }
+    if of_left.is_floating() && of_right.is_integer() {
+        let common = wide(&of_right);
+        return Some((whole::whole(left, &common), cast(right, &common)));
+    }
+    let common = common_type(&of_left, &of_right)?;
+    Some((cast(left, &common), cast(right, &common)))
+}
+
 /// The type to which keys of two inputs are cast, so that values which are equal to SQL are equal keys; `None`
-/// if there is none: text is never equal to a number here.
+/// if there is none: text is never equal to a number here, and no type has the integers of 64 bits and the floats.
 pub(crate) fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
     let number = |kind: &DataType| kind.is_numeric();
     let common = if left == right {
         left.clone()
+    } else if has_more_than_doubles(left) && right.is_floating()
+        || left.is_floating() && has_more_than_doubles(right)
+    {
+        return None;
     } else if number(left) && number(right) && (left.is_floating() || right.is_floating()) {
         DataType::Float64
     } else if number(left) && number(right) || left.is_temporal() && right.is_temporal() {
@@ -140,6 +166,11 @@ pub(crate) fn common_type(left: &DataType, right: &DataType) -> Option<DataType>
         return None;
     };
     can_be_key(&common).then_some(common)
+}
+
+/// Some integers of this type are no double.
+fn has_more_than_doubles(kind: &DataType) -> bool {
+    matches!(kind, DataType::Int64 | DataType::UInt64)
 }
 
 /// A key's column as another type.

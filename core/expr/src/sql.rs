@@ -6,6 +6,7 @@ mod equalities;
 mod fallible;
 mod fault;
 pub(crate) mod functions;
+mod growth;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use datafusion_expr::{
 };
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use datafusion_physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
-use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, create_physical_expr};
 use datafusion_sql::parser::DFParser;
 use datafusion_sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
 use datafusion_sql::sqlparser::ast::{self, ColumnDef};
@@ -38,6 +39,7 @@ pub(crate) use fallible::can_fail;
 pub use fault::sql_name;
 pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
+pub(crate) use growth::{can_grow, fitting_rows};
 
 use crate::system::{self, SystemColumn, SystemColumns, name_of};
 
@@ -61,6 +63,8 @@ pub struct Language {
     determinism: Determinism,
     /// `arrived()` may be called: the row has the column that it reads.
     arrival: bool,
+    /// An expression is computed more than once for a row.
+    repeated: bool,
 }
 
 /// A compiled expression.
@@ -80,13 +84,20 @@ pub(crate) struct Planned {
 impl Language {
     /// A language that allows what `determinism` says.
     pub fn new(determinism: Determinism) -> Self {
-        Self { determinism, arrival: false }
+        Self { determinism, arrival: false, repeated: false }
     }
 
     /// The same where `arrived()` may be called: over rows whose first system column says when they arrived.
     #[must_use]
     pub(crate) fn with_arrival(self) -> Self {
         Self { arrival: true, ..self }
+    }
+
+    /// The same for keys and orders, which the sender of a row computes, and its receiver again: they must come to
+    /// the same, whatever the job waives.
+    #[must_use]
+    pub(crate) fn of_keys(self) -> Self {
+        Self { repeated: true, ..self }
     }
 
     /// The language of a job.
@@ -305,7 +316,8 @@ fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
     DFParser::parse_sql_into_expr(&text.value).map_err(|e| fault::of(text, &e))
 }
 
-/// Integer arithmetic that overflows is an error of the row, not a wrong number.
+/// Integer arithmetic that overflows is an error of the row, not a wrong number; and so is a result that no row may
+/// have.
 fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     expr.transform_up(|node| {
         if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
@@ -317,8 +329,13 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
                 return Ok(Transformed::yes(Arc::new(minus.with_fail_on_overflow(true)) as _));
             }
         }
+        if let Some(bounded) =
+            node.downcast_ref::<ScalarFunctionExpr>().and_then(|it| growth::bounded(it, schema))
+        {
+            return bounded.map(Transformed::yes);
+        }
         Ok(match node.downcast_ref::<BinaryExpr>() {
-            Some(binary) if matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) => {
+            Some(binary) if overflows(*binary.op()) => {
                 let (left, right) = (Arc::clone(binary.left()), Arc::clone(binary.right()));
                 let binary = BinaryExpr::new(left, *binary.op(), right).with_fail_on_overflow(true);
                 Transformed::yes(Arc::new(binary) as Arc<dyn PhysicalExpr>)
@@ -327,6 +344,11 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
         })
     })
     .data()
+}
+
+/// Whether the result of an operator on two integers may be none.
+fn overflows(op: Operator) -> bool {
+    matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
 }
 
 fn parser_options() -> ParserOptions {

@@ -273,6 +273,48 @@ fn a_chain_runs_its_steps_in_order_and_cuts_its_output() {
 }
 
 #[test]
+fn a_result_that_no_row_may_have_is_refused_before_it_is_made() {
+    let rows = batch(vec![("n", integers(&[3, 3_000_000_000, 2])), ("t", some_strings(&["a", "b", "c"]))]);
+    for list in [
+        "range(0, n) as i",
+        "generate_series(1, n) as i",
+        "range(timestamp '2020-01-01', cast(to_timestamp_seconds(1577836800 + n) as timestamp), interval '1 second') as i",
+        "array_repeat(t, n) as i",
+        "string_to_array(repeat('x,', n - 1) || 'x', ',') as i",
+        "string_to_array(lpad(t, 2 * n - 1, 'x,'), ',') as i",
+    ] {
+        let unnest = Unnest::compile(language(), &text(list), &rows.schema()).unwrap();
+        let error = unnest.start(&rows).unwrap_err();
+        assert!(error.message.contains("has 16 MiB at most"), "{list}: {}", error.message);
+        let (mut state, dropped) = unnest.start_rows(&rows, OnError::Drop).unwrap();
+        assert_eq!(dropped.iter().map(|one| one.row).collect::<Vec<_>>(), [1], "{list}");
+        let made: usize =
+            std::iter::from_fn(|| state.next(8192, 1 << 20)).map(|rows| rows.unwrap().num_rows()).sum();
+        assert_eq!(made, 5, "{list}");
+    }
+}
+
+#[test]
+fn large_results_are_made_of_a_few_rows_at_a_time() {
+    // 1.6 MB a row, of which 8 MiB hold five; and the rows in between that have none.
+    let lines: Vec<String> =
+        (0..60).map(|row| if row % 3 == 0 { "x".repeat(10) } else { String::new() }).collect();
+    let rows = batch(vec![("line", some_strings(&lines.iter().map(String::as_str).collect::<Vec<_>>()))]);
+    let select = &["cast(length(line) as bigint) as n", "range(0, length(line) * 20000) as r"];
+    let chain = chain(vec![map(select), Op::Filter { predicate: Some(text("n >= 0")) }], OnError::Fail);
+    let mut run = chain.run(rows);
+    let (mut n, mut largest) = (Vec::new(), 0);
+    while let Some(next) = run.next(8192, 64 << 20) {
+        let next = next.unwrap();
+        n.extend(integer_column(&next, "n").into_iter().flatten());
+        largest = largest.max(next.get_array_memory_size());
+    }
+    assert_eq!(n, lines.iter().map(|line| line.len() as i64).collect::<Vec<_>>());
+    // Half of that may be room to grow.
+    assert!((6 << 20..17 << 20).contains(&largest), "{largest} bytes at once");
+}
+
+#[test]
 fn an_unnest_copies_no_column_that_nobody_reads() {
     let chain = word_chain(OnError::Fail);
     let Some(Step::FlatMap(unnest)) = chain.steps().get(1) else { panic!("{chain:?}") };

@@ -114,6 +114,18 @@ fn what_does_not_fit_together_is_refused() {
         kinds.starts_with("`k` of `a` is bigint and `k` of `b` is text, which have no type in common"),
         "{kinds}"
     );
+    let doubles = schema(&[("k", DataType::Float64)]);
+    let m: &[&str] = &["count(*) as m"];
+    let inexact = said(&[("a", &["k"], count, a.clone()), ("b", &["k"], m, doubles.clone())]);
+    assert!(
+        inexact.starts_with("`k` of `a` is bigint and `k` of `b` is double, which have no type in common (")
+            && inexact.contains("cast both to bigint, to double or to decimal(38, n)"),
+        "{inexact}"
+    );
+    for to in ["bigint", "double", "decimal(38, 0)"] {
+        let key: &[&str] = &[&format!("cast(k as {to}) as k")];
+        compiled(&[("a", key, count, a.clone()), ("b", key, m, doubles.clone())], OnError::Fail).unwrap();
+    }
     let twice = said(&[("a", &["k"], count, a.clone()), ("b", &["cast(k as int) as k"], count, b)]);
     assert!(twice.starts_with("two columns are called `n`"), "{twice}");
     let key = said(&[("a", &["k"], &["count(*) as k"], a.clone()), ("b", &["k"], count, a.clone())]);

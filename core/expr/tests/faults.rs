@@ -2,7 +2,8 @@
 
 use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{
-    BadLine, Encoding, FileSource, Files, Format, OnError, Op, SourceConnector, StatefulShape, Text,
+    BadLine, Encoding, FileFormat, FileSource, Files, Format, Job, OnError, Op, SourceConnector,
+    StatefulShape, Text,
 };
 use tuplane_expr::arrow::datatypes::{DataType, Field};
 use tuplane_expr::{
@@ -50,7 +51,7 @@ fn a_column_with_a_dot_must_be_quoted() {
     assert_eq!(
         said("bytes + user.id"),
         "7:16: the column `user.id` has a dot in its name and must be quoted \
-         (write \"user.id\", with the double quotes)"
+         (write \"user.id\", with the double quotes; in TOML a text that holds them stands in single quotes)"
     );
     Projection::compile(language(), &texts(&["\"user.id\" + 1 as next"]), &columns()).unwrap();
 }
@@ -87,6 +88,41 @@ fn functions_that_do_not_replay_are_refused_unless_waived() {
         let waived = Language::new(Determinism::Waived);
         Projection::compile(waived, &texts(&[call]), &columns()).unwrap();
     }
+}
+
+/// The sender of a row computes its key, and so does the receiver: they would not agree.
+#[test]
+fn keys_and_orders_replay_even_where_that_is_waived() {
+    let other = source_of(100, "other");
+    let find = "[[stage]]\nid = \"find\"\nop = \"hash_join\"\nin = [\"rows\", \"other\"]\n";
+    for (refused, stages) in [
+        ("now", stage_of("group_by", "key = \"cast(now() as date) as day\"")),
+        ("random", stage_of("group_by", "key = [\"line\", \"cast(floor(random() * 10) as int) as k\"]")),
+        ("uuid", stage_of("distinct", "key = \"uuid()\"")),
+        ("random", stage_of("rebalance", "key = \"random()\"")),
+        ("current_date", stage_of("sort", "by = [\"current_date desc\"]")),
+        ("random", format!("{other}{find}on = [\"random() + length(rows.line) = length(other.line)\"]\n")),
+        ("random", format!("{other}{find}on = [\"length(rows.line) = random() + length(other.line)\"]\n")),
+    ] {
+        let head = "name = \"test\"\n[job]\ndeterministic = false\n";
+        let text = format!("{head}{}{stages}", source_of(100, "rows"));
+        let job = Job::parse(&text, FileFormat::Toml).unwrap_or_else(|faults| panic!("{stages}: {faults:?}"));
+        let faults = resolve(&job).unwrap_err();
+        let said = faults[0].to_string();
+        let why = format!(
+            "`{refused}` gives another result each time, and a key or an order is computed more than once"
+        );
+        assert!(said.contains(&why) && said.contains("in a map before"), "{stages}: {said}");
+    }
+}
+
+fn source_of(n: u32, id: &str) -> String {
+    let more = "op = \"source\"\nconnector = \"generator\"\nkind = \"words\"";
+    format!("[[stage]]\nid = \"{id}\"\n{more}\nn = {n}\n")
+}
+
+fn stage_of(op: &str, more: &str) -> String {
+    format!("[[stage]]\nid = \"next\"\nop = \"{op}\"\nin = \"rows\"\n{more}\n")
 }
 
 #[test]
@@ -165,6 +201,30 @@ fn merge_lists_the_difference() {
         "merge: the columns of `a` and `b` differ: `n` is bigint and text; only `b` has `m`"
     );
     assert!(faults[1].message.contains("their order is line, n and n, line"), "{}", faults[1]);
+}
+
+#[test]
+fn a_merge_of_times_in_different_units_names_them_as_a_cast_does() {
+    let merged = |left: &str, right: &str| {
+        resolve(&job(vec![
+            stage("lines", words_source(), &[]),
+            stage("a", map(&[left]), &["lines"]),
+            stage("b", map(&[right]), &["lines"]),
+            stage("both", Op::Merge, &["a", "b"]),
+        ]))
+    };
+    let times = "to_timestamp_millis(length(line)) as t";
+    for (other, words) in [
+        ("to_timestamp(length(line)) as t", "timestamp"),
+        ("to_timestamp_micros(length(line)) as t", "timestamp(6)"),
+        ("to_timestamp_seconds(length(line)) as t", "timestamp(0)"),
+    ] {
+        let faults = merged(times, other).unwrap_err();
+        let wanted = format!("merge: the columns of `a` and `b` differ: `t` is timestamp(3) and {words}");
+        assert_eq!(faults[0].message, wanted);
+        // What is said can be written.
+        merged(&format!("cast({} as {words}) as t", times.trim_end_matches(" as t")), other).unwrap();
+    }
 }
 
 fn file(format: Format, columns: &[(&str, &str)], header: bool) -> Op {
@@ -312,6 +372,52 @@ fn a_constant_that_takes_long_to_compute_is_refused_however_small_it_is() {
     ] {
         Projection::compile(language(), &texts(&[&format!("{expr} as x")]), &columns()).unwrap();
     }
+}
+
+#[test]
+fn aggregates_that_no_accumulator_takes_are_refused() {
+    let compute = texts(&["count(distinct bytes, status) as n"]);
+    let faults = AggregateProgram::compile(language(), &[], &compute, &columns(), OnError::Fail).unwrap_err();
+    let said = faults[0].to_string();
+    assert!(
+        said.starts_with("`count(distinct bytes, status) as n`: ") && said.contains("multiple"),
+        "{said}"
+    );
+}
+
+#[test]
+fn constants_that_overflow_are_refused_and_others_have_their_value() {
+    for expr in [
+        "9223372036854775807 + 1",
+        "-9223372036854775807 - 2",
+        "9223372036854775807 * 2 + bytes",
+        "cast(2147483647 as int) + cast(1 as int)",
+        "-(-9223372036854775807 - 1)",
+        "bytes + cast(9223372036854775807 + length('ab') as bigint)",
+        "case when bytes > 9223372036854775807 + 1 then 1 else 2 end",
+        "coalesce(bytes, 1 + (3037000500 * 3037000500))",
+    ] {
+        let said = said(expr);
+        assert!(said.to_lowercase().contains("overflow"), "{expr}: {said}");
+    }
+    let schema = columns();
+    for compute in
+        ["sum(bytes + 9223372036854775807 * 2) as s", "sum(bytes) + (9223372036854775807 + 1) as s"]
+    {
+        let faults = AggregateProgram::compile(language(), &[], &texts(&[compute]), &schema, OnError::Fail);
+        let said = faults.unwrap_err()[0].to_string();
+        assert!(said.to_lowercase().contains("overflow"), "{compute}: {said}");
+    }
+    let row = batch(vec![("x", integers(&[7]))]);
+    let fine = [
+        "9223372036854775806 + 1 as a",
+        "-(-5) * 2 - 3 + x as b",
+        "1.5 * 2 as c",
+        "-9223372036854775807 - 1 as d",
+    ];
+    let given = Projection::compile(language(), &texts(&fine), &row.schema()).unwrap();
+    let given = given.eval(&row).unwrap();
+    assert_eq!(rows(&given), ["9223372036854775807 14 3.0 -9223372036854775808"]);
 }
 
 #[test]

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use tuplane_core::fault::At;
 use tuplane_core::job::{JoinKind, OnError, Op};
 use tuplane_core::plan::{Role, plan};
-use tuplane_expr::arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array};
+use tuplane_expr::arrow::array::{
+    ArrayRef, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array,
+};
+use tuplane_expr::arrow::compute::cast;
 use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
 use tuplane_expr::system::{SystemColumn, SystemColumns};
 use tuplane_expr::{JoinBuilder, JoinProgram, JoinTable, JoinTexts, Program, resolve, vertex_program};
@@ -47,6 +50,21 @@ fn joined(
         std::iter::from_fn(|| run.next(most, bytes)).collect::<Result<_, _>>().unwrap();
     assert!(pieces.iter().all(|piece| (1..=most).contains(&piece.num_rows())));
     pieces
+}
+
+#[test]
+fn enriching_rows_that_wait_keep_no_more_alive_than_themselves() {
+    let wide = integers(&(0..100_000).collect::<Vec<_>>());
+    let buffer = wide.to_data().buffers()[0].clone();
+    let rows = batch(vec![("a", wide)]);
+    let inputs = [("p", rows.schema()), ("e", rows.schema())];
+    let program =
+        compiled(&["p.a = e.a"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail).unwrap();
+    let mut builder = JoinBuilder::new(program, 0).unwrap();
+    builder.push(&rows.slice(7, 1)).unwrap();
+    builder.push(&rows.slice(70_000, 2)).unwrap();
+    drop(rows);
+    assert_eq!((buffer.strong_count(), builder.finish().unwrap().rows()), (1, 3));
 }
 
 type Keyed = (Option<i64>, Option<String>);
@@ -122,6 +140,39 @@ proptest! {
         }
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn integers_and_doubles_meet_exactly() {
+    const EDGE: i64 = 1 << 53;
+    let doubles =
+        [EDGE as f64, (EDGE + 2) as f64, 0.5, -0.0, f64::NAN, 2.0_f64.powi(63), -(2.0_f64.powi(63))];
+    let shown = |row: &RecordBatch| sorted_rows([row]);
+    let long = batch(vec![("k", integers(&[EDGE - 1, EDGE, EDGE + 1, EDGE + 2, 0, 1, i64::MIN, i64::MAX]))]);
+    let double = batch(vec![("k", floats(&doubles)), ("n", integers(&[0, 1, 2, 3, 4, 5, 6]))]);
+    let unsigned = batch(vec![("k", cast(long.column(0), &DataType::UInt64).unwrap())]);
+    let single = batch(vec![("k", Arc::new(Float32Array::from(vec![16_777_216.0, 0.5])) as ArrayRef)]);
+    let whole = batch(vec![("k", Arc::new(Int32Array::from(vec![16_777_216, 16_777_217, 0])) as ArrayRef)]);
+    let meet = |primary: &RecordBatch, enriching: &RecordBatch| {
+        let inputs = [("p", primary.schema()), ("e", enriching.schema())];
+        let program = compiled(&["k = k"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail);
+        let program = program.unwrap();
+        let tables = vec![table(&program, 0, std::slice::from_ref(enriching))];
+        joined(&program, primary, tables, 100, 1 << 20).iter().flat_map(shown).collect::<Vec<_>>()
+    };
+    let found = [
+        "-9223372036854775808 -9.223372036854776e18 6",
+        "0 -0.0 3",
+        "9007199254740992 9007199254740992.0 0",
+        "9007199254740994 9007199254740994.0 1",
+    ];
+    assert_eq!(meet(&long, &double), found);
+    // The other way round, and without a sign (where negative ones have become null).
+    assert_eq!(meet(&double, &long).len(), 4);
+    let found =
+        ["0 -0.0 3", "9007199254740992 9007199254740992.0 0", "9007199254740994 9007199254740994.0 1"];
+    assert_eq!(meet(&unsigned, &double), found);
+    assert_eq!(meet(&whole, &single), ["16777216 16777216.0"]);
 }
 
 #[test]

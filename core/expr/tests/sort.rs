@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tuplane_core::job::OnError;
-use tuplane_expr::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use tuplane_expr::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use tuplane_expr::system::SystemColumns;
 use tuplane_expr::{Merger, SortProgram, Sorter};
 
@@ -55,6 +55,20 @@ fn null_greatest<T>(a: Option<T>, b: Option<T>, of: impl Fn(&T, &T) -> Ordering)
 
 fn floats_in_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+#[test]
+fn rows_that_wait_keep_no_more_alive_than_themselves() {
+    let wide = integers(&(0..100_000).collect::<Vec<_>>());
+    let buffer = wide.to_data().buffers()[0].clone();
+    let rows = batch(vec![("a", wide)]);
+    let mut sorter = Sorter::new(sort(&["a desc"], &rows, OnError::Fail)).unwrap();
+    for first in [7, 5000, 99_999] {
+        sorter.push(&rows.slice(first, 1)).unwrap();
+    }
+    drop(rows);
+    assert_eq!(buffer.strong_count(), 1);
+    assert_eq!(sorter.take_runs().unwrap().iter().fold(0, |rows, run| rows + run.rows()), 3);
 }
 
 fn entry(position: usize, choice: u8) -> String {

@@ -261,6 +261,40 @@ fn what_is_open_is_given_before_others_go_on_and_late_partial_results_are_named(
     assert!(last.message.starts_with(said), "{}", last.message);
 }
 
+/// Bounds that no number says are cut off at the ends of time; each row leaves, and no window is walked over
+/// that holds none.
+#[test]
+fn windows_at_the_ends_of_time_are_given_and_come_to_an_end() {
+    let hour = 3_600_000_000_000_u64;
+    for window in [
+        window(WindowKind::Tumbling, 2 * hour, 0),
+        window(WindowKind::Sliding, 2 * hour, hour),
+        window(WindowKind::Sliding, 3, 1),
+        window(WindowKind::Session, hour, 0),
+    ] {
+        let early = Window { early: Some(Duration::from_secs(1)), ..window.clone() };
+        for (window, part) in
+            [(&window, WindowPart::Whole), (&window, WindowPart::Prepare), (&early, WindowPart::Whole)]
+        {
+            let program = compiled(&[], window);
+            let mut table = opened(&program, part);
+            let times = [i64::MIN, i64::MIN, i64::MIN + 1, 0, i64::MAX - 1, i64::MAX];
+            table.update(&rows(&times.map(|time| (0, time, 1))), None).unwrap();
+            table.give_early();
+            emitted(&mut table);
+            for watermark in [i64::MIN, i64::MIN + 5, 0, i64::MAX - 1] {
+                table.advance(watermark);
+                emitted(&mut table);
+            }
+            table.advance(i64::MAX);
+            let last = emitted(&mut table);
+            assert!(!last.is_empty(), "{window:?}");
+            assert!(table.emit(5).is_none() && table.take_late() == 0);
+            assert!(table.bytes() < 4 << 10, "{window:?}: {} bytes are kept", table.bytes());
+        }
+    }
+}
+
 #[test]
 fn a_session_takes_in_rows_up_to_its_gap_and_joins_others() {
     let program = compiled(&["k"], &window(WindowKind::Session, 10, 0));
@@ -288,9 +322,16 @@ fn early_results_are_of_windows_that_have_changed() {
         let mut table = opened(&program, WindowPart::Whole);
         table.give_early();
         assert!(emitted(&mut table).is_empty());
+        // Whether each result is the last one of its window.
+        let last_ones = |given: &[RecordBatch]| -> Vec<bool> {
+            let of = |given: &RecordBatch| given.column_by_name("window_final").unwrap().as_boolean().clone();
+            given.iter().flat_map(|given| of(given).iter().flatten().collect::<Vec<_>>()).collect()
+        };
         table.update(&rows(&[(0, 1, 3)]), None).unwrap();
         table.give_early();
-        let first: Vec<i64> = found(&emitted(&mut table), false).iter().map(|row| row.3).collect();
+        let given = emitted(&mut table);
+        assert!(!last_ones(&given).contains(&true), "{kind:?}");
+        let first: Vec<i64> = found(&given, false).iter().map(|row| row.3).collect();
         let windows = if kind == WindowKind::Sliding { 2 } else { 1 };
         assert_eq!(first, vec![1; windows], "{kind:?}");
         table.give_early();
@@ -299,8 +340,45 @@ fn early_results_are_of_windows_that_have_changed() {
         table.give_early();
         assert_eq!(found(&emitted(&mut table), false).len(), windows);
         table.advance(i64::MAX);
-        let last: Vec<i64> = found(&emitted(&mut table), false).iter().map(|row| row.3).collect();
+        let given = emitted(&mut table);
+        assert_eq!(last_ones(&given), vec![true; windows], "{kind:?}");
+        let last: Vec<i64> = found(&given, false).iter().map(|row| row.3).collect();
         assert_eq!(last, vec![2; windows], "the final ones come still");
+    }
+    let early = Window { early: Some(Duration::from_secs(1)), ..window(WindowKind::Tumbling, 10, 5) };
+    let compute = texts(&["count(*) as window_final"]);
+    let faults =
+        WindowProgram::compile(language(), &[], &early, &compute, &own(), OnError::Fail).unwrap_err();
+    assert!(faults[0].message.contains("`window_final` is a column that the window adds"), "{faults:?}");
+    assert!(
+        compiled(&[], &window(WindowKind::Tumbling, 10, 5)).final_schema().index_of("window_final").is_err()
+    );
+}
+
+/// The panes of a window are put together piece by piece, so that others have their turn in between.
+#[test]
+fn a_window_of_many_panes_is_put_together_in_several_calls() {
+    for keys in [&[][..], &["k"][..]] {
+        let program = compiled(keys, &window(WindowKind::Sliding, 2000, 1));
+        let mut table = opened(&program, WindowPart::Whole);
+        let all: Vec<_> = (0..2000).map(|time| (time % 3, time, 1)).collect();
+        table.update(&rows(&all), None).unwrap();
+        table.advance(2000);
+        let calls = emitted(&mut table);
+        let given = found(&calls, !keys.is_empty());
+        let (mut windows, mut rows) = (BTreeMap::new(), 0);
+        for (_, start, end, n, ..) in given {
+            assert_eq!(end - start, 2000);
+            *windows.entry(end).or_insert(0) += n;
+            rows += n;
+        }
+        assert_eq!(windows, (1..=2000).map(|end| (end, end)).collect());
+        assert_eq!(rows, 2000 * 2001 / 2);
+        let empty = calls.iter().filter(|call| call.num_rows() == 0).count();
+        assert!(
+            (2000..4000).contains(&empty),
+            "{empty} calls put 2,000 windows of up to 2,000 panes together"
+        );
     }
 }
 
@@ -451,6 +529,47 @@ fn job_schema(types: &tuplane_expr::Types) -> SchemaRef {
 }
 
 #[test]
+fn a_result_that_cannot_be_computed_goes_by_on_error_in_every_window() {
+    // The sum of the first key does not fit, the third's count divides by zero.
+    let given = rows(&[(1, 0, i64::MAX), (2, 1, 5), (1, 2, 1), (3, 3, 1), (3, 4, 1), (3, 5, 1), (4, 6, 7)]);
+    let compute = texts(&["sum(x) as s", "10 / (count(*) - 3) as q"]);
+    let left = |given: &[RecordBatch]| {
+        let column = |rows: &RecordBatch, name: &str| integer_column(rows, name);
+        let all = given.iter().flat_map(|rows| {
+            column(rows, "k").into_iter().zip(column(rows, "s")).zip(column(rows, "q")).collect::<Vec<_>>()
+        });
+        let mut all: Vec<_> = all.map(|((k, s), q)| (k.unwrap(), s, q)).collect();
+        all.sort_unstable();
+        all
+    };
+    for kind in [WindowKind::Tumbling, WindowKind::Sliding, WindowKind::Session] {
+        let run = |on_error| {
+            let window = window(kind, 100, 100);
+            let keys = texts(&["k"]);
+            let program =
+                WindowProgram::compile(language(), &keys, &window, &compute, &own(), on_error).unwrap();
+            let mut table = opened(&program, WindowPart::Whole);
+            table.update(&given, None).unwrap();
+            table.advance(i64::MAX);
+            let made = std::iter::from_fn(|| table.emit(5)).collect::<Result<Vec<_>, _>>();
+            let last = table.take_last().map(|last| last.message);
+            (made, table.take_dropped().len(), last)
+        };
+        let (made, ..) = run(OnError::Fail);
+        let error = made.unwrap_err();
+        assert!(error.message.starts_with("in the result of a group: "), "{kind:?}: {}", error.message);
+        let (made, dropped, last) = run(OnError::Drop);
+        assert_eq!(left(&made.unwrap()), [(2, Some(5), Some(-5)), (4, Some(7), Some(-5))], "{kind:?}");
+        assert!(last.unwrap().starts_with("in the result of a group: "), "{kind:?}");
+        assert_eq!(dropped, 2, "{kind:?}");
+        let (made, dropped, last) = run(OnError::Null);
+        let wanted =
+            [(1, None, Some(-10)), (2, Some(5), Some(-5)), (3, Some(3), None), (4, Some(7), Some(-5))];
+        assert_eq!((left(&made.unwrap()), dropped, last.is_some()), (wanted.to_vec(), 0, true), "{kind:?}");
+    }
+}
+
+#[test]
 fn a_stage_stamps_rows_and_leaves_out_those_without_a_time() {
     for (on_error, left) in [("fail", None), ("drop", Some(2)), ("null", Some(2))] {
         let time = "time = { column = \"t || ' +0200'\", format = \"%Y-%m-%d %H:%M %z\" }";
@@ -537,6 +656,49 @@ fn faults_of_windows_and_times_are_said() {
     assert!(said(&stages).contains("did you mean `at`?"));
 }
 
+/// A table of states with `ttl = "10ns"`, and rows of some keys at a time.
+fn states_by_time() -> (tuplane_expr::StatefulTable, impl Fn(&[i64], &[i64]) -> RecordBatch) {
+    let stateful = "state = [\"0 as s\"]\nupdate = [\"s + 1 as s\"]\nselect = [\"n\", \"s\"]\nttl = \"10ns\"";
+    let stages = "time = \"at\"\n".to_owned()
+        + &one("group_by", "by", "in", "key = \"n\"")
+        + &one("map_stateful", "s", "by", stateful)
+        + &one("sink", "out", "s", SINK);
+    let job = job_of(&stages);
+    let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
+    let v = dag.vertices.iter().position(|vertex| vertex.stages == ["s"]).unwrap() as u32;
+    let Program::Stateful(program) = vertex_program(&job, &types, &dag, VertexId(v)).unwrap().program else {
+        panic!("no state")
+    };
+    let schema = job_schema(&types);
+    let rows = move |keys: &[i64], times: &[i64]| {
+        let null: ArrayRef = Arc::new(TimestampNanosecondArray::from(times.to_vec()));
+        let texts = strings(keys.iter().map(|_| None));
+        let rows = RecordBatch::try_new(Arc::clone(&schema), vec![texts, integers(keys), null]).unwrap();
+        stamped(&rows, times)
+    };
+    (tuplane_expr::StatefulTable::new(program, 13).unwrap(), rows)
+}
+
+#[test]
+fn many_states_run_out_part_by_part() {
+    let (mut table, rows) = states_by_time();
+    let keys: Vec<i64> = (0..60_000).collect();
+    for some in keys.chunks(8192) {
+        table.advance(&rows(some, &vec![0; some.len()]), None).unwrap();
+    }
+    let mut held = vec![table.keys_held()];
+    while held.last() != Some(&0) && held.len() < 9 {
+        table.expire(20).unwrap();
+        held.push(table.keys_held());
+    }
+    assert_eq!((held[0], held.last()), (60_000, Some(&0)), "{held:?}");
+    assert!(held.windows(2).all(|two| two[0] - two[1] <= 16_384 + 60_000 / 13 + 1000), "{held:?}");
+    // The next time around it begins anew.
+    table.advance(&rows(&[1, 2], &[100, 200]), None).unwrap();
+    table.expire(150).unwrap();
+    assert_eq!(table.keys_held(), 1);
+}
+
 proptest! {
     /// State runs out when the watermark has passed a key's last row by `ttl`, and not before.
     #[test]
@@ -544,25 +706,11 @@ proptest! {
         steps in prop::collection::vec((prop::collection::vec((0i64..4, 0i64..100), 0..6), 0i64..120), 1..30),
     ) {
         let ttl = 10;
-        let stateful = "state = [\"0 as s\"]\nupdate = [\"s + 1 as s\"]\nselect = [\"n\", \"s\"]\nttl = \"10ns\"";
-        let stages = "time = \"at\"\n".to_owned()
-            + &one("group_by", "by", "in", "key = \"n\"")
-            + &one("map_stateful", "s", "by", stateful)
-            + &one("sink", "out", "s", SINK);
-        let job = job_of(&stages);
-        let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
-        let v = dag.vertices.iter().position(|vertex| vertex.stages == ["s"]).unwrap() as u32;
-        let Program::Stateful(program) = vertex_program(&job, &types, &dag, VertexId(v)).unwrap().program else {
-            panic!("no state")
-        };
-        let mut table = tuplane_expr::StatefulTable::new(program, 13).unwrap();
+        let (mut table, rows) = states_by_time();
         let (mut states, mut now) = (BTreeMap::<i64, (i64, i64)>::new(), i64::MIN);
         for (some, watermark) in steps {
             let (keys, times): (Vec<i64>, Vec<i64>) = some.iter().copied().unzip();
-            let null: ArrayRef = Arc::new(TimestampNanosecondArray::from(times.clone()));
-            let texts = strings(keys.iter().map(|_| None));
-            let rows = RecordBatch::try_new(job_schema(&types), vec![texts, integers(&keys), null]).unwrap();
-            let tuplane_expr::Advanced::Rows(made) = table.advance(&stamped(&rows, &times), None).unwrap() else {
+            let tuplane_expr::Advanced::Rows(made) = table.advance(&rows(&keys, &times), None).unwrap() else {
                 panic!("rows become rows")
             };
             // What has run out is gone before the batch; its rows then count one after another.

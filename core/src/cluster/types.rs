@@ -204,6 +204,10 @@ pub struct InstanceReport {
     pub watermark: Option<i64>,
     /// Rows whose event time was so far ahead of the others' that they had to be confirmed.
     pub ahead: u64,
+    /// Rows that went on with nulls in place of a service's answer.
+    pub unanswered: u64,
+    /// About how many bytes of memory its state takes, beside what the agent's budget counts.
+    pub state_bytes: u64,
 }
 
 /// One edge as one agent sees it. Sums over agents make the edge's ledger.

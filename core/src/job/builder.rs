@@ -133,6 +133,7 @@ impl Pipeline {
     pub fn build(&self) -> Result<Job, Vec<Fault>> {
         let draft = self.draft.borrow();
         let mut faults = draft.faults.clone();
+        faults.extend(draft.said_by_calls());
         match Job::from_tree(&draft.tree()) {
             Ok(job) => match plan(&job) {
                 Ok(_) if faults.is_empty() => return Ok(job),
@@ -175,6 +176,36 @@ impl Draft {
             }
         };
         self.stages.iter().map(|stage| stage.id.clone().unwrap_or_else(|| free(stage.op))).collect()
+    }
+
+    /// Keys that the calls themselves say: set as options they would stand twice in the file.
+    fn said_by_calls(&self) -> Vec<Fault> {
+        let fault = |whose: &str, key: &str, help: &str| {
+            let message = format!("`{key}` of {whose} is said by calls, and cannot be set as an option");
+            Fault::new(At::default(), message).help(help.to_owned())
+        };
+        let of_job = |key: &str| {
+            let help = "take it away: stages are made by `read` and what follows it, routes by `route`";
+            matches!(key, "stage" | "stages" | "route" | "routes" | "job")
+                .then(|| fault("the job", key, help))
+        };
+        let of_stage = |id: &str, stage: &Drafted, key: &str| {
+            let help = match key {
+                "id" => "call `id` of the stage instead",
+                "op" => "call the method of that op on the stage before",
+                "in" => "make the stage from its input, by a method of that",
+                "compute" if !stage.compute.is_empty() => "give `co_aggregate` what each input computes",
+                _ => return None,
+            };
+            Some(fault(&format!("stage `{id}`"), key, help))
+        };
+        let keys =
+            |entries: &'_ [Entry]| entries.iter().map(|entry| entry.key.value.clone()).collect::<Vec<_>>();
+        let mut faults: Vec<Fault> = keys(&self.options).iter().filter_map(|key| of_job(key)).collect();
+        for (stage, id) in self.stages.iter().zip(self.ids()) {
+            faults.extend(keys(&stage.entries).iter().filter_map(|key| of_stage(&id, stage, key)));
+        }
+        faults
     }
 
     /// The file of the job.

@@ -221,7 +221,8 @@ impl<'a> Graph<'a> {
             (Op::GroupBy { .. } | Op::Window(_), Some(op)) if !takes(from, op) => {
                 let message = format!("stage `{id}` ({}) cannot follow a `{}`", op.name(), from.name());
                 let wanted = match from {
-                    Op::Window(_) => "aggregate, co_aggregate, distinct or group_by",
+                    Op::Window(_) => "aggregate, co_aggregate or group_by",
+                    _ if self.is_windowed(&input.value) => "aggregate or co_aggregate",
                     _ => {
                         "aggregate, co_aggregate, distinct, window, custom_transform, a stateful op or a service call"
                     }
@@ -262,6 +263,20 @@ impl<'a> Graph<'a> {
             }
         }
         None
+    }
+
+    /// Whether a stage hands on a window.
+    fn is_windowed(&self, id: &str) -> bool {
+        let mut next = self.by_id.get(id).copied();
+        for _ in 0..self.stages.len() {
+            let Some(index) = next else { return false };
+            match self.stages[index].op {
+                Some(Op::Window(_)) => return true,
+                Some(Op::GroupBy { .. }) => next = self.read[index].first().copied(),
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Inputs that are defined later: a cycle is named once and whole, others are told to move.
@@ -334,15 +349,28 @@ fn reach(next: &[Vec<usize>], start: usize) -> Vec<Option<usize>> {
 /// Whether `op` can follow a `group_by` or a `window`. A rebalance there is the planner's to refuse,
 /// as the API of the original does.
 fn takes(view: &Op, op: &Op) -> bool {
-    match op {
-        Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. } | Op::Rebalance(_) => true,
-        Op::GroupBy { .. } => matches!(view, Op::Window(_)),
-        Op::Window(_)
-        | Op::Stateful { .. }
-        | Op::RollingAggregate { .. }
-        | Op::UsingService(_)
-        | Op::CustomTransform { .. }
-        | Op::Work(_) => matches!(view, Op::GroupBy { .. }),
+    match (view, op) {
+        (_, Op::Rebalance(_)) | (Op::GroupBy { .. }, Op::Window(_)) => true,
+        (Op::Window(_), op) => matches!(
+            op,
+            Op::GroupBy { .. } | Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::Distinct { .. }
+        ),
+        (Op::GroupBy { .. }, op) => takes_group(op),
         _ => false,
     }
+}
+
+/// Whether `op` works by the key of a `group_by` before it.
+pub(crate) fn takes_group(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Aggregate { .. }
+            | Op::CoAggregate { .. }
+            | Op::Stateful { .. }
+            | Op::RollingAggregate { .. }
+            | Op::Distinct { .. }
+            | Op::UsingService(_)
+            | Op::CustomTransform { .. }
+            | Op::Work(_)
+    )
 }

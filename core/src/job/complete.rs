@@ -22,9 +22,6 @@ impl Job {
             self.never_joins(stage, &mut found);
             faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
         }
-        for entry in &self.routes {
-            faults.extend(policy(&entry.route));
-        }
         if faults.is_empty() {
             return Ok(());
         }
@@ -94,19 +91,22 @@ impl Job {
             let fault = Fault::new(name.at, format!("`{}` {what}: {consequence}", name.value));
             Some(fault.help("an agent built with it knows: `AGENT check FILE`").stage(&stage.id))
         };
-        self.stages.iter().filter_map(note).collect()
+        let mut notes: Vec<Fault> = self.stages.iter().filter_map(note).collect();
+        notes.extend(self.registered_policies());
+        notes.sort_by_key(|note| note.at);
+        notes
     }
 
-    /// Policies that exist nowhere, which not even a plan may name.
-    pub fn unknown_policies(&self) -> Vec<Fault> {
+    /// Edges whose policy is none of the built-in ones: a registry may have it.
+    pub fn registered_policies(&self) -> Vec<Fault> {
         let of_stages = self.stages.iter().filter_map(|stage| match &stage.op {
             Op::Rebalance(rebalance) => Some(&rebalance.route),
             _ => None,
         });
         let routes = of_stages.chain(self.routes.iter().map(|entry| &entry.route));
-        let mut faults: Vec<Fault> = routes.filter_map(policy).collect();
-        faults.sort_by_key(|fault| fault.at);
-        faults
+        let mut notes: Vec<Fault> = routes.filter_map(policy).collect();
+        notes.sort_by_key(|note| note.at);
+        notes
     }
 }
 
@@ -171,13 +171,13 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
             if state.is_empty() {
                 missing("state", "say what a key begins with: [\"0 as seen\"]");
             }
-            match shape {
-                _ if !then.is_empty() => {}
-                StatefulShape::Map => missing("select", "say the row it makes: [\"*\", \"seen\"]"),
-                StatefulShape::Filter => missing("where", "say which rows it keeps: \"seen <= 3\""),
-                StatefulShape::FlatMap => {
-                    missing("unnest", "say the list to unfold: \"range(0, seen) as i\"");
-                }
+            if then.is_empty() {
+                let help = match shape {
+                    StatefulShape::Map => "say the row it makes: [\"*\", \"seen\"]",
+                    StatefulShape::Filter => "say which rows it keeps: \"seen <= 3\"",
+                    StatefulShape::FlatMap => "say the list to unfold: \"range(0, seen) as i\"",
+                };
+                missing(shape.option(), help);
             }
         }
         Op::Sort { by } if by.is_empty() => missing("by", "say the order: [\"expr desc\"]"),
@@ -194,7 +194,6 @@ fn needs(stage: &Stage, faults: &mut Vec<Fault>) {
         Op::CustomTransform { call: None, .. } => {
             missing("call", "name an operator that the agents' registry holds");
         }
-        Op::Rebalance(rebalance) => faults.extend(policy(&rebalance.route)),
         _ => {}
     }
 }
@@ -257,16 +256,14 @@ fn needs_columns(file: &FileSource) -> bool {
         }
 }
 
-/// What is wrong with an edge's policy.
+/// A policy that a registry has to have.
 fn policy(route: &Route) -> Option<Fault> {
     let policy = route.policy.as_ref()?;
     let name = policy.value.as_str();
     if policy_names().contains(&name) {
         return None;
     }
-    let fault = Fault::new(policy.at, format!("there is no policy `{name}`"));
-    Some(match suggestion(name, policy_names().iter().copied()) {
-        Some(word) => fault.help(format!("did you mean `{word}`?")),
-        None => fault.help(format!("one of: {}", policy_names().join(", "))),
-    })
+    let aside = aside(policy, policy_names());
+    let message = format!("`{name}` is no built-in policy{aside}: only agents know whether they have it");
+    Some(Fault::new(policy.at, message).help("an agent built with it knows: `AGENT check FILE`"))
 }

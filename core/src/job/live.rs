@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::model::Op;
+use super::units;
 
 /// The longest time that `work` takes for a row, in milliseconds: one day.
 pub const MAX_WORK_MS: f64 = 86_400_000.0;
@@ -12,7 +13,8 @@ struct LiveOption {
     op: &'static str,
     name: &'static str,
     takes: &'static str,
-    fits: fn(&Value) -> bool,
+    /// The value as an instance takes it, if it fits.
+    read: fn(&Value) -> Option<Value>,
 }
 
 /// All of them.
@@ -20,20 +22,20 @@ const LIVE: [LiveOption; 2] = [
     LiveOption {
         op: "work",
         name: "ms",
-        takes: "milliseconds, at most 86400000 (one day), or a list with one per instance",
-        fits: fits_work_ms,
+        takes: "milliseconds or a duration such as \"5ms\", at most one day, or a list with one per instance",
+        read: work_ms,
     },
     LiveOption {
         op: "source",
         name: "rate",
         takes: "rows per second above 0, or null for as fast as possible",
-        fits: fits_rate,
+        read: rate,
     },
 ];
 
 impl Op {
-    /// Whether `option` can be set to `value` while the job runs; `Err` goes on after the option's name.
-    pub fn check_live(&self, option: &str, value: &Value) -> Result<(), String> {
+    /// What `option` becomes if it is set to `value` while the job runs; `Err` goes on after the option's name.
+    pub fn live(&self, option: &str, value: &Value) -> Result<Value, String> {
         let own: Vec<&LiveOption> = LIVE.iter().filter(|live| live.op == self.name()).collect();
         if own.is_empty() {
             return Err(format!("a {} has no option that can be changed while the job runs", self.name()));
@@ -42,7 +44,7 @@ impl Op {
             let names: Vec<String> = own.iter().map(|live| format!("`{}`", live.name)).collect();
             return Err(format!("cannot be changed while the job runs; {} can", names.join(", ")));
         };
-        if (live.fits)(value) { Ok(()) } else { Err(format!("takes {}; not {value}", live.takes)) }
+        (live.read)(value).ok_or_else(|| format!("takes {}; not {value}", live.takes))
     }
 }
 
@@ -51,16 +53,24 @@ pub(super) fn is_work_ms(ms: f64) -> bool {
     (0.0..=MAX_WORK_MS).contains(&ms)
 }
 
-fn fits_work_ms(value: &Value) -> bool {
-    let one = |value: &Value| value.as_f64().is_some_and(is_work_ms);
+fn work_ms(value: &Value) -> Option<Value> {
+    let one = |value: &Value| {
+        let ms = match value {
+            Value::String(text) => units::duration(text)?.as_secs_f64() * 1e3,
+            number => number.as_f64()?,
+        };
+        is_work_ms(ms).then(|| Value::from(ms))
+    };
     match value {
-        Value::Array(list) => !list.is_empty() && list.iter().all(one),
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) => list.iter().map(one).collect::<Option<Vec<_>>>().map(Value::from),
         single => one(single),
     }
 }
 
-fn fits_rate(value: &Value) -> bool {
-    value.is_null() || value.as_f64().is_some_and(|rate| rate.is_finite() && rate > 0.0)
+fn rate(value: &Value) -> Option<Value> {
+    let fits = value.is_null() || value.as_f64().is_some_and(|rate| rate.is_finite() && rate > 0.0);
+    fits.then(|| value.clone())
 }
 
 #[cfg(test)]
@@ -73,27 +83,36 @@ mod tests {
     #[test]
     fn a_time_of_work_is_bounded() {
         let work = Op::Work(Work { ms: vec![1.0], spread: Spread::None, mode: WorkMode::Sleep });
-        for good in [json!(0), json!(2.5), json!(86_400_000), json!([1, 2])] {
-            assert_eq!(work.check_live("ms", &good), Ok(()), "{good}");
+        for (good, taken) in [
+            (json!(0), json!(0.0)),
+            (json!(86_400_000), json!(86_400_000.0)),
+            (json!([1, 2.5]), json!([1.0, 2.5])),
+            // As in a job file.
+            (json!("5ms"), json!(5.0)),
+            (json!(["250us", "1"]), json!([0.25, 1.0])),
+        ] {
+            assert_eq!(work.live("ms", &good), Ok(taken), "{good}");
         }
         for bad in
-            [json!(-1), json!(86_400_001), json!(1e300), json!([]), json!([1, -1]), json!("1"), json!(null)]
+            [json!(-1), json!(86_400_001), json!(1e300), json!([]), json!([1, -1]), json!("2d"), json!(null)]
         {
-            let said = work.check_live("ms", &bad).unwrap_err();
+            let said = work.live("ms", &bad).unwrap_err();
             assert!(said.starts_with("takes milliseconds") && said.contains(&bad.to_string()), "{said}");
         }
         assert_eq!(
-            work.check_live("mode", &json!("spin")).unwrap_err(),
+            work.live("mode", &json!("spin")).unwrap_err(),
             "cannot be changed while the job runs; `ms` can"
         );
     }
 
     #[test]
     fn a_rate_is_positive_or_null_and_other_ops_have_nothing_live() {
-        assert!(fits_rate(&json!(null)) && fits_rate(&json!(0.5)));
-        assert!(!fits_rate(&json!(0)) && !fits_rate(&json!(-1)) && !fits_rate(&json!("5")));
+        for good in [json!(null), json!(0.5)] {
+            assert_eq!(rate(&good), Some(good));
+        }
+        assert!([json!(0), json!(-1), json!("5")].iter().all(|bad| rate(bad).is_none()));
         assert_eq!(
-            Op::Merge.check_live("ms", &json!(1)).unwrap_err(),
+            Op::Merge.live("ms", &json!(1)).unwrap_err(),
             "a merge has no option that can be changed while the job runs"
         );
     }

@@ -44,6 +44,9 @@ pub struct Options {
     pub deterministic: Option<bool>,
     /// Key partitions, 271 unless set; also the most instances a keyed vertex can have.
     pub partitions: Option<u16>,
+    /// Where that stands; not sent along.
+    #[serde(skip)]
+    pub partitions_at: At,
     /// What the job does when an agent is lost.
     pub restart: Restart,
     /// Bytes of queued rows per agent, if that is less than this job's share of the agent's budget.
@@ -371,6 +374,17 @@ pub enum StatefulShape {
     FlatMap,
 }
 
+impl StatefulShape {
+    /// The option that says what a row becomes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Map => "select",
+            Self::Filter => "where",
+            Self::FlatMap => "unnest",
+        }
+    }
+}
+
 /// Rows of the primary side without a partner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -414,6 +428,13 @@ pub struct UsingService {
 }
 
 impl UsingService {
+    /// How it is called. A request that must not come twice is not tried again unless `retries` says so.
+    pub fn calls(&self) -> Calls {
+        let once = self.http.as_ref().is_some_and(|call| !call.method.is_idempotent());
+        let retries = self.calls.retries.or(once.then_some(0));
+        Calls { retries, ..self.calls.clone() }
+    }
+
     /// The op's name in a job file.
     pub fn op_name(&self) -> &'static str {
         match (self.shape, self.asynchronous) {

@@ -33,6 +33,23 @@ pub(super) fn apply(root: &mut Node, sets: &[(String, String)], faults: &mut Vec
     }
 }
 
+/// Applies overrides `KEY.KEY=VALUE` to the tree of a file that is no job: the keys lead from its top to the value.
+/// What an override sets has no line; [`name_override`] says in its faults which one it was.
+pub fn set_keys(root: &mut Node, sets: &[(String, String)], faults: &mut Vec<Fault>) {
+    for (nth, (target, value)) in sets.iter().enumerate() {
+        let keys: Vec<&str> = target.split('.').collect();
+        let written = if keys.iter().any(|key| key.is_empty()) {
+            let fault = Fault::new(place(nth), format!("`{target}` does not name an option"));
+            Err(fault.help("write KEY=VALUE, or TABLE.KEY=VALUE"))
+        } else {
+            write(root, &keys, value, place(nth))
+        };
+        if let Err(fault) = written {
+            faults.push(fault);
+        }
+    }
+}
+
 fn apply_one(root: &mut Node, target: &str, value: &str, at: At) -> Result<(), Fault> {
     let mut keys = target.split('.');
     let owner = keys.next().unwrap_or_default();
@@ -182,7 +199,7 @@ fn relocate(node: &mut Node, at: At) {
 /// Says in a fault that it concerns an override: `--set lines.path: ..`. For faults that come later,
 /// from an expression say, too: the place of what an override set has no line, but a column.
 pub fn name_override(fault: &mut Fault, sets: &[(String, String)]) {
-    if fault.at.line > 0 || fault.at.column == 0 {
+    if !fault.at.is_override() {
         return;
     }
     if let Some((target, _)) = sets.get(fault.at.column as usize - 1) {

@@ -29,6 +29,14 @@ impl Job {
         })
     }
 
+    /// Of a file with faults, what can be looked at further: its stages without a fault that read none with one.
+    pub fn sound_part(text: &str, format: FileFormat, sets: &[(String, String)]) -> Option<Self> {
+        let mut faults = Vec::new();
+        let mut root = Node::parse(text, format, &mut faults)?;
+        apply(&mut root, sets, &mut faults);
+        read::sound(&root, &mut faults)
+    }
+
     /// Reads a job from a tree, such as a part of a larger file.
     pub fn from_tree(root: &Node) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();

@@ -50,6 +50,36 @@ const ON_ERROR: [(&str, OnError); 3] =
 
 /// Reads a job from a tree; `faults` may hold some already, and gets all others, in file order.
 pub(super) fn job(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
+    let job = whole(root, faults)?;
+    if faults.is_empty() {
+        return Some(job);
+    }
+    faults.sort_by_key(|fault| fault.at);
+    faults.dedup();
+    None
+}
+
+/// What can be looked at further of a tree with `faults`: the stages that have none, and read none that has.
+pub(super) fn sound(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
+    let mut job = whole(root, faults)?;
+    let broken: Vec<&str> = faults.iter().filter_map(|fault| fault.stage.as_deref()).collect();
+    let mut sound: Vec<String> = Vec::new();
+    job.stages.retain(|stage| {
+        let keep = !stage.id.is_empty()
+            && !broken.contains(&stage.id.as_str())
+            && stage.inputs.iter().all(|input| sound.contains(&input.value));
+        sound.extend(keep.then(|| stage.id.clone()));
+        keep
+    });
+    if faults.iter().any(|fault| fault.stage.is_none()) {
+        // It may be what could not be read.
+        job.options.deterministic = Some(false);
+    }
+    Some(job)
+}
+
+/// All that could be read.
+fn whole(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
     let mut top = Table::new(root, "the job", faults)?;
     let (name, options) = options(&mut top, faults);
     let drafts = stages(&mut top, faults);
@@ -59,11 +89,6 @@ pub(super) fn job(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
     let seen: Vec<Seen<'_>> = drafts.iter().map(Draft::seen).collect();
     faults.extend(check::stages(&seen));
     faults.extend(check::routes(&seen, &routes));
-    if !faults.is_empty() {
-        faults.sort_by_key(|fault| fault.at);
-        faults.dedup();
-        return None;
-    }
     let stages = drafts.into_iter().filter_map(Draft::finish).collect();
     Some(Job { name, options, stages, routes })
 }
@@ -106,6 +131,7 @@ fn options(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> (String, Options) {
         preserve_order: job.flag("preserve_order").unwrap_or_default(),
         default_parallelism: job.whole_u32("default_parallelism", 1..=MAX_INSTANCES),
         deterministic: job.flag("deterministic"),
+        partitions_at: job.node("partitions").map_or_else(At::default, |node| node.at),
         partitions: job.whole_u32("partitions", 1..=u32::from(u16::MAX)).and_then(|n| u16::try_from(n).ok()),
         restart: job
             .choice("restart", &[("never", Restart::Never), ("from_start", Restart::FromStart)])

@@ -6,7 +6,7 @@ use crate::plan::plan;
 
 impl Job {
     /// Whether the job can run: what it is made of, its plan, and `types`, the faults of its expressions.
-    /// Gives what its file says in vain: options and stages that have no effect.
+    /// Gives what its file says in vain, options and stages that have no effect, and what may cost rows.
     ///
     /// # Errors
     /// Every fault that can be found together, in file order.
@@ -25,9 +25,9 @@ impl Job {
             return Err(faults);
         }
         let notes = planned.map(|dag| dag.notes).unwrap_or_default();
-        let idle = notes.into_iter().filter(|note| note.no_effect);
+        let told = notes.into_iter().filter(|note| note.warns);
         let mut warnings = self.remarks();
-        warnings.extend(idle.map(|note| Fault::new(note.text.at, note.text.value)));
+        warnings.extend(told.map(|note| Fault::new(note.text.at, note.text.value)));
         warnings.sort_by_key(|warning| warning.at);
         Ok(warnings)
     }

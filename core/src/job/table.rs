@@ -9,9 +9,9 @@ use super::units;
 use crate::fault::{At, Fault, Spanned, suggestion};
 
 /// A table that is being read. Every getter takes note of its key; [`Table::finish`] refuses the rest.
-pub(super) struct Table<'t> {
+pub struct Table<'t> {
     /// Where the table stands.
-    pub(super) at: At,
+    pub at: At,
     what: String,
     stage: Option<String>,
     entries: &'t [Entry],
@@ -21,7 +21,7 @@ pub(super) struct Table<'t> {
 
 impl<'t> Table<'t> {
     /// A view on `node`, called `what` in faults; a fault if it is no table.
-    pub(super) fn new(node: &'t Node, what: impl Into<String>, faults: &mut Vec<Fault>) -> Option<Self> {
+    pub fn new(node: &'t Node, what: impl Into<String>, faults: &mut Vec<Fault>) -> Option<Self> {
         let what = what.into();
         if let Value::Table(entries) = &node.value {
             return Some(Self::over(entries, node.at, what));
@@ -31,45 +31,45 @@ impl<'t> Table<'t> {
     }
 
     /// A view on entries that were put together from several places.
-    pub(super) fn over(entries: &'t [Entry], at: At, what: impl Into<String>) -> Self {
+    pub fn over(entries: &'t [Entry], at: At, what: impl Into<String>) -> Self {
         Self { at, what: what.into(), stage: None, entries, known: Vec::new(), faults: Vec::new() }
     }
 
     /// From here on faults name the stage.
-    pub(super) fn call(&mut self, id: &str) {
+    pub fn call(&mut self, id: &str) {
         self.what = format!("stage `{id}`");
         self.stage = Some(id.to_owned());
     }
 
     /// The table's name in faults.
-    pub(super) fn what(&self) -> &str {
+    pub fn what(&self) -> &str {
         &self.what
     }
 
     /// Notes a fault.
-    pub(super) fn fault(&mut self, mut fault: Fault) {
+    pub fn fault(&mut self, mut fault: Fault) {
         fault.stage.clone_from(&self.stage);
         self.faults.push(fault);
     }
 
     /// Notes that a key must be there.
-    pub(super) fn missing(&mut self, key: &str, help: impl Into<String>) {
+    pub fn missing(&mut self, key: &str, help: impl Into<String>) {
         let fault = Fault::new(self.at, format!("{} has no `{key}`", self.what)).help(help);
         self.fault(fault);
     }
 
     /// Takes keys as known without reading them.
-    pub(super) fn know(&mut self, keys: &[&'static str]) {
+    pub fn know(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);
     }
 
     /// The key stands here; that it was asked about makes it no known one.
-    pub(super) fn place_of(&self, key: &str) -> Option<At> {
+    pub fn place_of(&self, key: &str) -> Option<At> {
         self.entries.iter().find(|entry| entry.key.value == key).map(|entry| entry.key.at)
     }
 
     /// `connector`; where it is left out a `path` alone means files.
-    pub(super) fn connector(&mut self) -> Option<Text> {
+    pub fn connector(&mut self) -> Option<Text> {
         match (self.node("connector"), self.place_of("path")) {
             (None, Some(at)) => Some(Spanned::new("file".to_owned(), at)),
             _ => self.text("connector"),
@@ -77,19 +77,19 @@ impl<'t> Table<'t> {
     }
 
     /// Keys that nobody has asked for so far.
-    pub(super) fn unknown(&self) -> Vec<&'t str> {
+    pub fn unknown(&self) -> Vec<&'t str> {
         let keys = self.entries.iter().map(|entry| entry.key.value.as_str());
         keys.filter(|key| !self.known.contains(key)).collect()
     }
 
     /// A key's value.
-    pub(super) fn node(&mut self, key: &'static str) -> Option<&'t Node> {
+    pub fn node(&mut self, key: &'static str) -> Option<&'t Node> {
         self.known.push(key);
         self.entries.iter().find(|entry| entry.key.value == key).map(|entry| &entry.node)
     }
 
     /// All entries, for a table whose keys are the user's own.
-    pub(super) fn entries(&self) -> &'t [Entry] {
+    pub fn entries(&self) -> &'t [Entry] {
         self.entries
     }
 
@@ -105,7 +105,7 @@ impl<'t> Table<'t> {
     }
 
     /// Text that is not empty.
-    pub(super) fn text(&mut self, key: &'static str) -> Option<Text> {
+    pub fn text(&mut self, key: &'static str) -> Option<Text> {
         let node = self.node(key)?;
         self.as_text(key, node)
     }
@@ -120,13 +120,13 @@ impl<'t> Table<'t> {
     }
 
     /// One text or a list of texts, none of them empty.
-    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<Text>> {
+    pub fn texts(&mut self, key: &'static str) -> Option<Vec<Text>> {
         let node = self.node(key)?;
         self.as_texts(key, node)
     }
 
     /// The same for a value that was found already.
-    pub(super) fn as_texts(&mut self, key: &str, node: &Node) -> Option<Vec<Text>> {
+    pub fn as_texts(&mut self, key: &str, node: &Node) -> Option<Vec<Text>> {
         match &node.value {
             Value::List(list) if list.is_empty() => self.refuse(key, node.at, "is an empty list"),
             Value::List(list) => {
@@ -141,7 +141,7 @@ impl<'t> Table<'t> {
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, key: &'static str) -> Option<bool> {
+    pub fn flag(&mut self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         if let Value::Boolean(value) = node.value {
             return Some(value);
@@ -151,7 +151,7 @@ impl<'t> Table<'t> {
     }
 
     /// A whole number within bounds.
-    pub(super) fn whole(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+    pub fn whole(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let node = self.node(key)?;
         let (low, high) = (range.start(), range.end());
         let bounds = if *high == u64::MAX { format!("{low} or more") } else { format!("{low} to {high}") };
@@ -173,19 +173,19 @@ impl<'t> Table<'t> {
     }
 
     /// The same in 32 bits.
-    pub(super) fn whole_u32(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn whole_u32(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let range = u64::from(*range.start())..=u64::from(*range.end());
         self.whole(key, range).and_then(|value| u32::try_from(value).ok())
     }
 
     /// A finite number, 0 or more.
-    pub(super) fn number(&mut self, key: &'static str) -> Option<Spanned<f64>> {
+    pub fn number(&mut self, key: &'static str) -> Option<Spanned<f64>> {
         let node = self.node(key)?;
         self.as_number(key, node)
     }
 
     /// The same for a value that was found already.
-    pub(super) fn as_number(&mut self, key: &str, node: &Node) -> Option<Spanned<f64>> {
+    pub fn as_number(&mut self, key: &str, node: &Node) -> Option<Spanned<f64>> {
         let value = match node.value {
             Value::Integer(value) => value as f64,
             Value::Float(value) => value,
@@ -202,7 +202,7 @@ impl<'t> Table<'t> {
     }
 
     /// A finite number over 0.
-    pub(super) fn positive(&mut self, key: &'static str) -> Option<f64> {
+    pub fn positive(&mut self, key: &'static str) -> Option<f64> {
         let number = self.number(key)?;
         if number.value > 0.0 {
             return Some(number.value);
@@ -212,13 +212,13 @@ impl<'t> Table<'t> {
     }
 
     /// A duration; a bare number counts milliseconds.
-    pub(super) fn duration(&mut self, key: &'static str) -> Option<Duration> {
+    pub fn duration(&mut self, key: &'static str) -> Option<Duration> {
         let node = self.node(key)?;
         self.as_duration(key, node)
     }
 
     /// The same for a value that was found already.
-    pub(super) fn as_duration(&mut self, key: &str, node: &Node) -> Option<Duration> {
+    pub fn as_duration(&mut self, key: &str, node: &Node) -> Option<Duration> {
         let duration = match &node.value {
             Value::Text(text) => units::duration(text),
             Value::Integer(value) => units::milliseconds(*value as f64),
@@ -229,15 +229,24 @@ impl<'t> Table<'t> {
             }
         };
         if duration.is_none() {
-            let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what))
-                .help(units::WRITE_DURATION);
-            self.fault(fault);
+            let long = match &node.value {
+                Value::Text(text) => units::is_any_duration(text),
+                Value::Integer(value) => *value > 0,
+                Value::Float(value) => *value > 0.0,
+                _ => false,
+            };
+            if long {
+                self.refuse(key, node.at, "is too long: a hundred years are the most");
+            } else {
+                let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what));
+                self.fault(fault.help(units::WRITE_DURATION));
+            }
         }
         duration
     }
 
     /// A duration over 0.
-    pub(super) fn positive_duration(&mut self, key: &'static str) -> Option<Duration> {
+    pub fn positive_duration(&mut self, key: &'static str) -> Option<Duration> {
         let duration = self.duration(key)?;
         if duration.is_zero() {
             let at = self.node(key).map_or(self.at, |node| node.at);
@@ -248,7 +257,7 @@ impl<'t> Table<'t> {
     }
 
     /// A size over 0; a bare number counts bytes.
-    pub(super) fn size(&mut self, key: &'static str) -> Option<u64> {
+    pub fn size(&mut self, key: &'static str) -> Option<u64> {
         let node = self.node(key)?;
         let size = match &node.value {
             Value::Text(text) => units::size(text),
@@ -260,7 +269,11 @@ impl<'t> Table<'t> {
             }
         };
         let size = size.filter(|size| *size > 0);
-        if size.is_none() {
+        if size.is_none()
+            && matches!(&node.value, Value::Text(text) if units::size(text).is_none() && units::is_any_size(text))
+        {
+            self.refuse(key, node.at, "is too large: 10^18 bytes are the most");
+        } else if size.is_none() {
             let fault = Fault::new(node.at, format!("`{key}` of {} is not a size", self.what))
                 .help("write a number and B, kB, MB, GB, KiB, MiB, GiB or TiB: \"64MiB\"");
             self.fault(fault);
@@ -269,7 +282,7 @@ impl<'t> Table<'t> {
     }
 
     /// The same within bounds; `least` and `most` are how a person writes them.
-    pub(super) fn size_within(
+    pub fn size_within(
         &mut self,
         key: &'static str,
         (least, least_word): (u64, &str),
@@ -287,7 +300,7 @@ impl<'t> Table<'t> {
     }
 
     /// One of several words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(key)?;
         let found = choices.iter().find(|(word, _)| *word == text.value).map(|(_, value)| *value);
         if found.is_none() {
@@ -300,7 +313,7 @@ impl<'t> Table<'t> {
     }
 
     /// A table within this one, to be finished into this one.
-    pub(super) fn table(&mut self, key: &'static str) -> Option<Table<'t>> {
+    pub fn table(&mut self, key: &'static str) -> Option<Table<'t>> {
         let node = self.node(key)?;
         let Value::Table(entries) = &node.value else {
             self.wrong(key, node, "a table");
@@ -312,17 +325,17 @@ impl<'t> Table<'t> {
     }
 
     /// Takes over the faults of a table within this one.
-    pub(super) fn close(&mut self, inner: Table<'_>) {
+    pub fn close(&mut self, inner: Table<'_>) {
         inner.finish(&mut self.faults, |_| None);
     }
 
     /// The same for a table whose keys are the user's own.
-    pub(super) fn close_open(&mut self, inner: Table<'_>) {
+    pub fn close_open(&mut self, inner: Table<'_>) {
         inner.finish_open(&mut self.faults);
     }
 
     /// Options of a registered thing, as they are.
-    pub(super) fn with(&mut self) -> serde_json::Value {
+    pub fn with(&mut self) -> serde_json::Value {
         let Some(node) = self.node("with") else { return serde_json::Value::Object(serde_json::Map::new()) };
         if !matches!(node.value, Value::Table(_)) {
             self.wrong("with", node, "a table");
@@ -331,7 +344,7 @@ impl<'t> Table<'t> {
     }
 
     /// Ends reading: every key that nobody asked for is a fault. `belongs` may know where it belongs.
-    pub(super) fn finish(mut self, faults: &mut Vec<Fault>, belongs: impl Fn(&str) -> Option<String>) {
+    pub fn finish(mut self, faults: &mut Vec<Fault>, belongs: impl Fn(&str) -> Option<String>) {
         self.known.sort_unstable();
         self.known.dedup();
         for entry in self.entries {
@@ -346,7 +359,7 @@ impl<'t> Table<'t> {
     }
 
     /// Ends reading where nobody can say which keys are right.
-    pub(super) fn finish_open(mut self, faults: &mut Vec<Fault>) {
+    pub fn finish_open(mut self, faults: &mut Vec<Fault>) {
         faults.append(&mut self.faults);
     }
 }
@@ -358,7 +371,7 @@ fn whole_float(value: f64) -> Option<u64> {
 }
 
 /// The closest word if one is close, else all of them.
-pub(super) fn did_you_mean<'a>(wrote: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+pub fn did_you_mean<'a>(wrote: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     if let Some(word) = suggestion(wrote, known.clone()) {
         return format!("did you mean `{word}`?");
     }
@@ -367,6 +380,6 @@ pub(super) fn did_you_mean<'a>(wrote: &str, known: impl Iterator<Item = &'a str>
 }
 
 /// A place in words, for a sentence about another place.
-pub(super) fn place(at: At) -> String {
+pub fn place(at: At) -> String {
     if at.line > 0 { format!("in line {}", at.line) } else { "outside the file".to_owned() }
 }

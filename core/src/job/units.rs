@@ -33,6 +33,16 @@ pub fn duration(text: &str) -> Option<Duration> {
     scaled(text, &TIMES, 1e6, MAX_NANOS).map(Duration::from_nanos)
 }
 
+/// Whether a text says a duration, however long.
+pub(super) fn is_any_duration(text: &str) -> bool {
+    scaled(text, &TIMES, 1e6, f64::MAX).is_some()
+}
+
+/// Whether a text says a size, however large.
+pub(super) fn is_any_size(text: &str) -> bool {
+    scaled(text, &SIZES, 1.0, f64::MAX).is_some()
+}
+
 /// A number without a unit counts milliseconds.
 pub fn milliseconds(value: f64) -> Option<Duration> {
     let nanos = value * 1e6;
@@ -70,6 +80,7 @@ mod tests {
         assert_eq!(micros("20"), Some(20_000));
         for wrong in ["", "ms", "-5ms", "5 parsecs", "1e3s", "5 MS", "999999d", "1.2.3s"] {
             assert_eq!(duration(wrong), None, "{wrong}");
+            assert_eq!(is_any_duration(wrong), wrong == "999999d", "{wrong}");
         }
         assert_eq!(milliseconds(-1.0), None);
         assert_eq!(milliseconds(f64::NAN), None);
@@ -84,6 +95,7 @@ mod tests {
         assert_eq!(size("4096"), Some(4096));
         for wrong in ["", "-1", "1 gb", "1GiBs", "99999999TiB"] {
             assert_eq!(size(wrong), None, "{wrong}");
+            assert_eq!(is_any_size(wrong), wrong == "99999999TiB", "{wrong}");
         }
     }
 }

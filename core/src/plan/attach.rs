@@ -123,7 +123,7 @@ impl Builder<'_, '_> {
     }
 
     pub(super) fn note(&mut self, text: Spanned<String>, no_effect: bool) {
-        self.dag.notes.push(Note { text, no_effect });
+        self.dag.notes.push(Note { text, no_effect, warns: no_effect });
     }
 }
 

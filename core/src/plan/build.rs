@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::attach::{Ask, Rule, by_key, words};
-use super::dag::{Dag, Key, Parallelism, Partitioner, Role, Routing, Vertex, VertexId};
+use super::dag::{Dag, Key, Note, Parallelism, Partitioner, Role, Routing, Vertex, VertexId};
 use super::error::{Kind, PlanError};
 use super::graph::{Graph, Transform, read};
-use super::{fuse, routes, whole};
+use super::{fuse, placement, routes, whole};
 use crate::fault::Spanned;
 use crate::job::{Job, Op, Route, Sink, SinkKind, Source, Stage, Text, Timestamps, WindowKind};
 
@@ -28,6 +28,7 @@ pub fn plan(job: &Job) -> Result<Dag, PlanError> {
     whole::spread_over_agents(&mut dag, job)?;
     routes::apply(&mut dag, job)?;
     whole::let_waiting_rows_spill(&mut dag);
+    placement::check_fewest(&dag, job).map_err(|fault| PlanError::new(Kind::Option, fault))?;
     Ok(dag)
 }
 
@@ -100,7 +101,16 @@ impl<'a> Builder<'_, 'a> {
         }
         let stages = of.iter().map(|t| t.stage.id.clone()).collect();
         let keys = of[0].inputs.iter().map(|i| i.group.map(<[Text]>::to_vec).unwrap_or_default()).collect();
+        let time = match &stage.op {
+            Op::Source(source) => source
+                .time
+                .clone()
+                .filter(|_| (source.timestamps == Timestamps::Source) == (new.role == Role::Timestamps)),
+            Op::AddTimestamps { time } => time.clone(),
+            _ => None,
+        };
         self.dag.vertices.push(Vertex {
+            time,
             name: new.name,
             stages,
             role: new.role,
@@ -402,9 +412,28 @@ impl<'a> Builder<'_, 'a> {
             other => other,
         };
         let id = self.vertex(&[t], New { name: t.name.clone(), role: Role::Whole, parallelism })?;
-        let ask =
-            Ask::local(Routing::Isolated, "event times are assigned in each upstream instance's own order");
-        self.attach(&t.inputs[0], id, 0, ask, &Rule::Applies)?;
+        let input = &t.inputs[0];
+        let keyed = input.flag.filter(|flag| !flag.rebalance.key.is_empty());
+        let why = match keyed {
+            None => "event times are assigned in each upstream instance's own order",
+            Some(_) => "event times are assigned in the order in which rows come",
+        };
+        let asked = self.attach(input, id, 0, Ask::local(Routing::Isolated, why), &Rule::Applies);
+        let id_of = &t.stage.id;
+        asked.map_err(|error| match error.kind {
+            Kind::IsolatedRebalance => error.help(format!("put the rebalance behind `{id_of}`, or drop it")),
+            _ => error,
+        })?;
+        if let Some(flag) = keyed
+            && !matches!(up, Parallelism::One | Parallelism::OneProduces(_) | Parallelism::Total(1))
+        {
+            let text = format!(
+                "rebalance `{}` mixes the rows of several instances before `{id_of}` reads their times: rows that come behind later ones are late, beyond `lateness`, and windows drop them; put the rebalance behind `{id_of}`",
+                flag.stage.id
+            );
+            let text = Spanned::new(text, flag.stage.at);
+            self.dag.notes.push(Note { text, no_effect: false, warns: true });
+        }
         Ok(id)
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{At, Spanned};
-use crate::job::{Route, Text, Window};
+use crate::job::{Route, Text, Time, Window};
 
 /// A planned job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ pub struct Vertex {
     pub keys: Vec<Vec<Text>>,
     /// The window that its stage aggregates by.
     pub window: Option<Window>,
+    /// How its rows get their event time here.
+    #[serde(default)]
+    pub time: Option<Time>,
     /// The ids of the peeks that tap its output.
     pub peeks: Vec<String>,
 }
@@ -231,6 +234,9 @@ pub struct Note {
     pub text: Spanned<String>,
     /// It says that something the user wrote has no effect (exit 2 under `--strict`).
     pub no_effect: bool,
+    /// Whoever runs the job is warned of it.
+    #[serde(default)]
+    pub warns: bool,
 }
 
 impl Dag {

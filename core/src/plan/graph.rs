@@ -6,11 +6,10 @@ use std::collections::{HashMap, HashSet};
 use super::dag::Note;
 use super::error::{Kind, PlanError};
 use super::rules::{
-    check_counts, flow, no_vertex, own_name, refuse_grouped, refuse_windowed, takes_group,
-    timestamps_parallelism,
+    check_counts, flow, no_vertex, own_name, refuse_grouped, refuse_windowed, timestamps_parallelism,
 };
 use crate::fault::{Spanned, suggestion};
-use crate::job::{Job, Op, Rebalance, Stage, Text, Window};
+use crate::job::{Job, Op, Rebalance, Stage, Text, Window, takes_group};
 
 /// The transforms of a job, in the order of their stages.
 pub(super) struct Graph<'a> {
@@ -313,7 +312,7 @@ impl<'a> Reader<'a> {
                 None => "no stage reads it".to_owned(),
             };
             let text = format!("{} `{}` has no effect: {why}", stage.op.name(), stage.id);
-            self.graph.notes.push(Note { text: Spanned::new(text, stage.at), no_effect: true });
+            self.graph.notes.push(Note { text: Spanned::new(text, stage.at), no_effect: true, warns: true });
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::dag::VertexId;
 
+pub(super) use place::check_fewest;
 pub use place::{place, place_at};
 pub use reach::{isolated_targets, partition_map, targets, targets_of};
 

@@ -43,20 +43,6 @@ pub(super) fn refuse_windowed(stage: &Stage, view: &View<'_>) -> Result<(), Plan
         .help(format!("put {op} before the window, or read the stage before it")))
 }
 
-pub(super) fn takes_group(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Aggregate { .. }
-            | Op::CoAggregate { .. }
-            | Op::Stateful { .. }
-            | Op::RollingAggregate { .. }
-            | Op::Distinct { .. }
-            | Op::UsingService(_)
-            | Op::CustomTransform { .. }
-            | Op::Work(_)
-    )
-}
-
 /// Counts that need no other stage: inputs, parallelism, a partitioned sink's key.
 pub(super) fn check_counts(stage: &Stage) -> Result<(), PlanError> {
     let (least, most) = match stage.op {

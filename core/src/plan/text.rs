@@ -1,9 +1,11 @@
 //! The plan as text for a terminal.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::attach::words;
 use super::dag::{Dag, Edge, EdgeId, Key, Parallelism, Routing};
+use crate::job::{Window, WindowKind};
 
 /// Vertices, edges with their reasons, and notes.
 pub fn text(job_name: &str, dag: &Dag) -> String {
@@ -14,6 +16,16 @@ pub fn text(job_name: &str, dag: &Dag) -> String {
         let mut tail = String::new();
         if vertex.name != *label {
             let _ = write!(tail, ", {}", vertex.name);
+        }
+        if let Some(time) = &vertex.time {
+            let _ = write!(tail, ", event time `{}`", time.column.value.trim());
+            let options = [("lateness", time.lateness), ("idle", time.idle), ("max_ahead", time.max_ahead)];
+            for (name, value) in options.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                let _ = write!(tail, ", {name} {value:?}");
+            }
+        }
+        if let Some(window) = &vertex.window {
+            let _ = write!(tail, ", {}", of_window(window));
         }
         if !vertex.peeks.is_empty() {
             let _ = write!(tail, ", peek {}", vertex.peeks.join(", "));
@@ -35,6 +47,23 @@ pub fn text(job_name: &str, dag: &Dag) -> String {
         let _ = writeln!(out, "  {place}{}", note.text.value);
     }
     out
+}
+
+/// `sliding windows of 10s, one each 2s`.
+fn of_window(window: &Window) -> String {
+    let time =
+        |duration: Option<Duration>| duration.map_or_else(|| "?".to_owned(), |time| format!("{time:?}"));
+    let mut words = match window.kind {
+        WindowKind::Tumbling => format!("tumbling windows of {}", time(window.size)),
+        WindowKind::Sliding => {
+            format!("sliding windows of {}, one each {}", time(window.size), time(window.slide))
+        }
+        WindowKind::Session => format!("sessions with a gap of {}", time(window.size)),
+    };
+    if let Some(early) = window.early {
+        let _ = write!(words, ", early results each {early:?}");
+    }
+    words
 }
 
 pub(super) fn instances(parallelism: Parallelism) -> String {

@@ -10,6 +10,7 @@ use super::error::{Kind, PlanError};
 use super::graph::Graph;
 use crate::fault::{At, Spanned};
 use crate::job::{Job, Op, WindowKind};
+use crate::time::gcd;
 
 /// Every stage but a sink has a reader.
 pub(super) fn complete(graph: &Graph<'_>) -> Result<(), PlanError> {
@@ -42,7 +43,11 @@ pub(super) fn complete(graph: &Graph<'_>) -> Result<(), PlanError> {
 
 /// The greatest stride, up to a second, at which every window and timer still fires on time.
 pub(super) fn stride(graph: &Graph<'_>) -> u64 {
-    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    // What is no whole number of milliseconds is on time within one.
+    let millis = |d: Duration| match d.subsec_nanos() % 1_000_000 {
+        0 => u64::try_from(d.as_millis()).unwrap_or(u64::MAX),
+        _ => 1,
+    };
     let wanted = graph.transforms.iter().filter_map(|t| match (&t.stage.op, t.window) {
         (_, Some(w)) => match w.kind {
             WindowKind::Session => w.size.map(|gap| (millis(gap) / 100).clamp(1, 100)),
@@ -62,10 +67,6 @@ pub(super) fn stride(graph: &Graph<'_>) -> u64 {
         stride if stride > 1000 => gcd(stride, 1000),
         stride => stride,
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Instances placed by the cluster need not share an agent with their neighbours, so a local
@@ -106,7 +107,7 @@ pub(super) fn spread_over_agents(dag: &mut Dag, job: &Job) -> Result<(), PlanErr
         let _ = write!(edge.why, "; on all agents because `{id}` has `instances`");
         let text =
             format!("{name} goes to all agents, not only the sender's, because `{id}` has `instances`");
-        dag.notes.push(Note { text: Spanned::new(text, at), no_effect: false });
+        dag.notes.push(Note { text: Spanned::new(text, at), no_effect: false, warns: false });
     }
     Ok(())
 }
@@ -157,7 +158,7 @@ pub(super) fn let_waiting_rows_spill(dag: &mut Dag) {
         for edge in dag.edges.iter_mut().filter(|e| e.to == vertex && e.priority >= 0) {
             edge.spills = true;
         }
-        dag.notes.push(Note { text: Spanned::nowhere(text), no_effect: false });
+        dag.notes.push(Note { text: Spanned::nowhere(text), no_effect: false, warns: false });
     }
 }
 

@@ -42,6 +42,11 @@ pub trait Predictor: Send + std::fmt::Debug {
     fn failure(&self) -> Option<&str> {
         None
     }
+
+    /// Slots that had no forecast because it came too late; 0 for those that compute in the program itself.
+    fn late(&self) -> u64 {
+        0
+    }
 }
 
 /// The same expectation for each slot of a window; none before there was an observation.

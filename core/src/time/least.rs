@@ -15,6 +15,18 @@ impl Standing {
         self.watermark = self.watermark.max(Some(watermark));
         self.idle = false;
     }
+
+    /// What counts of several: of those that are in step one standing for all.
+    ///
+    /// Each of such is told of the same watermarks and idleness, if later than others. One that is idle while others
+    /// are not has not been told yet that it is awake, and what it gives then must not be late: so they are idle
+    /// only together, and their watermark is the least.
+    pub fn counted(in_step: bool, all: impl Iterator<Item = Self> + Clone) -> impl Iterator<Item = Self> {
+        let both =
+            |a: Self, b: Self| Self { watermark: a.watermark.min(b.watermark), idle: a.idle && b.idle };
+        let together = if in_step { all.clone().reduce(both) } else { None };
+        together.into_iter().chain((!in_step).then_some(all).into_iter().flatten())
+    }
 }
 
 /// What is to be told of all of them together.
@@ -114,6 +126,17 @@ mod tests {
         assert_eq!(all(&mut least, &[idle(Some(4)), idle(Some(9))]), [Moved::Watermark(9), Moved::Idle]);
         assert_eq!(all(&mut least, &[at(4), idle(Some(9))]), [Moved::Watermark(9)], "awake, and not back");
         assert_eq!(all(&mut least, &[at(8), idle(Some(9))]), []);
+    }
+
+    #[test]
+    fn those_in_step_are_idle_together_and_stand_where_the_last_one_does() {
+        let counted =
+            |in_step, all: &[Standing]| Standing::counted(in_step, all.iter().copied()).collect::<Vec<_>>();
+        assert_eq!(counted(true, &[]), []);
+        assert_eq!(counted(true, &[at(9), idle(Some(4))]), [at(4)]);
+        assert_eq!(counted(true, &[idle(Some(9)), idle(Some(4))]), [idle(Some(4))]);
+        assert_eq!(counted(true, &[at(9), idle(None)]), [Standing::default()]);
+        assert_eq!(counted(false, &[at(9), idle(None)]), [at(9), idle(None)]);
     }
 
     #[derive(Debug, Clone)]

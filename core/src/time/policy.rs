@@ -85,9 +85,10 @@ impl WatermarkPolicy {
         self.pending.clear();
     }
 
-    /// Rows wait that cannot be taken now: that is no silence.
+    /// Rows wait that cannot be taken now: that is no silence, and those that are ahead are not confirmed by it.
     pub fn wait(&mut self, now: i64) {
         self.last_row = now;
+        self.pending_since = now;
     }
 
     /// If the instance is idle: it is not any more. Gives the watermark that says so, to be sent before its rows.
@@ -209,6 +210,23 @@ mod tests {
         early.observe(-SECOND / 2, 0);
         early.observe(-SECOND / 2, 0);
         assert_eq!(early.watermark(), Some(-SECOND));
+    }
+
+    /// While rows wait for room nothing is confirmed, and there is no hurry to look again.
+    #[test]
+    fn waiting_rows_put_off_what_an_idle_time_would_do() {
+        let mut policy = policy(0, Some(SECOND));
+        policy.observe(0, 0);
+        policy.observe(1, 0);
+        assert_eq!(policy.watermark(), Some(0));
+        assert_eq!(policy.observe(2 * HOUR, SECOND / 2), Seen::Ahead);
+        for now in [SECOND, 2 * SECOND, 9 * SECOND] {
+            policy.wait(now);
+            assert_eq!(policy.next_tick(), Some(now + SECOND));
+            assert!(!policy.tick(now) && policy.watermark().is_none());
+        }
+        assert!(policy.tick(10 * SECOND), "now no row has come for a second");
+        assert_eq!(policy.watermark(), Some(2 * HOUR));
     }
 
     #[test]

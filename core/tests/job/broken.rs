@@ -333,7 +333,7 @@ fn what_may_follow_a_grouped_or_windowed_stage() {
         &[
             &format!("4: stage `m` (map) cannot follow a `group_by` ({after_group})"),
             "6: stage `f` (map_stateful) cannot follow a `window` \
-             (what may follow: aggregate, co_aggregate, distinct or group_by)",
+             (what may follow: aggregate, co_aggregate or group_by)",
             "9: stage `c` aggregates by key, but its input `src` has none \
              (put a `group_by` before every input, or before none)",
             &format!("10: stage `out` (sink) cannot follow a `group_by` ({after_group})"),
@@ -613,4 +613,93 @@ fn a_key_given_twice_does_not_hide_other_faults() {
         "[[stage]]\nid = 'a'\nop = 'source'\nid = 'b'\nparallelism = 0\n",
         &["4: not TOML: duplicate key", "5: `parallelism` of stage `a` is 0; it must be 1 to 4096"],
     );
+}
+
+#[test]
+fn a_generators_kind_without_its_connector() {
+    let text = r#"stage = [
+{ id = "a", op = "source", kind = "sequence" },
+{ id = "b", op = "source", connector = "generater", kind = "words" },
+{ id = "c", op = "source", connector = "ids", n = 1, kind = "words" },
+{ id = "o", op = "sink", in = ["a", "b", "c"], connector = "count" },
+]"#;
+    toml(
+        text,
+        &[
+            "2: `kind` of stage `a` cannot be `sequence` \
+             (`sequence` is a kind of connector = \"generator\", and this source has no `connector`)",
+            "3: there is no connector `generater`; did you mean `generator`? (one of: file, generator, nexmark, ids; \
+             one of your own takes its options in `with`, not as `kind`)",
+            "4: `kind` of stage `c` cannot be `words` (`words` is a kind of connector = \"generator\")",
+        ],
+    );
+}
+
+#[test]
+fn a_duration_or_size_that_is_too_large_is_told_so() {
+    let text = r#"memory = "99999999TiB"
+stage = [
+{ id = "a", op = "source", time = { column = "t", max_ahead = "1000000h", idle = "5 parsecs" } },
+{ id = "o", op = "sink", in = "a", connector = "count" },
+]"#;
+    toml(
+        text,
+        &[
+            "1: `memory` of [job] is too large: 10^18 bytes are the most",
+            "3: `max_ahead` of `time` of stage `a` is too long: a hundred years are the most",
+            "3: `idle` of `time` of stage `a` is not a duration \
+             (write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\")",
+        ],
+    );
+}
+
+#[test]
+fn what_may_follow_a_window_is_said_as_the_plan_takes_it() {
+    let text = around(
+        r#"{ id = "w", op = "window", in = "src", type = "tumbling", size = "1s" },
+{ id = "g", op = "group_by", in = "w", key = "k" },
+{ id = "m", op = "map", in = "g", select = ["*"] },"#,
+        "m",
+    );
+    toml(
+        &text,
+        &["5: stage `m` (map) cannot follow a `group_by` (what may follow: aggregate or co_aggregate)"],
+    );
+}
+
+#[test]
+fn an_address_or_a_service_that_cannot_be() {
+    let call = |options: &str| {
+        let stage = format!(
+            "{{ id = \"m\", op = \"map_using_service\", in = \"src\", select = [\"*\"], {options} }},"
+        );
+        Job::parse(&around(&stage, "m"), FileFormat::Toml).map_err(|faults| line(&faults[0]))
+    };
+    for good in ["'http://h/' || a", "'HTTPS://h/x'", "'a' || b", "base || '/x'"] {
+        call(&format!("service = \"http\", url = \"{good}\"")).unwrap();
+    }
+    for bad in ["'htp://x'", "'ftp://h/' || a", "'inventory/items'"] {
+        let said = call(&format!("service = \"http\", url = \"{bad}\"")).unwrap_err();
+        assert!(said.starts_with(&format!("3: `url` is `{bad}`, which is no address (")), "{said}");
+    }
+    let said = call("service = \"grpc\", url = \"'http://h'\"").unwrap_err();
+    assert!(said.contains("the only one that is built in; `grpc` would be of an agent's registry"), "{said}");
+}
+
+#[test]
+fn what_has_no_fault_is_there_to_be_looked_at_further() {
+    let text = r#"stage = [
+{ id = "a", op = "source", connector = "ids", n = 1 },
+{ id = "b", op = "map", in = "a", select = ["id"] },
+{ id = "c", op = "group_by", in = "b", key = "id", foo = 1 },
+{ id = "d", op = "aggregate", in = "c", compute = ["count(*) as n"] },
+{ id = "e", op = "filter", in = "b", where = "id > 1" },
+{ id = "o", op = "sink", in = ["d", "e"], connector = "count" },
+]"#;
+    let part = Job::sound_part(text, FileFormat::Toml, &[]).unwrap();
+    let ids: Vec<&str> = part.stages.iter().map(|stage| stage.id.as_str()).collect();
+    assert_eq!((ids, part.options.deterministic), (vec!["a", "b", "e"], None));
+    // It may be `deterministic = false` that could not be read.
+    let part = Job::sound_part(&format!("determnistic = false\n{text}"), FileFormat::Toml, &[]).unwrap();
+    assert_eq!(part.options.deterministic, Some(false));
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tuplane_core::job::builder::{
     Pipeline, ServiceSpec, Stage, StateSpec, TimeSpec, sinks, sources, windows,
 };
-use tuplane_core::job::{FileFormat, Job, Placement};
+use tuplane_core::job::{FileFormat, HttpMethod, Job, Placement};
 use tuplane_core::plan::plan;
 
 use super::cases::without_places;
@@ -103,6 +103,32 @@ stage = [
     );
 }
 
+/// They would stand twice in the file, and be passed over here.
+#[test]
+fn what_calls_say_cannot_be_set_as_an_option() {
+    let p = Pipeline::new("twice").set("stage", 1).set("memory", "1MiB");
+    let a = p.read(sources::words().rows(7)).id("a");
+    let keyed = a.filter("true").set("in", "b").set("id", "c").set("op", "map").id("kept").group_by("line");
+    let both = keyed.co_aggregate("count(*) as n", [(&a.group_by("line as other"), "count(*) as m")]);
+    both.set("compute", "count(*) as k").set("parallelism", 1).write(sinks::count()).set("op", "filter");
+    let faults = p.build().unwrap_err();
+    let said: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
+    let of = |key: &str, whose: &str| {
+        format!("`{key}` of {whose} is said by calls, and cannot be set as an option")
+    };
+    for (key, whose) in [
+        ("stage", "the job"),
+        ("in", "stage `kept`"),
+        ("id", "stage `kept`"),
+        ("op", "stage `kept`"),
+        ("compute", "stage `co_aggregate`"),
+        ("op", "stage `sink`"),
+    ] {
+        assert!(said.contains(&of(key, whose)), "{key} of {whose}: {said:?}");
+    }
+    assert!(p.to_json().is_err());
+}
+
 #[test]
 fn stages_without_a_key() {
     let p = Pipeline::new("all");
@@ -126,6 +152,17 @@ fn stages_without_a_key() {
         .set("cooperative", false)
         .map_using_service(ServiceSpec::new("s", json!({})).blocking())
         .filter_using_service_async(ServiceSpec::new("s", json!({ "url": "x" })).set("batched", true))
+        .map_using_service_async(
+            ServiceSpec::http("'http://localhost/' || word")
+                .method(HttpMethod::Post)
+                .body("word")
+                .header("Accept", "'text/plain'")
+                .header("X-A", "env:A")
+                .header("Accept", "'application/json'")
+                .select(["*", "response as answer"]),
+        )
+        .filter_using_service(ServiceSpec::http("'http://localhost/'").keep("status = 200"))
+        .flat_map_using_service(ServiceSpec::http("'http://localhost/'").unnest("words(response) as w"))
         .peek()
         .peek_sampled(2.5)
         .sort(["word desc", "i"])
@@ -157,7 +194,10 @@ stage = [
 { id = "custom_transform", op = "custom_transform", in = "work", call = "mine", with = { a = [1, { b = true }], c = 1.5 }, cooperative = false },
 { id = "map_using_service", op = "map_using_service", in = "custom_transform", service = "s", cooperative = false },
 { id = "filter_using_service_async", op = "filter_using_service_async", in = "map_using_service", service = "s", with = { url = "x" }, batched = true },
-{ id = "peek", op = "peek", in = "filter_using_service_async" },
+{ id = "map_using_service_async", op = "map_using_service_async", in = "filter_using_service_async", service = "http", url = "'http://localhost/' || word", method = "POST", body = "word", headers = { Accept = "'application/json'", X-A = "env:A" }, select = ["*", "response as answer"] },
+{ id = "filter_using_service", op = "filter_using_service", in = "map_using_service_async", service = "http", url = "'http://localhost/'", where = "status = 200" },
+{ id = "flat_map_using_service", op = "flat_map_using_service", in = "filter_using_service", service = "http", url = "'http://localhost/'", unnest = "words(response) as w" },
+{ id = "peek", op = "peek", in = "flat_map_using_service" },
 { id = "peek-2", op = "peek", in = "peek", sample = "2.5/s" },
 { id = "sort", op = "sort", in = "peek-2", by = ["word desc", "i"] },
 { id = "sink", op = "sink", in = "sort", connector = "ledger", path = "l", id_column = "word" },

@@ -73,7 +73,7 @@ fn functions_and_connectors() {
 }
 
 #[test]
-fn policies_that_are_not_there() {
+fn what_says_timestamps_says_where_they_stand() {
     missing(
         r#"stage = [
 { id = "s", op = "source", connector = "ids", n = 1, timestamps = "source" },
@@ -84,10 +84,7 @@ fn policies_that_are_not_there() {
 { id = "o", op = "sink", in = "d", connector = "count" },
 ]
 route = [{ edge = "a..d", policy = "shufle" }]"#,
-        &[
-            "2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")",
-            "9: there is no policy `shufle` (did you mean `shuffle`?)",
-        ],
+        &["2: stage `s` says `timestamps`, and no `time` says where they stand (write time = \"column\")"],
     );
 }
 
@@ -163,7 +160,7 @@ fn what_only_a_registry_knows_is_no_fault_and_is_said() {
 }
 
 #[test]
-fn policies_that_exist_nowhere_are_known_without_running() {
+fn policies_of_a_registry_are_noted_and_a_slip_is_named() {
     let text = r#"stage = [
 { id = "s", op = "source" },
 { id = "r", op = "rebalance", in = "s", policy = "potus" },
@@ -173,15 +170,13 @@ fn policies_that_exist_nowhere_are_known_without_running() {
 ]
 route = [{ edge = "s..o", policy = "shufle" }]"#;
     let job = Job::parse(text, FileFormat::Toml).unwrap();
-    let told: Vec<String> = job.unknown_policies().iter().map(ToString::to_string).collect();
+    let told: Vec<String> = job.registered_policies().iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
-        told[0].ends_with(
-            "there is no policy `best` (one of: heron, jsq, local_first, p2c, potus, round-robin, shuffle)"
-        ),
+        told[0].contains("`best` is no built-in policy: only agents know whether they have it"),
         "{told:?}"
     );
-    assert!(told[1].ends_with("there is no policy `shufle` (did you mean `shuffle`?)"), "{told:?}");
+    assert!(told[1].contains("`shufle` is no built-in policy (did you mean `shuffle`?)"), "{told:?}");
 }
 
 #[test]
@@ -252,4 +247,18 @@ fn a_service_call_needs_its_parts() {
             "6: stage `d` sends a `body` with GET (set method = \"POST\", or take `body` away)",
         ],
     );
+}
+
+#[test]
+fn a_rebalance_that_costs_rows_is_warned_of() {
+    let text = r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 9 },
+{ id = "r", op = "rebalance", in = "s", key = "id" },
+{ id = "t", op = "add_timestamps", in = "r", time = { column = "id", format = "unix" } },
+{ id = "o", op = "sink", in = "t", connector = "count" },
+]"#;
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let warnings = job.ready([]).unwrap();
+    assert_eq!((warnings.len(), warnings[0].at.line), (1, 3), "{warnings:?}");
+    assert!(warnings[0].message.contains("mixes the rows of several instances"), "{}", warnings[0].message);
 }

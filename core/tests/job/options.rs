@@ -91,6 +91,7 @@ fn job_options_and_defaults() {
             default_parallelism: Some(3),
             deterministic: Some(false),
             partitions: Some(31),
+            partitions_at: job.options.partitions_at,
             restart: Restart::FromStart,
             memory: Some(16 << 20),
             on_error: OnError::Null,

@@ -172,3 +172,20 @@ fn faults_that_come_later_can_be_named_too() {
     name_override(&mut fault, &sets);
     assert_eq!(fault.to_string(), "--set a.time: there is no column `nope`");
 }
+
+#[test]
+fn too_few_partitions_stand_where_they_were_set() {
+    let text = r#"stage = [
+{ id = "a", op = "source", connector = "ids", n = 1 },
+{ id = "g", op = "group_by", in = "a", key = "id" },
+{ id = "c", op = "aggregate", in = "g", compute = ["count(*) as n"], parallelism = 2 },
+{ id = "o", op = "sink", in = "c", connector = "count" },
+]"#;
+    let sets = [("job.partitions".to_owned(), "1".to_owned())];
+    let job = Job::parse_with(text, FileFormat::Toml, &sets).unwrap();
+    let mut fault = tuplane_core::plan::plan(&job).unwrap_err().fault;
+    tuplane_core::job::name_override(&mut fault, &sets);
+    assert!(fault.message.starts_with("--set job.partitions: `c/prepare` would have 2 instances"), "{fault}");
+    let job = Job::parse(&format!("partitions = 1\n{text}"), FileFormat::Toml).unwrap();
+    assert_eq!(tuplane_core::plan::plan(&job).unwrap_err().fault.at.line, 5);
+}

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tuplane_core::plan::{
-    EdgeId, Kind, Parallelism, Role, Routing, When, case_json, dot, json as plan_json, plan, text,
-    unsupported_policies,
+    EdgeId, Kind, Parallelism, Role, Routing, When, case_json, dot, json as plan_json, plan,
+    text as plan_text, unsupported_policies,
 };
 
 use super::helper::{edge, job, notes, planned, refused};
@@ -354,6 +354,11 @@ fn the_watermark_stride_serves_every_window_and_timer() {
     assert_eq!(window("type='tumbling' size='1500ms'"), 500);
     assert_eq!(window("type='sliding' size='10s' slide='250ms'"), 250);
     assert_eq!(window("type='session' gap='3s'"), 30);
+    // What is no whole number of milliseconds is given within the next one.
+    assert_eq!(window("type='tumbling' size='500us'"), 1);
+    assert_eq!(window("type='tumbling' size='2500us'"), 1);
+    assert_eq!(window("type='sliding' size='10s' slide='1500us'"), 1);
+    assert_eq!(window("type='session' gap='500us'"), 1);
     assert_eq!(window("type='session' gap='60s'"), 100);
     assert_eq!(stride("- a = map_stateful g ttl='5ms'\n- out = sink a"), 1);
     let both = "- w = window g type='tumbling' size='400ms'\n- a = aggregate w\n- o = sink a\n- b = map_stateful g ttl='6s'\n- out = sink b";
@@ -398,7 +403,7 @@ fn renderings_show_vertices_edges_reasons_and_notes() {
     let dag = planned(
         "- s = source\n- r = rebalance s policy='shuffle'\n- m = map r parallelism=2\n- k = rebalance m key='x'\n- a = map_stateful k name='the\"state\"'\n- out = sink a",
     );
-    let shown = text("demo", &dag);
+    let shown = plan_text("demo", &dag);
     for part in [
         "job demo",
         "2 on each agent",
@@ -420,4 +425,46 @@ fn renderings_show_vertices_edges_reasons_and_notes() {
     assert_eq!(document["edges"][1]["policy"], serde_json::Value::Null);
     assert_eq!(document["notes"][0]["no_effect"], true);
     assert_eq!(document["vertices"][1]["parallelism"], json!({ "per_agent": 2 }));
+}
+
+#[test]
+fn a_rebalance_before_add_timestamps_is_noted_or_refused() {
+    let job = |source: &str, key: &str| {
+        format!("- s = source {source}\n- r = rebalance s {key}\n- t = add_timestamps r\n- out = sink t")
+    };
+    let dag = planned(&job("", "key='k'"));
+    let notes = notes(&dag, false);
+    assert!(notes.len() == 1 && notes[0].contains("put the rebalance behind `t`"), "{notes:?}");
+    let why = &edge(&dag, "s..t").why;
+    assert!(!why.contains("own order") && why.contains("rows go by `k`"), "{why}");
+    // What one instance reads is in order wherever it goes.
+    assert!(planned(&job("distributed=false", "key='k'")).notes.is_empty());
+    let error = refused(&job("", ""));
+    assert_eq!(error.kind, Kind::IsolatedRebalance);
+    assert_eq!(error.fault.help.unwrap(), "put the rebalance behind `t`, or drop it");
+}
+
+#[test]
+fn more_instances_than_partitions_are_refused_whatever_the_cluster() {
+    let text = "partitions = 2\n- s = source\n- g = group_by s key='k'\n- a = aggregate g parallelism=3\n- out = sink a";
+    let error = refused(text);
+    assert!(error.fault.message.contains("3 instances by key, and there are 2 partitions"), "{error}");
+    planned(&text.replace("parallelism=3", "parallelism=2"));
+    assert!(plan(&job(&text.replace("parallelism", "instances"))).is_err());
+}
+
+#[test]
+fn the_plan_says_windows_and_event_times() {
+    let said = |stages: &str| {
+        let text = format!(
+            "- s = source kind='stream' time.column='at' time.lateness='5s'\n{stages}\n- a = aggregate w\n- out = sink a"
+        );
+        plan_text("j", &planned(&text))
+    };
+    let sliding = said("- w = window s type='sliding' size='10s' slide='2s'");
+    assert!(sliding.contains(", event time `at`, lateness 5s\n"), "{sliding}");
+    assert!(sliding.contains(", sliding windows of 10s, one each 2s\n"), "{sliding}");
+    assert!(said("- w = window s type='tumbling' size='1m'").contains(", tumbling windows of 60s\n"));
+    let session = said("- w = window s type='session' gap='3s' early_ms=500");
+    assert!(session.contains(", sessions with a gap of 3s, early results each 500ms\n"), "{session}");
 }

@@ -219,8 +219,9 @@ fn free(container: &Container) -> u32 {
 /// Replays a greedy strategy from first principles: no step had a choice that weighs less.
 fn check_steps(case: &Case, assigned: &[usize], weight: impl Fn(&[(usize, usize)]) -> f64) {
     let mut order: Vec<usize> = (0..assigned.len()).collect();
-    order.sort_by(|&a, &b| case.of_one(case.instances[b]).total_cmp(&case.of_one(case.instances[a])));
-    // What two components have alike may come in either order of rounding; a step then looks the same.
+    // Sums of the same size may differ in their last bits.
+    let traffic = |&instance: &usize| (case.of_one(case.instances[instance]) * 1e9).round() as u64;
+    order.sort_by_key(|instance| std::cmp::Reverse(traffic(instance)));
     let mut placed = case.standing.clone();
     let mut used: Vec<u32> = case.containers.iter().map(|container| container.taken).collect();
     for instance in order {

@@ -329,6 +329,11 @@ impl<'a> Follow<'a> {
             }
         }
         source.heard = Instant::now();
+        if peeked.passed < source.passed {
+            // The agent no longer knew who asks: it counts anew.
+            self.past.0 += source.passed;
+            self.past.1 += source.missed;
+        }
         (source.from, source.missed) = (peeked.next, peeked.missed);
         (source.passed, source.ended) = (peeked.passed, peeked.ended);
         let agent = &source.agent;
@@ -367,10 +372,7 @@ impl<'a> Follow<'a> {
         let rows = rows.into_iter().map(|(agent, columns, row)| {
             let cut = columns.iter().zip(&row.values).filter(|(_, value)| value.cut > 0);
             let cut = cut.map(|(name, _)| name.clone()).collect();
-            let values = columns.iter().cloned().zip(row.values.iter().map(|value| {
-                // An agent of another version may write what we cannot read: it is shown as text.
-                serde_json::from_str(&value.json).unwrap_or_else(|_| Value::from(value.json.clone()))
-            }));
+            let values = columns.iter().cloned().zip(row.values.iter().map(|value| in_document(&value.json)));
             let instance = format!("{label}#{}", row.instance);
             RowView { agent, instance, row: Value::Object(values.collect::<Map<_, _>>()), cut }
         });
@@ -403,7 +405,7 @@ impl<'a> Follow<'a> {
         }
         let (passed, missed) = self.totals();
         let lost = if missed > 0 {
-            format!("; {} of the sample came too fast to be fetched", counted(missed, "row"))
+            format!("; {} of the sample were not fetched in time", counted(missed, "row"))
         } else {
             String::new()
         };
@@ -413,9 +415,46 @@ impl<'a> Follow<'a> {
     }
 }
 
+/// A value in a document: a number with more digits than a double holds is a text of them. So is what an agent of
+/// another version may write and we cannot read.
+fn in_document(json: &str) -> Value {
+    let digits = |number: &str| -> String {
+        let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
+        let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+        digits.trim_matches('0').to_owned()
+    };
+    match serde_json::from_str(json) {
+        Ok(Value::Number(number)) if digits(&number.to_string()) != digits(json) => Value::from(json),
+        Ok(value) => value,
+        Err(_) => Value::from(json),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_in_a_document_keeps_its_digits() {
+        for same in [
+            "1",
+            "-1.5",
+            "0.0",
+            "1e300",
+            "100.00",
+            "0.1000",
+            "12345678901234567",
+            "\"1.50\"",
+            "[1.5]",
+            "null",
+        ] {
+            let value: Value = serde_json::from_str(same).unwrap();
+            assert_eq!(in_document(same), value);
+        }
+        for text in ["123456789012345678.1234", "-0.12345678901234567890", "99999999999999999999", "soon"] {
+            assert_eq!(in_document(text), Value::from(text));
+        }
+    }
 
     #[test]
     fn a_rate_is_rows_per_second() {

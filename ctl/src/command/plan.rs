@@ -33,14 +33,13 @@ pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
         Ok(job) => job,
         Err(faults) => return Err(file.refuse(&faults, output)),
     };
-    let unknown = job.unknown_policies();
-    if !unknown.is_empty() {
-        return Err(file.refuse(&unknown, output));
-    }
     let dag = match plan::plan(&job) {
         Ok(dag) => dag,
         Err(error) => return Err(file.refuse(&[error.fault], output)),
     };
+    for unknown in job.registered_policies() {
+        output.warning(&safe::line(&unknown.to_string()));
+    }
     if !types(&job).is_empty() {
         output.notice("expressions were not checked: `tuplane check`");
     }

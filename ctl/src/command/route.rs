@@ -42,7 +42,8 @@ pub(crate) struct Args {
     /// A row that has waited so long leaves at any price
     #[arg(long, value_name = "TIME|none")]
     max_hold: Option<String>,
-    /// Where costs of a row come from: zones, measured, or pairs of agents or zones such as a..b=3,a..c=1
+    /// Where costs of a row come from: zones, measured, a number for all agents, or pairs of agents or zones such as
+    /// a..b=3,a..c=1
     #[arg(long, value_name = "COSTS")]
     cost: Option<String>,
     /// Keeps the last so many decisions, for `routes --decisions`
@@ -64,13 +65,16 @@ pub(crate) fn assignment(text: &str) -> Result<(String, Value), String> {
     }
 }
 
-/// Pairs become a table; a word stays one.
+/// Pairs become a table; a number or a word stays one.
 fn costs(text: &str) -> Value {
     let pair = |part: &str| {
         let (names, cost) = part.split_once('=')?;
         let cost: f64 = cost.trim().parse().ok()?;
         Some((names.trim().to_owned(), json!(cost)))
     };
+    if let Ok(Value::Number(flat)) = serde_json::from_str(text) {
+        return Value::Number(flat);
+    }
     match text.split(',').map(pair).collect::<Option<Map<String, Value>>>() {
         Some(table) => Value::Object(table),
         None => Value::String(text.to_owned()),
@@ -174,5 +178,6 @@ mod tests {
             json!({"v": "latency=50ms", "cost": {"a..b": 3.0, "a..c": 0.5}, "reprice": "off"})
         );
         assert_eq!(options(&["--cost", "measured"]), json!({"cost": "measured"}));
+        assert_eq!(options(&["--cost", "2"]), json!({"cost": 2}));
     }
 }

@@ -271,8 +271,12 @@ fn left_behind(files: &[FileView]) -> Option<String> {
 /// Whether the job did what it was run for.
 pub(super) fn verdict(view: &JobView, status: &JobStatus) -> Outcome {
     let name = &status.summary.name;
-    let lost: Vec<String> =
+    let mut lost: Vec<String> =
         view.lost().iter().map(|(edge, rows)| format!("{} lost on {edge}", counted(*rows, "row"))).collect();
+    let in_hand = view.in_hand();
+    lost.extend(
+        in_hand.iter().map(|(vertex, rows)| format!("{} stopped in {vertex}", counted(*rows, "row"))),
+    );
     let lost = if lost.is_empty() { "no rows were under way".to_owned() } else { lost.join(", ") };
     match status.summary.phase {
         JobPhase::Finished if status.summary.pending.is_empty() => Ok(()),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::world::{World, assert_exact_ledger, text};
 
+mod builder;
 mod joins;
 pub(crate) mod nexmark;
 mod order;

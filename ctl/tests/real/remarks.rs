@@ -33,8 +33,8 @@ fn a_source_that_leaves_out_every_line_is_said_in_capitals() {
     );
     assert!(said.contains("bad.csv:3: column `n`: `three`"), "the last: {said}");
     assert!(
-        said.contains("(the first: ") && said.contains("bad.csv:1: column `n`: `one`"),
-        "the first: {said}"
+        said.contains("(the first of this instance: ") && said.contains("bad.csv:1: column `n`: `one`"),
+        "the first one: {said}"
     );
     // One good line, and it is an ordinary warning.
     world.file("bad.csv", "one\n2\nthree\n");

@@ -312,6 +312,56 @@ fn windows_of_a_stream_end_while_it_runs_and_a_silent_input_does_not_hold_them_b
 }
 
 #[test]
+fn a_window_that_holds_rows_is_waited_for_though_its_input_is_silent() {
+    let world = World::new();
+    world.up(&["--local", "1", "--slots", "2"]);
+    let stream = |id: &str| {
+        let pipe = world.path(id);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        format!(
+            "[[stage]]\nid = \"{id}\"\nop = \"source\"\npath = \"{}\"\nformat = \"csv\"\n\
+             columns = {{ at = \"bigint\" }}\nfiles = \"each\"\n\
+             time = {{ column = \"at\", format = \"unix\", idle = \"200ms\" }}\n",
+            pipe.display()
+        )
+    };
+    let job = stream("few")
+        + &stream("many")
+        + &one("window", "w1", "few", TENS)
+        + &one("aggregate", "tens", "w1", "compute = [\"count(*) as n\"]")
+        + &one("map", "left", "tens", "select = [\"n\"]")
+        + &one("map", "right", "many", "select = [\"cast(0 as bigint) as n\"]")
+        + "[[stage]]\nid = \"both\"\nop = \"merge\"\nin = [\"left\", \"right\"]\n"
+        + &one("window", "w2", "both", "type = \"tumbling\"\nsize = \"100s\"")
+        + &one("aggregate", "all", "w2", "compute = [\"count(*) as rows\", \"sum(n) as n\"]")
+        + &one("map", "short", "all", "select = [\"rows\", \"n\"]")
+        + &one("sink", "out", "short", "path = \"out\"");
+    let (job, out) = (world.file("job.toml", format!("name = \"waits\"\n{job}")), world.path("out"));
+    world.json(&["submit", &job, "--set", &format!("out.path={}", out.display())]);
+    // Opening waits until the source has opened the other end.
+    let open = |id: &str| std::fs::OpenOptions::new().write(true).open(world.path(id)).unwrap();
+    let (mut few, mut many) = (open("few"), open("many"));
+    few.write_all(b"100\n101\n102\n").unwrap();
+    many.write_all(b"150\n151\n3000\n3001\n").unwrap();
+    wait("all rows are taken in", Duration::from_secs(30), || {
+        let status = world.status("waits");
+        vertex(&status, "right")["rows_in"] == 4 && vertex(&status, "few")["rows_out"] == 3
+    });
+    // Both fall idle; then the first goes on.
+    std::thread::sleep(Duration::from_secs(1));
+    few.write_all(b"130\n131\n").unwrap();
+    drop((few, many));
+    let status = world.wait_for("waits", "finished", Duration::from_secs(30));
+    assert_eq!(all_late(&status), 0, "{status}");
+    let text = std::fs::read_dir(&out).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+    let mut lines: Vec<String> =
+        text.flat_map(|text| text.unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.sort();
+    // Two of the one, and the windows of 100 and 130 of the other; later those of 3000.
+    assert_eq!(lines, ["2,0", "4,5"]);
+}
+
+#[test]
 fn state_with_a_ttl_is_gone_when_the_watermark_has_passed_it() {
     let world = World::new();
     let pipe = world.path("rows.csv");

@@ -85,7 +85,7 @@ pub(super) struct Ledger {
     pub(super) emitted: u64,
     /// Worked on by bolts.
     pub(super) served: u64,
-    /// Of these, and of what bolts emitted, the tuples that were phantoms' or their descendants are in it too.
+    /// Tuples from outside that have arrived. (What was drawn, emitted and served counts phantoms too.)
     pub(super) arrived: u64,
     /// Tuples from outside all of whose descendants are completed.
     pub(super) answered: u64,

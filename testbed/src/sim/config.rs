@@ -1,11 +1,14 @@
 //! What a simulation is told: everything that decides about its outcome.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tuplane_core::job::Placement;
 use tuplane_core::route::RouteOptions;
 
 use super::app::App;
 use super::network::Network;
+use crate::arrivals::Series;
 
 /// One simulation. Two runs of one configuration and seed give the same outcome to the byte.
 #[derive(Debug, Clone)]
@@ -27,6 +30,8 @@ pub struct Config {
     pub warmup: u32,
     /// Feeds all that is drawn by lot.
     pub seed: u64,
+    /// How instances get their containers, application by application.
+    pub placement: Placement,
     /// What arrives at the spouts.
     pub arrivals: Arrivals,
     /// How far spouts see ahead.
@@ -47,11 +52,11 @@ pub enum Arrivals {
         /// Variance over mean, more than 1.
         ratio: f64,
     },
-    /// Measured counts, scaled to the spout's mean and rounded by lot. Each spout instance starts at another
-    /// place of the trace, spread evenly, and goes on from its beginning at its end.
+    /// Measured counts, scaled to the spout's mean. Each spout instance starts at another place of the trace,
+    /// spread evenly, and goes on from its beginning at its end.
     Trace {
         /// The counts.
-        counts: Arc<[f64]>,
+        counts: Arc<Series>,
         /// Where they are from.
         name: String,
     },
@@ -66,14 +71,10 @@ pub struct Lookahead {
     pub spread: bool,
     /// The run begins at slot `-size` with empty windows, rather than at slot 0 with full ones.
     pub early: bool,
-    /// Name of the predictor; `perfect` knows what comes.
+    /// Name of the predictor; [`PERFECT`] knows what comes.
     pub predictor: String,
-    /// The predictor's options.
-    pub options: serde_json::Value,
-    /// Nothing is foreseen: what the predictor says is taken for 0.
-    pub missed: bool,
-    /// Phantoms added to each forecast slot, as a share of the spout's mean arrivals.
-    pub false_positives: f64,
+    /// Its options, and the errors that are injected on purpose: `missed` and `false_positives`.
+    pub options: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Default for Lookahead {
@@ -83,10 +84,15 @@ impl Default for Lookahead {
             spread: false,
             early: false,
             predictor: PERFECT.to_owned(),
-            options: serde_json::Value::Null,
-            missed: false,
-            false_positives: 0.0,
+            options: serde_json::Map::new(),
         }
+    }
+}
+
+impl Lookahead {
+    /// Forecasts are what comes, and need not be asked for.
+    pub fn is_perfect(&self) -> bool {
+        self.predictor == PERFECT && self.options.is_empty()
     }
 }
 
@@ -101,6 +107,14 @@ pub struct Routing {
     /// Its options. A slot of the simulation is one period; `max_hold` counts in slots of `slot`. Between two slots
     /// nothing is sent (`between_slots`), a run has one row, and no queue has a bound.
     pub options: RouteOptions,
+}
+
+impl Routing {
+    /// `max_hold` in slots, at least 1.
+    pub fn max_hold(&self) -> Option<i64> {
+        let slots = |hold: Duration| hold.as_secs_f64() / self.options.slot.as_secs_f64();
+        self.options.max_hold.map(|hold| (slots(hold).ceil() as i64).max(1))
+    }
 }
 
 /// What senders know of the queues at their targets.

@@ -1,8 +1,8 @@
 //! The decisions of all containers in one slot, by the functions that a running agent calls.
 
 use tuplane_core::route::{
-    self, BetaRule, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions, Scratch,
-    Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
+    self, BetaRule, Choice, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions,
+    Scratch, Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
 };
 
 use super::SimError;
@@ -140,7 +140,7 @@ impl Decider {
         queues: &Queues,
         known: &Known,
         decided: &mut Decided,
-    ) {
+    ) -> Result<(), String> {
         decided.sends.clear();
         decided.deferred = 0;
         let (mut v_sum, mut v_count) = (0.0, 0);
@@ -190,7 +190,7 @@ impl Decider {
                     let gamma = self.options.gamma.unwrap_or(u64::MAX);
                     for (sender, policies) in site.senders.iter().zip(policies) {
                         let budget = Budget { slot, gamma, deal: self.options.deal };
-                        budget.deal(sender, policies, targets, world, queues, decided);
+                        budget.deal(sender, policies, targets, world, queues, decided)?;
                     }
                 }
             }
@@ -198,6 +198,7 @@ impl Decider {
         if v_count > 0 {
             self.weights = Some((v_sum, v_count, beta.value()));
         }
+        Ok(())
     }
 }
 
@@ -331,7 +332,7 @@ impl Budget {
         world: &World,
         queues: &Queues,
         decided: &mut Decided,
-    ) {
+    ) -> Result<(), String> {
         let ports = world.ports_of(sender.instance);
         let mut budget = self.gamma;
         let count = sender.wants.len();
@@ -353,7 +354,15 @@ impl Budget {
                     let waiting = Waiting { rows: left[edge], mandatory: due[edge], deal: self.deal };
                     let Some(choice) = policies[edge].choose(&waiting, targets) else { break };
                     let rows = rows.min(u64::from(choice.rows));
-                    let target = &mut targets.list_mut()[choice.target];
+                    let count = targets.len();
+                    let target = targets.list_mut().get_mut(choice.target).filter(|_| rows > 0);
+                    let Some(target) = target else {
+                        let Choice { target, rows } = choice;
+                        let name = policies[edge].name();
+                        return Err(format!(
+                            "the policy `{name}` chose {rows} rows for target {target} of {count}"
+                        ));
+                    };
                     target.take(rows);
                     policies[edge].sent(rows as u32);
                     decided.sends.push(Send {
@@ -368,6 +377,7 @@ impl Budget {
             }
         }
         decided.deferred += due.iter().sum::<u64>();
+        Ok(())
     }
 }
 

@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn quantiles_are_the_least_that_so_many_do_not_exceed() {
         let mut responses = Responses::default();
-        (0..100).for_each(|response| responses.add(response));
+        for response in 0..100 {
+            responses.add(response);
+        }
         let summary = responses.summary(103);
         assert_eq!(
             (summary.mean, summary.p50, summary.p99, summary.max),

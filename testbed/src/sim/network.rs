@@ -1,4 +1,4 @@
-//! Networks of servers and switches, and how many hops lie between two servers.
+//! Networks of servers and switches, and how many switches lie between two servers.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -67,7 +67,7 @@ impl Network {
         Self::Jellyfish { switches: 24, degree: 4, servers: 16, seed }
     }
 
-    /// Links that a row passes from each server to each other; 0 to itself.
+    /// Switches that a row passes from each server to each other, which is what one hop counts here; 0 to itself.
     pub fn costs(&self) -> Result<Vec<Vec<f64>>, NetworkError> {
         match self {
             Self::Matrix(costs) => Ok(costs.clone()),
@@ -110,7 +110,7 @@ fn fat_tree() -> Graph {
 }
 
 fn jellyfish(switches: u32, degree: u32, servers: u32, seed: u64) -> Result<Vec<Vec<f64>>, NetworkError> {
-    let possible = switches * degree % 2 == 0
+    let possible = (switches * degree).is_multiple_of(2)
         && degree < switches.max(1)
         && (degree >= 2 || switches <= 1 || (switches == 2 && degree == 1));
     if !possible {
@@ -157,7 +157,7 @@ fn regular(switches: usize, degree: usize, random: &mut SmallRng) -> Option<Vec<
     Some(links)
 }
 
-/// Links on the shortest way between the first `servers` nodes; infinite where there is none.
+/// Nodes on the shortest way between the first `servers` nodes; infinite where there is none.
 fn hops(graph: &Graph, servers: usize) -> Vec<Vec<f64>> {
     (0..servers)
         .map(|server| {
@@ -172,8 +172,9 @@ fn hops(graph: &Graph, servers: usize) -> Vec<Vec<f64>> {
                     }
                 }
             }
+            let between = |links: f64| (links - 1.0).max(0.0);
             far.truncate(servers);
-            far
+            far.into_iter().map(between).collect()
         })
         .collect()
 }
@@ -185,13 +186,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fat_tree_has_16_servers_at_2_4_or_6_hops() {
+    fn the_fat_tree_has_16_servers_1_3_or_5_switches_apart() {
         let costs = Network::FatTree.costs().unwrap();
         assert_eq!(costs.len(), 16);
         assert_eq!(fat_tree().len() - 16, 24);
-        let row: Vec<f64> = vec![0.0, 2.0, 4.0, 4.0, 6.0, 6.0, 6.0, 6.0];
+        let row: Vec<f64> = vec![0.0, 1.0, 3.0, 3.0, 5.0, 5.0, 5.0, 5.0];
         assert_eq!(costs[0][..8], row);
-        assert_eq!(costs[15][0], 6.0);
+        assert_eq!(costs[15][..1], [5.0]);
     }
 
     #[test]
@@ -220,8 +221,8 @@ mod tests {
             prop_assert_eq!(costs.len(), 16);
             for (from, row) in costs.iter().enumerate() {
                 for (to, hops) in row.iter().enumerate() {
-                    prop_assert_eq!(*hops, costs[to][from]);
-                    prop_assert!((from == to) == (*hops == 0.0) && (from == to || (3.0..=9.0).contains(hops)));
+                    prop_assert!(hops.total_cmp(&costs[to][from]).is_eq());
+                    prop_assert!((from == to) == (*hops == 0.0) && (from == to || (2.0..=8.0).contains(hops)));
                 }
             }
             prop_assert_eq!(Network::jellyfish(seed).costs().unwrap(), costs);

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use tuplane_core::route::{BetaRule, Policies, VRule};
+use tuplane_core::route::{BetaRule, VRule};
 
-use super::SimError;
 use super::check::{self, Ledger, Rules};
-use super::config::{Config, PERFECT};
+use super::config::Config;
 use super::decide::{self, Decided, Decider, POTUS, Queues};
+use super::forecast::Forecast;
 use super::measure::{Backlog, Responses};
 use super::outcome::{AppOutcome, Foresight, Outcome, Weights};
 use super::root::{Answer, RootId, Roots};
@@ -15,6 +15,7 @@ use super::series::series;
 use super::spout::Spout;
 use super::telemetry::Known;
 use super::world::World;
+use super::{Registry, SimError};
 
 /// Slots between two counts of all tuples under way.
 const COUNTED: i64 = 256;
@@ -53,6 +54,7 @@ pub(super) struct Run<'c> {
     known: Known,
     roots: Roots,
     spouts: Vec<Spout>,
+    forecasts: Vec<Forecast>,
     /// By instance: its place in `spouts`.
     spout_of: Vec<Option<usize>>,
     /// By instance: tuples at its input.
@@ -74,13 +76,14 @@ pub(super) struct Run<'c> {
 }
 
 impl<'c> Run<'c> {
-    pub(super) fn new(config: &'c Config, policies: &Policies, keep_answers: bool) -> Result<Self, SimError> {
+    pub(super) fn new(config: &'c Config, registry: &Registry, keep_answers: bool) -> Result<Self, SimError> {
         let world = World::new(config)?;
         let options = &config.routing.options;
-        let decider = Decider::new(config, &world, policies)?;
+        let decider = Decider::new(config, &world, &registry.policies)?;
         let start = if config.lookahead.early { -i64::from(config.lookahead.size) } else { 0 };
         let all: Vec<(usize, f64)> = world.spouts().collect();
         let mut spouts = Vec::new();
+        let mut forecasts = Vec::new();
         let mut spout_of = vec![None; world.instances.len()];
         for (number, &(instance, mean)) in all.iter().enumerate() {
             let size = world.windows[world.app_of(instance)];
@@ -93,15 +96,13 @@ impl<'c> Run<'c> {
                 ));
             }
             spout_of[instance] = Some(number);
-            spouts.push(Spout::new(
-                instance,
-                number as u32,
-                counts,
-                successors,
-                size,
-                options.admission,
-                start,
-            ));
+            let mut forecast =
+                Forecast::new(&config.lookahead, &registry.predictors, config.seed, number, &counts)?;
+            let mut spout =
+                Spout::new(instance, number as u32, counts, successors, size, options.admission, start);
+            forecast.fill(&mut spout, start, config.lookahead.early);
+            spouts.push(spout);
+            forecasts.push(forecast);
         }
         let fresh = config.telemetry.is_fresh();
         let potus = config.routing.policy == POTUS;
@@ -111,10 +112,6 @@ impl<'c> Run<'c> {
         };
         let rules =
             Rules { gamma: options.gamma.unwrap_or(u64::MAX), prices, one_target: potus && !options.reprice };
-        let max_hold = options.max_hold.map(|hold| {
-            let slots = hold.as_secs_f64() / options.slot.as_secs_f64();
-            (slots.ceil() as i64).max(1)
-        });
         let apps = config.apps.len();
         let sums = Sums {
             cost: vec![0.0; apps],
@@ -130,13 +127,14 @@ impl<'c> Run<'c> {
             mandatory: vec![0; ports],
             total: (0.0, 0.0),
         };
-        let mut run = Self {
+        Ok(Self {
             config,
             rules,
             decider,
             known,
             roots: Roots::default(),
             spouts,
+            forecasts,
             spout_of,
             inputs: vec![VecDeque::new(); instances],
             outputs: vec![VecDeque::new(); ports],
@@ -144,34 +142,22 @@ impl<'c> Run<'c> {
             queues,
             decided: Decided::default(),
             held: vec![0; ports],
-            max_hold,
+            max_hold: config.routing.max_hold(),
             start,
             ledger: Ledger::default(),
             sums,
             answers: keep_answers.then(Vec::new),
             world,
-        };
-        run.fill();
-        Ok(run)
-    }
-
-    /// At the start windows are full (equation 6 and what stands with it), unless the run begins early.
-    fn fill(&mut self) {
-        if self.config.lookahead.early {
-            return;
-        }
-        for spout in &mut self.spouts {
-            for w in 1..=spout.size() {
-                let tuples = spout.arrivals(self.start + w as i64 - 1);
-                spout.expect(w, tuples);
-            }
-        }
+        })
     }
 
     /// Runs all slots.
     pub(super) fn finish(mut self) -> Result<(Outcome, Vec<Answer>), SimError> {
         for slot in self.start..i64::from(self.config.slots) {
             self.slot(slot).map_err(|what| SimError::Broken { slot, what })?;
+        }
+        if let Some(failure) = self.forecasts.iter().find_map(Forecast::failure) {
+            return Err(SimError::Predictor(failure.to_owned()));
         }
         let answers = self.answers.take().unwrap_or_default();
         Ok((self.outcome(), answers))
@@ -182,7 +168,7 @@ impl<'c> Run<'c> {
         self.arrive(slot, measured);
         let backlog = self.look(slot);
         self.known.begin(slot, &self.queues.inputs);
-        self.decider.decide(slot, &self.world, &self.queues, &self.known, &mut self.decided);
+        self.decider.decide(slot, &self.world, &self.queues, &self.known, &mut self.decided)?;
         check::decisions(self.rules, &self.world, &self.queues, &self.decided)?;
         self.count(slot, measured, &backlog);
         self.send(measured)?;
@@ -199,15 +185,11 @@ impl<'c> Run<'c> {
 
     /// Windows move on by a slot.
     fn arrive(&mut self, slot: i64, measured: bool) {
-        for spout in &mut self.spouts {
+        for (spout, forecast) in self.spouts.iter_mut().zip(&mut self.forecasts) {
             let settled = spout.advance(slot, &mut self.roots);
             let arrived = spout.arrivals(slot);
             self.ledger.arrived += arrived;
-            let size = spout.size();
-            if size > 0 && self.config.lookahead.predictor == PERFECT {
-                let end = spout.arrivals(slot + size as i64);
-                spout.expect(size, end);
-            }
+            forecast.follow(spout, slot);
             if measured {
                 self.sums.arrived[self.world.app_of(spout.instance)] += arrived;
                 let foresight = &mut self.sums.foresight;
@@ -345,6 +327,12 @@ impl<'c> Run<'c> {
         }
     }
 
+    fn mse(&self) -> Option<f64> {
+        let errors = self.forecasts.iter().map(Forecast::errors);
+        let (squares, scored) = errors.fold((0.0, 0), |(a, b), (c, d)| (a + c, b + d));
+        (scored > 0).then(|| squares / scored as f64)
+    }
+
     fn outcome(&self) -> Outcome {
         let Self { config, world, sums, .. } = self;
         let slots = sums.slots as f64;
@@ -377,7 +365,7 @@ impl<'c> Run<'c> {
             growth: (quarter(3) - quarter(2)) / (slots / 4.0).max(1.0),
             deferred: sums.deferred,
             forced: sums.forced,
-            foresight: sums.foresight,
+            foresight: Foresight { mse: self.mse(), ..sums.foresight },
             weights: self
                 .decider
                 .weights

@@ -6,6 +6,7 @@ use rand_distr::{Distribution, Gamma, Poisson};
 
 use super::SimError;
 use super::config::Arrivals;
+use crate::arrivals::Scale;
 
 /// Tuples of so many slots at the spout instance `number` of `spouts`, `mean` per slot.
 pub(super) fn series(
@@ -36,22 +37,20 @@ pub(super) fn series(
             Ok((0..slots).map(|_| count()).collect())
         }
         Arrivals::Trace { counts, name } => {
-            let of_trace = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
-            if of_trace.is_nan() || of_trace <= 0.0 {
-                return Err(SimError::Config(format!("the trace {name} has no arrivals")));
-            }
-            let first = number * counts.len() / spouts;
-            let scaled = counts.iter().cycle().skip(first).map(|count| count * mean / of_trace);
-            // Rounding by lot keeps the mean.
-            let round = |exact: f64| exact.floor() as u64 + u64::from(random.random::<f64>() < exact.fract());
-            Ok(scaled.map(round).take(slots).collect())
+            let rows = counts.rows(Scale::Mean(mean), random.random());
+            let rows = rows.map_err(|why| cannot(format!("of the trace {name}: {why}")))?;
+            let first = number * rows.len() / spouts;
+            Ok(rows.into_iter().cycle().skip(first).take(slots).collect())
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::arrivals::{Format, Series};
 
     fn moments(arrivals: &Arrivals, mean: f64) -> (f64, f64) {
         let counts = series(arrivals, 7, (3, 15), mean, 100_000).unwrap();
@@ -70,14 +69,15 @@ mod tests {
 
     #[test]
     fn a_trace_is_scaled_and_begins_elsewhere_at_each_spout() {
-        let counts: std::sync::Arc<[f64]> = [0.0, 10.0, 20.0, 30.0].into();
-        let trace = Arrivals::Trace { counts, name: "four".to_owned() };
-        assert_eq!(series(&trace, 1, (0, 4), 3.0, 6).unwrap(), [0, 2, 4, 6, 0, 2]);
-        assert_eq!(series(&trace, 1, (1, 4), 3.0, 6).unwrap(), [2, 4, 6, 0, 2, 4]);
-        let (mean, _) = moments(&trace, 2.5);
-        assert!((mean - 2.5).abs() < 0.02, "{mean}");
-        let empty = Arrivals::Trace { counts: [0.0].into(), name: "none".to_owned() };
-        assert!(series(&empty, 1, (0, 1), 3.0, 6).is_err());
+        let trace = |counts: &str| {
+            let counts = Series::parse(counts.as_bytes(), Path::new("four.csv"), &Format::default()).unwrap();
+            Arrivals::Trace { counts: counts.into(), name: "four.csv".to_owned() }
+        };
+        let four = trace("n\n0\n10\n20\n30\n");
+        assert_eq!(series(&four, 1, (0, 4), 3.0, 6).unwrap(), [0, 2, 4, 6, 0, 2]);
+        assert_eq!(series(&four, 1, (1, 4), 3.0, 6).unwrap(), [2, 4, 6, 0, 2, 4]);
+        let error = series(&trace("n\n0\n"), 1, (0, 1), 3.0, 6).unwrap_err().to_string();
+        assert!(error.contains("four.csv") && error.contains("nothing arrives"), "{error}");
     }
 
     #[test]

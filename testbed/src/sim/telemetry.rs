@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use tuplane_core::route::reckon;
+use tuplane_core::route::{Others, reckon_by_slot};
 
 use super::config::Telemetry;
 
-/// Microseconds of a slot where capacities count in tuples per slot.
-const SLOT: u64 = 1_000_000;
-
-/// Queue lengths of one slot.
+/// Queues of one slot.
 #[derive(Debug, Clone)]
 struct Snapshot {
     slot: i64,
+    /// By instance: its queue.
     lengths: Vec<u64>,
-    /// Tuples that each container (outer) had sent to each instance before it.
+    /// By instance: tuples that it had got before the slot.
+    received: Vec<u64>,
+    /// By container and instance: tuples that the one had sent to the other.
     sent: Vec<u64>,
 }
 
@@ -25,10 +25,16 @@ pub(super) struct Known {
     dead_reckoning: bool,
     start: i64,
     now: i64,
-    /// Told, the oldest that can still be of use first.
-    told: VecDeque<Snapshot>,
-    sent: Vec<u64>,
     instances: usize,
+    /// Told: what has arrived last, then what is on its way.
+    told: VecDeque<Snapshot>,
+    /// The slot whose queues arrived last.
+    arrived: Option<i64>,
+    received: Vec<u64>,
+    sent: Vec<u64>,
+    /// By slot, the last one being `now`: what was sent in it, by container and instance.
+    lately: VecDeque<Vec<u32>>,
+    others: Vec<Others>,
 }
 
 impl Known {
@@ -39,23 +45,50 @@ impl Known {
         containers: usize,
         instances: usize,
     ) -> Self {
-        let sent = if telemetry.is_fresh() { Vec::new() } else { vec![0; containers * instances] };
-        Self { telemetry, dead_reckoning, start, now: start, told: VecDeque::new(), sent, instances }
+        let pairs = if telemetry.is_fresh() { 0 } else { containers * instances };
+        Self {
+            telemetry,
+            dead_reckoning,
+            start,
+            now: start,
+            instances,
+            told: VecDeque::new(),
+            arrived: None,
+            received: vec![0; instances],
+            sent: vec![0; pairs],
+            lately: VecDeque::new(),
+            others: vec![Others::default(); pairs],
+        }
     }
 
     /// A slot begins with these queue lengths.
     pub(super) fn begin(&mut self, slot: i64, lengths: &[u64]) {
         self.now = slot;
+        let Telemetry { every, delay } = self.telemetry;
         if self.telemetry.is_fresh() {
             return;
         }
-        if (slot - self.start) % i64::from(self.telemetry.every.max(1)) == 0 {
-            self.told.push_back(Snapshot { slot, lengths: lengths.to_vec(), sent: self.sent.clone() });
+        if (slot - self.start) % i64::from(every.max(1)) == 0 {
+            let (received, sent) = (self.received.clone(), self.sent.clone());
+            self.told.push_back(Snapshot { slot, lengths: lengths.to_vec(), received, sent });
         }
-        let arrived = slot - i64::from(self.telemetry.delay);
-        while self.told.get(1).is_some_and(|next| next.slot <= arrived) {
+        let by_now = slot - i64::from(delay);
+        while self.told.get(1).is_some_and(|next| next.slot <= by_now) {
             self.told.pop_front();
         }
+        let news = self.told.front().filter(|told| told.slot <= by_now && self.arrived != Some(told.slot));
+        if let Some(told) = news {
+            self.arrived = Some(told.slot);
+            for (pair, (others, sent)) in self.others.iter_mut().zip(&told.sent).enumerate() {
+                others.count(told.slot, told.received[pair % self.instances], *sent);
+            }
+        }
+        let most = (every + delay) as usize + 1;
+        let mut new =
+            if self.lately.len() > most { self.lately.pop_front() } else { None }.unwrap_or_default();
+        new.clear();
+        new.resize(self.sent.len(), 0);
+        self.lately.push_back(new);
     }
 
     /// The queue at an instance of a capacity, as a container sees it; `length` is its true length.
@@ -63,23 +96,27 @@ impl Known {
         if self.telemetry.is_fresh() {
             return length;
         }
-        let arrived = self.now - i64::from(self.telemetry.delay);
-        let place = container * self.instances + instance;
-        // Before anything is told all queues are known to be empty, as they were at the start.
-        let told = self.told.front().filter(|told| told.slot <= arrived);
-        let (slot, length, sent) =
-            told.map_or((self.start, 0, 0), |told| (told.slot, told.lengths[instance], told.sent[place]));
+        // Before anything was told all queues are known to be empty, as they were at the start.
+        let told = self.told.front().filter(|told| self.arrived == Some(told.slot));
+        let (slot, length) = told.map_or((self.start, 0), |told| (told.slot, told.lengths[instance]));
         if !self.dead_reckoning {
             return length;
         }
-        let age = (self.now - slot) as u64;
-        reckon(length, self.sent[place] - sent, f64::from(capacity), age * SLOT)
+        let pair = container * self.instances + instance;
+        let before = self.lately.len() - 1;
+        let age = usize::try_from(self.now - slot).unwrap_or(0).min(before);
+        let own = (before - age..before).map(|slot| u64::from(self.lately[slot][pair]));
+        reckon_by_slot(length, f64::from(capacity), self.others[pair].rate(), own)
     }
 
     /// A container has sent tuples to an instance.
     pub(super) fn sent(&mut self, container: usize, instance: usize, rows: u64) {
-        if let Some(sent) = self.sent.get_mut(container * self.instances + instance) {
-            *sent += rows;
+        let pair = container * self.instances + instance;
+        let Some(sent) = self.sent.get_mut(pair) else { return };
+        *sent += rows;
+        self.received[instance] += rows;
+        if let Some(lately) = self.lately.back_mut() {
+            lately[pair] += rows as u32;
         }
     }
 }
@@ -116,9 +153,21 @@ mod tests {
         known.sent(0, 0, 5);
         known.begin(1, &[0]);
         assert_eq!(known.length(0, 0, 3, 0), 22);
+        known.begin(2, &[0]);
         known.begin(3, &[0]);
         assert_eq!(known.length(0, 0, 3, 0), 16);
         known.begin(4, &[2]);
         assert_eq!(known.length(0, 0, 3, 0), 2);
+    }
+
+    #[test]
+    fn what_others_send_goes_on() {
+        let mut known = Known::new(Telemetry { every: 10, delay: 0 }, true, 0, 2, 1);
+        for slot in 0..2_005 {
+            known.begin(slot, &[6]);
+            known.sent(1, 0, 2);
+        }
+        // In four slots 12 are worked off and 8 came.
+        assert_eq!((known.length(0, 0, 3, 0), known.length(1, 0, 3, 0)), (2, 2));
     }
 }

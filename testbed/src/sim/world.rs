@@ -120,7 +120,8 @@ impl World {
 
 fn capacity(app: &App, component: usize, turn: u32, uneven: u32) -> Result<u32, SimError> {
     let Kind::Bolt { capacity, .. } = app.components[component].kind else { return Ok(0) };
-    let uneven = if turn % 2 == 0 { capacity.checked_sub(uneven) } else { capacity.checked_add(uneven) };
+    let uneven =
+        if turn.is_multiple_of(2) { capacity.checked_sub(uneven) } else { capacity.checked_add(uneven) };
     uneven.filter(|capacity| *capacity > 0).ok_or_else(|| {
         let id = &app.components[component].id;
         SimError::Config(format!(

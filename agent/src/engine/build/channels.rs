@@ -1,22 +1,26 @@
 //! The channels of a run on this agent: who sends to whom, each inbox's channels, and the doors by which frames
 //! of other agents find them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tuplane_core::plan::placement::{Instance as Placed, targets};
-use tuplane_core::plan::{EdgeId, VertexId};
+use tuplane_core::plan::placement::{Instance as Placed, targets, targets_of};
+use tuplane_core::plan::{EdgeId, Routing, VertexId, in_step};
+use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::VertexProgram;
 use tuplane_wire::message::WireFault;
 
 use super::{Builder, internal};
+use crate::engine::routing::DEFAULT_POLICY;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
+use crate::exchange::edge::policy_seed;
 use crate::exchange::inbound::Door;
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
 use crate::exchange::lane;
 use crate::exchange::outlet::Link;
+use crate::exchange::outqueue::OutQueue;
 
 /// What has channels of its own on an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +99,7 @@ impl Builder<'_> {
         credits: &HashMap<(u32, u32), Arc<Credit>>,
     ) -> Result<HashMap<u32, Arc<Inbox>>, WireFault> {
         let mut inboxes = HashMap::new();
+        let in_step = in_step(&self.dag, &self.job);
         for placed in local {
             let mut inputs = Vec::new();
             for (id, edge) in self.dag.inputs(placed.vertex) {
@@ -111,7 +116,13 @@ impl Builder<'_> {
                 }
                 inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
             }
-            inboxes.insert(placed.id, Inbox::new(inputs, bound, Arc::clone(&self.shared.budget)));
+            let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
+            for (number, (_, edge)) in self.dag.inputs(placed.vertex).enumerate() {
+                if in_step[edge.from.0 as usize] {
+                    inbox.keep_in_step(number);
+                }
+            }
+            inboxes.insert(placed.id, inbox);
         }
         Ok(inboxes)
     }
@@ -142,6 +153,33 @@ impl Builder<'_> {
         let inbox = Arc::clone(&inboxes[&target.id]);
         let channel = self.channel_number(edge, target, sender, &inbox)?;
         Ok(Link::Local { inbox, channel })
+    }
+
+    /// A sender's queue on an edge.
+    pub(super) fn out_queue(&self, edge: EdgeId, sender: &Placed) -> Result<OutQueue, WireFault> {
+        let all = self.ordered_targets(edge);
+        if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
+            return Ok(OutQueue::lanes(all.len()));
+        }
+        let mine = targets_of(&self.dag, edge, &self.plan.instances, sender);
+        let mut groups: BTreeMap<(u16, u16), Vec<u32>> = BTreeMap::new();
+        let mut outlets = Vec::new();
+        let count = self.plan.agents.len() as u16;
+        for (number, target) in all.iter().enumerate().filter(|(_, t)| mine.contains(&t.id)) {
+            outlets.push(number);
+            groups
+                .entry(((target.agent + count - self.me) % count, target.agent))
+                .or_default()
+                .push(target.id);
+        }
+        // The edge's own policy is set once all its senders are there.
+        let policy = make_policy(DEFAULT_POLICY, policy_seed(edge.0, sender.id))
+            .map_err(|e| internal(&e.to_string()))?;
+        let mut groups: Vec<Vec<u32>> = groups.into_values().collect();
+        if !outlets.iter().any(|outlet| all[*outlet].agent == self.me) {
+            groups.insert(0, Vec::new());
+        }
+        Ok(OutQueue::pool(policy, Targets::with_local(groups), outlets))
     }
 
     /// Frames of an edge from other agents find their inboxes.

@@ -42,7 +42,9 @@ impl Builder<'_> {
                 let key = grouping(&self.job, &self.types, stage).map_err(|faults| refused(&faults))?;
                 let context = Context { key: key.fields().to_vec(), ..context(with) };
                 let operator = registry.make_operator(name, *cooperative, context);
-                operator.map(|operator| Body::Operator(Box::new(operator.by(key))))
+                operator.map(|operator| {
+                    Body::Operator(Box::new(operator.by(key).at(&stage.id, self.job.options.on_error)))
+                })
             }
             Op::Source(Source {
                 connector: Some(SourceConnector::Registered { name, with }), rate, ..

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::job::{FileFormat, Job, Op};
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
+use tuplane_expr::arrow::datatypes::Int64Type;
 use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
@@ -84,14 +85,23 @@ struct Form {
 
 fn compiled(form: Form) -> (ServiceProgram, UsingService) {
     let batched = form.batch.map_or_else(String::new, |batch| format!("batched = true, batch = {batch}, "));
+    compiled_over(
+        r#"connector = "ids", n = 1 "#,
+        &format!(
+            r#"url = "cast(id as text)", body = "id", {batched}concurrency = {}, preserve_order = {}, select = ["id", "response"]"#,
+            form.concurrency, form.ordered
+        ),
+    )
+}
+
+/// A stage that asks a source's rows.
+fn compiled_over(source: &str, stage: &str) -> (ServiceProgram, UsingService) {
     let text = format!(
         r#"stage = [
-{{ id = "s", op = "source", connector = "ids", n = 1 }},
-{{ id = "c", op = "map_using_service_async", in = "s", service = "http", url = "cast(id as text)", body = "id", method = "POST",
-   {batched}concurrency = {}, preserve_order = {}, on_error = "drop", select = ["id", "response"] }},
+{{ id = "s", op = "source", {source} }},
+{{ id = "c", op = "map_using_service_async", in = "s", service = "http", method = "POST", on_error = "drop", {stage} }},
 {{ id = "o", op = "sink", in = "c", connector = "count" }},
-]"#,
-        form.concurrency, form.ordered
+]"#
     );
     let job = Job::parse(&text, FileFormat::Toml).unwrap();
     let (types, dag) = (resolve(&job).unwrap(), tuplane_core::plan::plan(&job).unwrap());
@@ -301,4 +311,97 @@ fn what_is_answered_leaves_while_the_input_is_quiet() {
         let (seen, ..) = runtime.block_on(outcome(form, &steps, around));
         assert_eq!(groups(&seen), groups(&wanted(&steps, |_| false)), "{form:?}");
     }
+}
+
+/// Holds its thread, and has no answer.
+struct Never(AtomicUsize);
+
+impl Service for Never {
+    fn name(&self, _: &RecordBatch) -> String {
+        "never".to_owned()
+    }
+
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn call(&self, _: RecordBatch) -> Answering {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        async { Err(CallError::passing("not now")) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_blocks_is_not_tried_again_once_its_instance_is_gone() {
+    let form = Form { concurrency: 4, batch: None, ordered: true, blocks: true };
+    let (program, mut using) = compiled(form);
+    // More than ten minutes of tries.
+    using.calls.retries = Some(100);
+    let service = Arc::new(Never(AtomicUsize::new(0)));
+    let other = Calls::new("c", program.clone(), &using, Arc::clone(&service) as Arc<dyn Service>);
+    let mut calls = Calls::new("c", program, &using, Arc::clone(&service) as Arc<dyn Service>);
+    assert_ne!(calls.lots.hash_one(0), other.lots.hash_one(0), "instances wait alike");
+    drop(other);
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..4));
+    let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+    let budget = Budget::new(1 << 20);
+    let counters = Counters::new("c".to_owned(), Arc::default());
+    let with = With { name: "c#0", counters: &counters };
+    calls.take(&Rows::new(batch, None, &budget).unwrap(), &with).unwrap();
+    calls.send(true).unwrap();
+    let until = |done: &'static (dyn Fn(&Arc<Never>) -> bool + Sync)| {
+        let service = Arc::clone(&service);
+        tokio::time::timeout(Duration::from_mins(1), async move {
+            while !done(&service) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    until(&|service| service.0.load(Ordering::SeqCst) > 4).await.expect("it is tried again");
+    drop(calls);
+    // This one, and that of the wait.
+    until(&|service| Arc::strong_count(service) == 2).await.expect("the calls have ended");
+}
+
+/// An instance that only collects, and rows of one text each.
+fn collecting(batch: usize) -> (Calls, impl Fn(&mut Calls, usize, usize)) {
+    let stage = format!(r#"url = "t", body = "t", batched = true, batch = {batch}, select = ["*"]"#);
+    let source = r#"connector = "file", path = "x", format = "csv", columns = { n = "bigint", t = "text" }"#;
+    let (program, using) = compiled_over(source, &stage);
+    let service = Slow { now: Arc::default(), most: Arc::default(), blocks: false };
+    let (counters, budget) = (Counters::new("c".to_owned(), Arc::default()), Budget::new(1 << 30));
+    let take = move |calls: &mut Calls, first: usize, length: usize| {
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![first as i64]));
+        let t: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(length)]));
+        let batch = RecordBatch::try_from_iter_with_nullable([("n", n, true), ("t", t, true)]).unwrap();
+        let with = With { name: "c#0", counters: &counters };
+        calls.take(&Rows::new(batch, None, &budget).unwrap(), &with).unwrap();
+    };
+    (Calls::new("c", program, &using, Arc::new(service)), take)
+}
+
+#[test]
+fn no_more_is_joined_than_a_request_takes() {
+    let (mut calls, take) = collecting(100);
+    (0..1000).for_each(|n| take(&mut calls, n, 10));
+    let mut found = Vec::new();
+    for left in (0..10).rev() {
+        let Question { rows, question, kept } = calls.next_question().unwrap();
+        assert_eq!((rows.num_rows(), question.num_rows(), kept.len()), (100, 100, 100));
+        assert_eq!(calls.waiting.len(), left * 100, "what waits is left as it is");
+        found.extend_from_slice(rows.column(0).as_primitive::<Int64Type>().values());
+    }
+    assert!(found.into_iter().eq(0..1000));
+    // Long rows: a request ends before it has all that it may.
+    let (mut calls, take) = collecting(100);
+    (0..20).for_each(|n| take(&mut calls, n, 100 << 10));
+    take(&mut calls, 20, 3 << 20);
+    let mut found = Vec::new();
+    while !calls.waiting.is_empty() {
+        let Question { rows, question, .. } = calls.next_question().unwrap();
+        let bytes = own_bytes(&rows) + own_bytes(&question);
+        assert!(bytes <= MOST_BYTES || rows.num_rows() == 1, "{bytes} bytes in {} rows", rows.num_rows());
+        found.extend_from_slice(rows.column(0).as_primitive::<Int64Type>().values());
+    }
+    assert!(found.into_iter().eq(0..21));
 }

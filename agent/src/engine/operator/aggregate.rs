@@ -29,10 +29,13 @@ impl Piece {
     }
 
     /// A piece was given: the next has as many rows as would have fitted, but no more than twice as many, since
-    /// results differ in size. One whose results were all left out says nothing of that.
+    /// results differ in size. One without rows says nothing of that: all its results were left out, or are yet to come.
     pub(super) fn gave(&mut self, piece: &RecordBatch, most_bytes: usize) {
+        if piece.num_rows() == 0 {
+            return;
+        }
         let fitting = most_bytes as u64 * piece.num_rows() as u64 / own_bytes(piece).max(1);
-        self.0 = (fitting as usize).clamp(1, piece.num_rows().max(1) * 2);
+        self.0 = (fitting as usize).clamp(1, piece.num_rows() * 2);
     }
 }
 
@@ -107,6 +110,10 @@ impl Operator for Aggregate {
     fn end(&mut self) -> Result<(), OperatorError> {
         self.ended = true;
         Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.table.bytes()
     }
 
     fn take_dropped(&mut self) -> DroppedRows {

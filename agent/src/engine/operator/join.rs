@@ -63,6 +63,12 @@ impl Operator for Collector {
         Ok(())
     }
 
+    /// Those of the table that it has left too, which the joiners have until the run ends.
+    fn state_bytes(&self) -> usize {
+        let left = self.slot.get().map_or(0, |table| table.bytes());
+        self.builder.as_ref().map_or(left, JoinBuilder::bytes)
+    }
+
     /// A table of millions of rows grows, and is put in order, in one go.
     fn is_cooperative(&self) -> bool {
         false

@@ -25,6 +25,7 @@ pub(crate) struct Keyed {
     made: Option<Made>,
     /// Rows of the next piece of input.
     piece: usize,
+    ended: bool,
     dropped: u64,
     remark: Option<Remark>,
 }
@@ -85,6 +86,7 @@ impl Keyed {
             places: Places::default(),
             made: None,
             piece: FIRST,
+            ended: false,
             dropped: 0,
             remark: None,
         })
@@ -163,6 +165,21 @@ impl Operator for Keyed {
         match &mut self.table {
             Table::Rolling(_) | Table::Distinct(_) => Ok(()),
             Table::Stateful(table) => Ok(table.expire(time)?),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), OperatorError> {
+        self.ended = true;
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        match &self.table {
+            // No row will come that asks for it.
+            _ if self.ended => 0,
+            Table::Rolling(table) => table.bytes(),
+            Table::Stateful(table) => table.bytes(),
+            Table::Distinct(table) => table.bytes(),
         }
     }
 

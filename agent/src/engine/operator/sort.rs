@@ -14,6 +14,17 @@ use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark}
 use crate::engine::rows::{Budget, MOST_BYTES, MOST_ROWS, StateCharge};
 use crate::engine::spill::{MOST, SpillError, Spilled, Spills};
 
+/// So many runs of one size become one, so that an instance has few files open however much it sorts.
+const FAN: usize = 16;
+
+/// A sorted run on disk.
+struct OnDisk {
+    rows: Spilled,
+    bytes: u64,
+    /// How often its rows were merged into a larger run.
+    level: u32,
+}
+
 /// Sorts what it gets; gives it when the input has ended.
 pub(crate) struct Sort {
     stage: String,
@@ -23,9 +34,8 @@ pub(crate) struct Sort {
     /// Bytes that it may hold in memory.
     bound: u64,
     spills: Spills,
-    /// Bytes on disk.
-    written: u64,
-    spilled: Vec<Spilled>,
+    /// In the order in which their rows came, larger ones first.
+    spilled: Vec<OnDisk>,
     /// Once the input has ended.
     merger: Option<Merger>,
     remark: Option<Remark>,
@@ -46,7 +56,6 @@ impl Sort {
             stage: stage.to_owned(),
             sorter: Sorter::new(program.clone())?,
             spills: Spills::new(folder, Arc::clone(program.output())),
-            written: 0,
             program,
             charge: StateCharge::new(budget),
             bound,
@@ -58,27 +67,80 @@ impl Sort {
 
     /// Writes what is in memory to disk, as one run.
     fn spill(&mut self) -> Result<(), OperatorError> {
-        let (stage, rows) = (&self.stage, self.sorter.rows());
-        let disk = |error: SpillError| {
-            let help = match error {
-                SpillError::Full { .. } => "; sort fewer rows, or with more instances",
-                SpillError::Disk { .. } => "",
-            };
-            OperatorError::Other(format!("stage {stage}, which sorts {rows} rows so far: {error}{help}"))
-        };
-        if self.written >= MOST {
-            return Err(disk(SpillError::Full { written: self.written }));
+        let written = self.spilled.iter().map(|run| run.bytes).sum();
+        if written >= MOST {
+            return Err(self.disk(&SpillError::Full { written }));
         }
-        let mut merger = merge(&self.program, self.sorter.take_runs()?)?;
-        let mut writer = self.spills.begin().map_err(disk)?;
-        while let Some(rows) = merger.next(MOST_ROWS, (MOST_BYTES / 4) as usize) {
-            writer.write(&rows?).map_err(disk)?;
+        let merger = merge(&self.program, self.sorter.take_runs()?)?;
+        let run = self.write(merger, &mut [], 0)?;
+        self.spilled.push(run);
+        while let Some(first) = self.spilled.len().checked_sub(FAN)
+            && let level = self.spilled[first].level
+            && self.spilled[first..].iter().all(|run| run.level == level)
+        {
+            let mut runs = self.spilled.split_off(first);
+            for run in &mut runs {
+                run.rows.read().map_err(|error| self.disk(&error))?;
+            }
+            let run = self.write(Merger::new(self.program.clone(), FAN)?, &mut runs, level + 1)?;
+            self.spilled.push(run);
         }
-        let (spilled, written) = writer.finish().map_err(disk)?;
-        self.written += written;
-        self.spilled.push(spilled);
         self.charge.set(self.sorter.bytes() as u64);
         Ok(())
+    }
+
+    /// Writes what a merger gives as one run.
+    fn write(
+        &mut self,
+        mut merger: Merger,
+        runs: &mut [OnDisk],
+        level: u32,
+    ) -> Result<OnDisk, OperatorError> {
+        // Small enough that all runs of a merge have rows in memory within the bound.
+        let piece = (self.bound as usize / (2 * FAN)).clamp(16 << 10, MOST_BYTES as usize / 4);
+        let mut writer = self.spills.begin().map_err(|error| self.disk(&error))?;
+        while let Some(rows) = self.next(&mut merger, runs, MOST_ROWS, piece)? {
+            self.charge.set((self.sorter.bytes() + merger.bytes()) as u64);
+            writer.write(&rows).map_err(|error| self.disk(&error))?;
+        }
+        let (rows, bytes) = writer.finish().map_err(|error| self.disk(&error))?;
+        Ok(OnDisk { rows, bytes, level })
+    }
+
+    /// The next rows of a merge whose first sources are these runs; other sources came whole.
+    fn next(
+        &self,
+        merger: &mut Merger,
+        runs: &mut [OnDisk],
+        most_rows: usize,
+        most_bytes: usize,
+    ) -> Result<Option<RecordBatch>, OperatorError> {
+        loop {
+            let wanted: Vec<usize> = merger.wants().collect();
+            let waited = !wanted.is_empty();
+            for source in wanted {
+                match runs[source].rows.next_rows() {
+                    Ok(Some(rows)) => merger.push(source, rows)?,
+                    Ok(None) => merger.end(source),
+                    Err(error) => return Err(self.disk(&error)),
+                }
+            }
+            if let Some(next) = merger.next(most_rows, most_bytes) {
+                return Ok(Some(next?));
+            }
+            if !waited {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn disk(&self, error: &SpillError) -> OperatorError {
+        let (stage, rows) = (&self.stage, self.sorter.rows());
+        let help = match error {
+            SpillError::Full { .. } => "; sort fewer rows, or with more instances",
+            SpillError::Disk { .. } => "",
+        };
+        OperatorError::Other(format!("stage {stage}, which sorts {rows} rows so far: {error}{help}"))
     }
 }
 
@@ -106,29 +168,16 @@ impl Operator for Sort {
     }
 
     fn pull(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<RecordBatch>, OperatorError> {
-        let Some(merger) = &mut self.merger else { return Ok(None) };
-        loop {
-            // Only runs on disk are ever waited for: those in memory came whole.
-            let wanted: Vec<usize> = merger.wants().collect();
-            let waited = !wanted.is_empty();
-            for source in wanted {
-                match self.spilled[source].next_rows() {
-                    Ok(Some(rows)) => merger.push(source, rows)?,
-                    Ok(None) => merger.end(source),
-                    Err(error) => return Err(OperatorError::Other(format!("stage {}: {error}", self.stage))),
-                }
-            }
-            if let Some(next) = merger.next(most_rows, most_bytes) {
-                return Ok(Some(next?));
-            }
-            if !waited {
-                break;
-            }
+        let Some(mut merger) = self.merger.take() else { return Ok(None) };
+        let mut runs = std::mem::take(&mut self.spilled);
+        let next = self.next(&mut merger, &mut runs, most_rows, most_bytes)?;
+        if next.is_some() {
+            self.charge.set(merger.bytes() as u64);
+            (self.merger, self.spilled) = (Some(merger), runs);
+        } else {
+            self.charge.set(0);
         }
-        self.charge.set(0);
-        self.merger = None;
-        self.spilled.clear();
-        Ok(None)
+        Ok(next)
     }
 
     fn end(&mut self) -> Result<(), OperatorError> {
@@ -139,9 +188,11 @@ impl Operator for Sort {
         for (source, run) in runs.into_iter().enumerate() {
             merger.push_run(on_disk + source, run)?;
         }
-        for spilled in &mut self.spilled {
-            spilled.read().map_err(|e| OperatorError::Other(format!("stage {}: {e}", self.stage)))?;
+        let mut spilled = std::mem::take(&mut self.spilled);
+        for run in &mut spilled {
+            run.rows.read().map_err(|error| self.disk(&error))?;
         }
+        self.spilled = spilled;
         self.merger = Some(merger);
         Ok(())
     }

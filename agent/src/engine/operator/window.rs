@@ -92,9 +92,17 @@ impl Operator for Windowed {
         Ok(())
     }
 
+    fn holds_results(&self) -> bool {
+        self.table.holds()
+    }
+
     fn end(&mut self) -> Result<(), OperatorError> {
         self.table.advance(i64::MAX);
         Ok(())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.table.bytes()
     }
 
     fn next_tick(&self) -> Option<Instant> {

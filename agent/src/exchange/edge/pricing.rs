@@ -1,26 +1,19 @@
 //! Edges that price their targets: which rows may leave when, which must, and who decides.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::route::{
-    Component, Cost, DEAL, Decision, Heaps, Order, Policies, Price, RouteOptions, Scratch, Setting, Want,
-    fast, repriced,
+    Component, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Want, fast, repriced,
 };
-use tuplane_wire::routing::{DecidedEdge, EdgeRouting, InForce, TargetRouting, Trend};
+use tuplane_wire::routing::DecidedEdge;
 
 use super::{Channels, Edge, PACE_WINDOW, Sender, State, policy_seed};
 use crate::exchange::costs::Costs;
-use crate::exchange::outlet::{Link, Outlets};
+use crate::exchange::outlet::Outlets;
 use crate::exchange::priced::{Asking, Here, Part, Priced, PricedSpec, Sends, Slots, Waits};
 use crate::exchange::quota::Quota;
 use crate::sync::{MutexGuard, lock};
-
-/// Samples for rates and shares: two seconds.
-const RECENT: usize = 8;
-/// Samples for the trend: ten seconds.
-const TREND: usize = 40;
 
 /// How an edge is to choose its targets.
 #[derive(Debug)]
@@ -36,17 +29,6 @@ pub(crate) struct Route<'a> {
     /// This agent's index in the run.
     pub(crate) me: u16,
     pub(crate) slots: &'a Slots,
-}
-
-/// What is shown of an edge beside its counters.
-#[derive(Debug, Default)]
-pub(super) struct Samples {
-    given: String,
-    options: RouteOptions,
-    costs: Vec<Cost>,
-    /// Rows sent by target, and when.
-    sent: VecDeque<(Instant, Vec<u64>)>,
-    backlogs: VecDeque<f64>,
 }
 
 impl Edge {
@@ -141,69 +123,6 @@ impl Edge {
         state.outlets.iter().for_each(Outlets::flush);
         self.settle(&mut state);
     }
-
-    /// Four times a second: what rates, shares and the trend are made of.
-    pub(crate) fn sample(&self, now: Instant) {
-        let mut state = lock(&self.state);
-        if state.closed {
-            return;
-        }
-        let backlog = state.backlog(now);
-        let sent = state.outlets[0].list().iter().map(|o| o.sent_rows).collect();
-        let samples = &mut state.samples;
-        if samples.sent.len() > RECENT {
-            samples.sent.pop_front();
-        }
-        samples.sent.push_back((now, sent));
-        if samples.backlogs.len() >= TREND {
-            samples.backlogs.pop_front();
-        }
-        samples.backlogs.push_back(backlog);
-    }
-
-    /// How it stands; `None` for an edge that has no choice. The newest decisions come with it, as many as `bytes`
-    /// hold, which they are taken off.
-    pub(crate) fn routing(&self, bytes: &mut u64) -> Option<EdgeRouting> {
-        let now = Instant::now();
-        let state = lock(&self.state);
-        let policy = state.senders.first()?.queue.policy()?.to_owned();
-        let samples = &state.samples;
-        let priced = state.priced.as_deref();
-        let (v, beta) = match priced.and_then(Priced::weights) {
-            Some((v, beta)) => (
-                Some(InForce { rule: samples.options.v.to_string(), value: v.value() }),
-                Some(InForce { rule: samples.options.beta.to_string(), value: beta.value() }),
-            ),
-            None => (None, None),
-        };
-        let counts = priced.map(|priced| priced.counts).unwrap_or_default();
-        let bound = state.senders.iter().map(|s| s.bound).min().unwrap_or(0);
-        Some(EdgeRouting {
-            edge: self.index,
-            policy,
-            options: samples.given.clone(),
-            setting: match samples.options.setting {
-                Setting::Paper => "paper",
-                Setting::Default => "default",
-            }
-            .to_owned(),
-            slot_us: samples.options.slot.as_micros() as u64,
-            v,
-            beta,
-            gamma: samples.options.gamma.filter(|_| priced.is_some()),
-            queued_out: state.senders.iter().map(Sender::rows).sum(),
-            longest_out: state.longest_out(),
-            backlog: state.backlog(now),
-            backlogs: samples.backlogs.iter().copied().collect(),
-            trend: trend(&samples.backlogs),
-            slots: counts.slots,
-            deferred: counts.deferred,
-            forced: counts.forced,
-            warnings: priced.and_then(|p| p.warning(bound, state.row_bytes())).into_iter().collect(),
-            targets: state.targets(now),
-            decisions: priced.map(|priced| priced.newest(bytes)).unwrap_or_default(),
-        })
-    }
 }
 
 impl State {
@@ -277,7 +196,7 @@ impl State {
     }
 
     /// Mean bytes of a row: of those that wait, else of those that have left.
-    fn row_bytes(&self) -> u64 {
+    pub(super) fn row_bytes(&self) -> u64 {
         let (rows, bytes) = self
             .senders
             .iter()
@@ -288,10 +207,6 @@ impl State {
         let all = self.outlets.iter().flat_map(Outlets::list);
         let (rows, bytes) = all.fold((0, 0), |(rows, bytes), o| (rows + o.sent_rows, bytes + o.sent_bytes));
         bytes.checked_div(rows).unwrap_or(0)
-    }
-
-    fn longest_out(&self) -> u64 {
-        self.senders.iter().map(|sender| sender.queue.rows()).max().unwrap_or(0)
     }
 
     /// What a sender has, and what of it must leave (engine.md section 6, Release).
@@ -335,6 +250,8 @@ impl State {
             self.send(number, &sends);
         } else {
             self.send_by_choice(number, &priced, &waits, &asking);
+            // The next sender sees what this one has sent.
+            priced.see(&self.outlets[0], false, now);
         }
         self.priced = Some(priced);
     }
@@ -381,65 +298,6 @@ impl State {
             quota.spend(rows);
         }
     }
-
-    /// Rows at the targets, and `beta` times those that wait here.
-    fn backlog(&self, now: Instant) -> f64 {
-        let outlets = &self.outlets[0];
-        let there: u64 = (0..outlets.list().len()).map(|target| outlets.queued(target, now, true)).sum();
-        let here: u64 = self.senders.iter().map(Sender::rows).sum();
-        let beta = self.priced.as_ref().and_then(|p| p.weights()).map_or(1.0, |(_, beta)| beta.value());
-        there as f64 + beta * here as f64
-    }
-
-    fn targets(&self, now: Instant) -> Vec<TargetRouting> {
-        let outlets = &self.outlets[0];
-        let samples = &self.samples;
-        let first = samples.sent.front();
-        let span = first.map_or(0.0, |(at, _)| now.saturating_duration_since(*at).as_secs_f64());
-        let since = |index: usize| {
-            let before = first.and_then(|(_, rows)| rows.get(index)).copied();
-            outlets.list()[index].sent_rows.saturating_sub(before.unwrap_or(0))
-        };
-        let all: u64 = (0..outlets.list().len()).map(since).sum();
-        let q_out = self.longest_out();
-        let target = |(index, outlet): (usize, &crate::exchange::outlet::Outlet)| {
-            let seen = self.priced.as_ref().and_then(|p| Some((p, p.component().targets().get(index)?)));
-            let cost = seen.map_or_else(
-                || samples.costs.get(index).copied().unwrap_or_default().value(),
-                |(_, target)| target.cost.value(),
-            );
-            let rate = if span > 0.0 { since(index) as f64 / span } else { 0.0 };
-            let local = matches!(outlet.link, Link::Local { .. });
-            TargetRouting {
-                instance: outlet.instance,
-                agent: outlet.agent,
-                rows: outlet.sent_rows,
-                share: if all > 0 { since(index) as f64 / all as f64 } else { 0.0 },
-                rows_per_second: rate,
-                cost,
-                cost_per_second: cost * rate,
-                queued: outlets.queued(index, now, true),
-                age_ms: outlets.age(index, now).filter(|_| !local).map(|age| age.as_millis() as u64),
-                open: outlet.credit.left(outlet.sent_bytes) > 0,
-                masked: outlets.is_silent(index, now),
-                price: seen
-                    .and_then(|(priced, _)| priced.terms(index, q_out))
-                    .map(|terms| [terms.price(), terms.way, terms.target, terms.sender].map(Price::value)),
-            }
-        };
-        outlets.list().iter().enumerate().map(target).collect()
-    }
-}
-
-/// Over at least five seconds: the last third of them against the first.
-fn trend(backlogs: &VecDeque<f64>) -> Trend {
-    let third = backlogs.len() / 3;
-    if backlogs.len() < TREND / 2 {
-        return Trend::Unknown;
-    }
-    let mean = |part: &mut dyn Iterator<Item = &f64>| part.take(third).sum::<f64>() / third as f64;
-    let (first, last) = (mean(&mut backlogs.iter()), mean(&mut backlogs.iter().rev()));
-    if last > first * 1.25 + 10.0 { Trend::Growing } else { Trend::Stable }
 }
 
 /// A slot's end for edges whose senders share their quotas: decided over all edges of a sender at once. The edges

@@ -1,5 +1,6 @@
 //! Rows of an edge that wait for more than room: senders that are not held up before their targets read.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::cluster::DROPPED_BY_STOP;
@@ -22,16 +23,18 @@ pub(crate) enum AppendError {
 }
 
 impl Edge {
-    /// A sender's rows for which its queue has no room go there: it is not held up before all targets have
-    /// begun to read.
+    /// A sender's rows for which its queue has no room go there: it is not held up by a target before all of them
+    /// have begun to read, but by a disk that is slower than itself.
     pub(crate) fn let_spill(&self, sender: usize, overflow: Overflow) {
+        let copies = self.routes.copies(self.width);
+        let overflow = overflow.on_edge(copies, Arc::clone(&self.wake));
         lock(&self.state).senders[sender].overflow = Some(overflow);
     }
 
     /// Only the sender itself appends, so that what was full before may be empty by now, but not the other
     /// way round.
     pub(super) fn append_to_overflow(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64;
+        let count = rows.len() as u64 * self.routes.copies(self.width);
         let mut state = lock(&self.state);
         state.emitted += count;
         if state.closed {
@@ -55,10 +58,12 @@ impl Edge {
             let sender = &mut state.senders[number];
             let full = sender.is_queue_full();
             let Some(overflow) = &mut sender.overflow else { return };
-            if overflow.is_empty() || full {
-                break;
-            }
-            let next = match overflow.next() {
+            let next = match overflow.check().map(|()| !full && !overflow.is_empty()) {
+                Ok(true) => overflow.next(),
+                Ok(false) => break,
+                Err(error) => Err(error),
+            };
+            let next = match next {
                 Ok(Some(Item::Rows(rows))) => {
                     let pieces = self.routes.divide(rows, self.width);
                     pieces.and_then(|pieces| sender.queue.append(pieces)).map(drop).map_err(|e| e.to_string())
@@ -67,7 +72,8 @@ impl Edge {
                     sender.queue.mark(mark);
                     Ok(())
                 }
-                Ok(None) => Ok(()),
+                // What comes next is being read.
+                Ok(None) => break,
                 Err(error) => Err(error.to_string()),
             };
             if let Err(cause) = next {
@@ -78,8 +84,9 @@ impl Edge {
             moved = true;
             state.release(number, self.deal);
         }
-        let sender = &state.senders[number];
-        if moved && !sender.is_at_bound() {
+        let sender = &mut state.senders[number];
+        let caught_up = sender.overflow.as_mut().is_some_and(Overflow::has_caught_up);
+        if caught_up || moved && !sender.is_at_bound() {
             sender.room.notify_one();
         }
     }

@@ -1,5 +1,6 @@
 //! JSON objects become rows: every syntax error is found, members that are no column are passed over.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -17,6 +18,10 @@ pub(super) struct Objects {
     items: Vec<Cell>,
     /// Why the object read last is no row, though it is valid JSON.
     problem: Option<String>,
+    /// Some column takes numbers as they are written, whose digits a float may not hold.
+    exact: bool,
+    /// Then: where in the text the next number is looked for.
+    at: usize,
 }
 
 /// What a column takes.
@@ -40,12 +45,15 @@ impl Objects {
     /// For these columns.
     pub(super) fn new(columns: &Columns) -> Self {
         let fields = columns.schema().fields();
+        let takes: Vec<Wanted> = (0..fields.len())
+            .map(|place| columns.takes(place))
+            .map(|(takes, list, named)| Wanted { takes, list, named: named.to_owned() })
+            .collect();
         Self {
             places: fields.iter().enumerate().map(|(place, field)| (field.name().clone(), place)).collect(),
-            takes: (0..fields.len())
-                .map(|place| columns.takes(place))
-                .map(|(takes, list, named)| Wanted { takes, list, named: named.to_owned() })
-                .collect(),
+            exact: takes.iter().any(|wanted| wanted.takes == Takes::Number),
+            at: 0,
+            takes,
             cells: vec![Cell::Null; fields.len()],
             texts: String::new(),
             items: Vec::new(),
@@ -56,7 +64,8 @@ impl Objects {
     /// Appends the row of a line that holds one object.
     pub(super) fn push(&mut self, text: &str, line: u64, columns: &mut Columns) -> Result<(), String> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let read = Value::object(self).deserialize(&mut json).and_then(|()| json.end());
+        self.at = 0;
+        let read = Value::object(self, text).deserialize(&mut json).and_then(|()| json.end());
         read.map_err(|cause| in_line(&cause))?;
         self.append(line, columns)
     }
@@ -65,7 +74,8 @@ impl Objects {
     pub(super) fn push_document(&mut self, text: &str, columns: &mut Columns) -> Vec<Unfit> {
         let mut unfit = Vec::new();
         let mut json = serde_json::Deserializer::from_str(text);
-        let document = Document { objects: self, columns: &mut *columns, unfit: &mut unfit };
+        self.at = 0;
+        let document = Document { objects: self, text, columns: &mut *columns, unfit: &mut unfit };
         if let Err(cause) = document.deserialize(&mut json).and_then(|()| json.end()) {
             columns.discard();
             unfit.clear();
@@ -89,6 +99,45 @@ impl Objects {
         self.problem = None;
     }
 
+    /// Takes a number: as it is written, where a column wants that.
+    fn take_number(&mut self, target: Target, text: &str, cell: Cell, is: &str) {
+        if !self.exact {
+            return self.take(target, cell, is);
+        }
+        let written = self.next_number(text);
+        let as_written = match target {
+            Target::Column(place) | Target::ListOf(place) => self.takes[place].takes == Takes::Number,
+            Target::Row => false,
+        };
+        let cell = if as_written { self.keep(&plain(written)) } else { cell };
+        self.take(target, cell, is);
+    }
+
+    /// The next number of a text. The parser hands over the numbers in the order of the text, and none of them
+    /// is left out, so that this is the one that it has just read.
+    fn next_number<'t>(&mut self, text: &'t str) -> &'t str {
+        let bytes = text.as_bytes();
+        let mut at = self.at;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'-' | b'0'..=b'9' => break,
+                b'"' => at = string_end(bytes, at),
+                _ => at += 1,
+            }
+        }
+        let more = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let length = bytes.get(at..).map_or(0, |rest| rest.iter().take_while(|byte| more(byte)).count());
+        self.at = at + length;
+        text.get(at..self.at).unwrap_or_default()
+    }
+
+    /// A text for the row that is being read.
+    fn keep(&mut self, text: &str) -> Cell {
+        let start = self.texts.len();
+        self.texts.push_str(text);
+        Cell::Text(start..self.texts.len())
+    }
+
     /// Takes a value for the row itself, where only an object will do, for a column, or for the list of one.
     fn take(&mut self, target: Target, cell: Cell, is: &str) {
         let (place, in_list) = match target {
@@ -110,8 +159,7 @@ impl Objects {
                         | (Takes::Bool, Cell::Bool(_))
                         | (Takes::Int | Takes::Float, Cell::Int(_))
                         | (Takes::Float, Cell::Float(_))
-                        | (Takes::Text, Cell::Text(_))
-                        | (Takes::Cast, Cell::Int(_) | Cell::Float(_) | Cell::Text(_))
+                        | (Takes::Text | Takes::Number | Takes::Cast, Cell::Text(_))
                 ));
         match (fits, in_list) {
             (true, true) => self.items.push(cell),
@@ -121,6 +169,41 @@ impl Objects {
                 self.problem = Some(format!("{is}{within} where type {named} is expected"));
             }
             (false, _) => {}
+        }
+    }
+}
+
+/// A number without an exponent, which a cast to a decimal does not know.
+fn plain(number: &str) -> Cow<'_, str> {
+    /// A decimal has at most 76 digits behind its point.
+    const MOST_ZEROS: i64 = 100;
+    let Some((mantissa, exponent)) = number.split_once(['e', 'E']) else { return Cow::Borrowed(number) };
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |mantissa| ("-", mantissa));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let first = whole.len() as i64 - (whole.len() + fraction.len() - digits.len()) as i64;
+    // Where the point stands, counted from the first digit that is not 0. The parser has found the number to be a
+    // finite float, so it is no further to the right than a few hundred digits.
+    let point = first.saturating_add(exponent.parse().unwrap_or(i64::MIN));
+    if digits.is_empty() || point < -MOST_ZEROS {
+        return Cow::Borrowed("0");
+    }
+    Cow::Owned(match usize::try_from(point) {
+        Err(_) | Ok(0) => format!("{sign}0.{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+        Ok(point) if point >= digits.len() => format!("{sign}{digits}{}", "0".repeat(point - digits.len())),
+        Ok(point) => format!("{sign}{}.{}", &digits[..point], &digits[point..]),
+    })
+}
+
+/// Where a string ends that begins at `start`.
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(b'"') | None => return at + 1,
+            Some(_) => at += 1,
         }
     }
 }
@@ -144,13 +227,19 @@ enum Target {
 /// Reads one value: a row, a column's, or one in the list of a column.
 struct Value<'a> {
     objects: &'a mut Objects,
+    /// What is being read.
+    text: &'a str,
     target: Target,
 }
 
 impl<'a> Value<'a> {
-    fn object(objects: &'a mut Objects) -> Self {
+    fn object(objects: &'a mut Objects, text: &'a str) -> Self {
         objects.clear();
-        Self { objects, target: Target::Row }
+        Self { objects, text, target: Target::Row }
+    }
+
+    fn skipped(&mut self) -> Skipped<'_> {
+        Skipped { objects: &mut *self.objects, text: self.text }
     }
 }
 
@@ -180,7 +269,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.objects.take(self.target, Cell::Int(value), "a number");
+        self.objects.take_number(self.target, self.text, Cell::Int(value), "a number");
         Ok(())
     }
 
@@ -192,53 +281,47 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.objects.take(self.target, Cell::Float(value), "a number with a fraction or beyond 64 bits");
+        let is = "a number with a fraction or beyond 64 bits";
+        self.objects.take_number(self.target, self.text, Cell::Float(value), is);
         Ok(())
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        let start = self.objects.texts.len();
-        self.objects.texts.push_str(value);
-        let end = self.objects.texts.len();
-        self.objects.take(self.target, Cell::Text(start..end), "a text");
+        let cell = self.objects.keep(value);
+        self.objects.take(self.target, cell, "a text");
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Target::Column(place) = self.target else {
-            while list.next_element::<IgnoredAny>()?.is_some() {}
-            self.objects.take(self.target, Cell::List(0..0), "a list");
-            return Ok(());
-        };
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let start = self.objects.items.len();
-        if self.objects.takes[place].list {
-            let target = Target::ListOf(place);
-            while list.next_element_seed(Value { objects: &mut *self.objects, target })?.is_some() {}
-        } else {
-            while list.next_element::<IgnoredAny>()?.is_some() {}
+        match self.target {
+            Target::Column(place) if self.objects.takes[place].list => {
+                let (text, target) = (self.text, Target::ListOf(place));
+                while list.next_element_seed(Value { objects: &mut *self.objects, text, target })?.is_some() {
+                }
+            }
+            _ => while list.next_element_seed(self.skipped())?.is_some() {},
         }
         let end = self.objects.items.len();
         self.objects.take(self.target, Cell::List(start..end), "a list");
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         if self.target != Target::Row {
-            while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            while members.next_key::<IgnoredAny>()?.is_some() {
+                members.next_value_seed(self.skipped())?;
+            }
             self.objects.refuse_object(self.target);
             return Ok(());
         }
         while let Some(column) = members.next_key_seed(Key(&self.objects.places))? {
             match column {
-                None => {
-                    members.next_value::<IgnoredAny>()?;
-                }
+                None => members.next_value_seed(self.skipped())?,
                 Some(place) => {
                     let known = self.objects.problem.is_some();
-                    members.next_value_seed(Value {
-                        objects: &mut *self.objects,
-                        target: Target::Column(place),
-                    })?;
+                    let (text, target) = (self.text, Target::Column(place));
+                    members.next_value_seed(Value { objects: &mut *self.objects, text, target })?;
                     if !known {
                         self.objects.name_column(place);
                     }
@@ -264,6 +347,77 @@ impl Objects {
             let name = self.places.iter().find(|(_, at)| **at == place).map_or("", |(name, _)| name);
             self.problem = Some(format!("column `{name}`: {problem}"));
         }
+    }
+}
+
+/// Passes a value over, though not the numbers in it where they are counted.
+struct Skipped<'a> {
+    objects: &'a mut Objects,
+    text: &'a str,
+}
+
+impl Skipped<'_> {
+    fn again(&mut self) -> Skipped<'_> {
+        Skipped { objects: &mut *self.objects, text: self.text }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.objects.exact {
+            deserializer.deserialize_any(self)
+        } else {
+            deserializer.deserialize_ignored_any(IgnoredAny).map(|IgnoredAny| ())
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Skipped<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        self.objects.next_number(self.text);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        self.objects.next_number(self.text);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.objects.next_number(self.text);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(self.again())?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        while members.next_key::<IgnoredAny>()?.is_some() {
+            members.next_value_seed(self.again())?;
+        }
+        Ok(())
     }
 }
 
@@ -293,6 +447,7 @@ impl Visitor<'_> for Key<'_> {
 /// Reads a whole document.
 struct Document<'a> {
     objects: &'a mut Objects,
+    text: &'a str,
     columns: &'a mut Columns,
     unfit: &'a mut Vec<Unfit>,
 }
@@ -322,17 +477,42 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, members: A) -> Result<(), A::Error> {
-        Value::object(self.objects).visit_map(members)?;
+        Value::object(self.objects, self.text).visit_map(members)?;
         self.append(None);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
         let mut element = 0;
-        while list.next_element_seed(Value::object(self.objects))?.is_some() {
+        while list.next_element_seed(Value::object(self.objects, self.text))?.is_some() {
             element += 1;
             self.append(Some(element));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn an_exponent_moves_the_point() {
+        for (written, wanted) in [
+            ("12.50", "12.50"),
+            ("1.5e2", "150"),
+            ("-1.5E+1", "-15"),
+            ("1.25e1", "12.5"),
+            ("-12.5e-3", "-0.0125"),
+            ("0.00125e3", "1.25"),
+            ("0.5e0", "0.5"),
+            ("5e-1", "0.5"),
+            ("0e999999999999999999999", "0"),
+            ("0.000e5", "0"),
+            ("1e-999999999", "0"),
+            ("123456789012345678.1234e-2", "1234567890123456.781234"),
+        ] {
+            assert_eq!(plain(written), wanted, "{written}");
+        }
     }
 }

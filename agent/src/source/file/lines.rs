@@ -72,7 +72,50 @@ pub(crate) fn lines_before(split: &Split, folder: &Path) -> Option<u64> {
     let mut lines = Lines::open(split, folder, usize::MAX / 2).ok()?;
     // The first step finds where the split's own lines begin.
     while lines.passing == Passing::Foreign && !matches!(lines.step().ok()?, Step::End) {}
-    lines.in_file(0).ok()
+    lines.in_file(0, &mut Counted::default()).ok()?
+}
+
+/// How many lines stand before some place in a file. The next place in it is counted from there, so that a file of
+/// many splits is read once more at most.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    path: PathBuf,
+    offset: u64,
+    lines: u64,
+    /// Bytes read.
+    #[cfg(test)]
+    pub(super) read: u64,
+}
+
+impl Counted {
+    /// The lines before `offset`; `None` where that is further into the file than is read again.
+    pub(super) fn before(&mut self, path: &Path, offset: u64) -> std::io::Result<Option<u64>> {
+        if offset > MOST_COUNTED {
+            return Ok(None);
+        }
+        if self.path != path || self.offset > offset {
+            (self.path, self.offset, self.lines) = (path.to_owned(), 0, 0);
+        }
+        let mut file = std::fs::File::open(path)?;
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut file = file.take(offset - self.offset);
+        let mut block = vec![0; BLOCK];
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => return Ok(Some(self.lines)),
+                Ok(read) => {
+                    self.offset += read as u64;
+                    self.lines += block[..read].iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>();
+                    #[cfg(test)]
+                    {
+                        self.read += read as u64;
+                    }
+                }
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+            }
+        }
+    }
 }
 
 /// Reads the lines that begin in a split.
@@ -94,9 +137,8 @@ pub(super) struct Lines {
     /// Lines given so far.
     number: u64,
     max_row: usize,
-    /// Where counting of lines starts in the file, and the lines before it once they are known.
+    /// Where counting of lines starts in the file.
     split_start: u64,
-    before: Option<u64>,
     /// Bytes read, again ones included.
     #[cfg(test)]
     pub(super) read: u64,
@@ -115,7 +157,6 @@ impl Lines {
                 .map_err(|cause| SourceError::file("seek in", &path, cause))?;
         }
         let passing = if split.start > 0 { Passing::Foreign } else { Passing::No };
-        let before = (split.start == 0).then_some(0);
         Ok(Self {
             path,
             file,
@@ -129,7 +170,6 @@ impl Lines {
             number: 0,
             max_row,
             split_start: split.start,
-            before,
             #[cfg(test)]
             read: 0,
         })
@@ -229,41 +269,29 @@ impl Lines {
     }
 
     /// `file:line` of a line of this split.
-    pub(super) fn place(&mut self, number: u64) -> Result<String, SourceError> {
-        let line = self.in_file(number)?;
-        Ok(format!("{}:{line}", self.path.display()))
+    pub(super) fn place(&self, number: u64, counted: &mut Counted) -> Result<String, SourceError> {
+        let (path, start) = (self.path.display(), self.split_start);
+        Ok(match self.in_file(number, counted)? {
+            Some(line) => format!("{path}:{line}"),
+            None => format!("{path}, line {number} after byte {start}"),
+        })
     }
 
-    /// The number in its file of a line of this split. The lines before a split are counted when first
-    /// asked for.
-    fn in_file(&mut self, number: u64) -> Result<u64, SourceError> {
-        let before = match self.before {
-            Some(before) => before,
-            None => {
-                self.count_lines_before().map_err(|cause| SourceError::file("read", &self.path, cause))?
-            }
+    /// The number in its file of a line of this split, unless it is too far into it.
+    fn in_file(&self, number: u64, counted: &mut Counted) -> Result<Option<u64>, SourceError> {
+        let before = match self.split_start {
+            // A pipe cannot be opened again.
+            0 => Some(0),
+            start => counted
+                .before(&self.path, start)
+                .map_err(|cause| SourceError::file("read", &self.path, cause))?,
         };
-        self.before = Some(before);
-        Ok(before + number)
+        Ok(before.map(|before| before + number))
     }
 
     /// The file.
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    fn count_lines_before(&self) -> std::io::Result<u64> {
-        let mut file = std::fs::File::open(&self.path)?.take(self.split_start);
-        let mut block = vec![0; BLOCK];
-        let mut lines = 0_u64;
-        loop {
-            match file.read(&mut block) {
-                Ok(0) => return Ok(lines),
-                Ok(read) => lines += block[..read].iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>(),
-                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
-                Err(cause) => return Err(cause),
-            }
-        }
     }
 
     /// The next complete line in the buffer, which then counts as given.

@@ -306,15 +306,8 @@ impl GroupTable {
         match outgoing {
             Outgoing::Partials => Ok(batch(&inner.partial, columns, rows)?),
             Outgoing::Values => {
-                let mut values = batch(&inner.values, columns, rows)?;
-                if let Some(one) = failed.last() {
-                    self.last = Some(Dropped { row: usize::MAX, message: of_group(&one.message) });
-                }
-                let left_out = failed.into_dropped();
-                if !left_out.is_empty() {
-                    values = filter_record_batch(&values, &keep_mask(rows, &left_out))?;
-                    self.dropped.extend(left_out);
-                }
+                let values = batch(&inner.values, columns, rows)?;
+                let (values, _) = given(values, failed, &mut self.dropped, &mut self.last)?;
                 results(&inner, &values, &mut self.dropped, &mut self.last)
             }
         }
@@ -348,6 +341,25 @@ fn value_column(
     let left = value_column(accumulator, groups.start..middle, kind, first, failed)?;
     let right = value_column(accumulator, middle..groups.end, kind, first + half, failed)?;
     Ok(concat(&[&left, &right])?)
+}
+
+/// The aggregates' values of the groups that have all of them, and which those are, if not all.
+fn given(
+    values: RecordBatch,
+    failed: Failed,
+    dropped: &mut Vec<Dropped>,
+    last: &mut Option<Dropped>,
+) -> Result<(RecordBatch, Option<BooleanArray>), EvalError> {
+    if let Some(one) = failed.last() {
+        *last = Some(Dropped { row: usize::MAX, message: of_group(&one.message) });
+    }
+    let left_out = failed.into_dropped();
+    if left_out.is_empty() {
+        return Ok((values, None));
+    }
+    let kept = keep_mask(values.num_rows(), &left_out);
+    dropped.extend(left_out);
+    Ok((filter_record_batch(&values, &kept)?, Some(kept)))
 }
 
 /// Results from the aggregates' values. One that cannot be computed, such as a division by a count of 0, has no

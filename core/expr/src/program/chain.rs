@@ -13,7 +13,7 @@ use tuplane_core::job::{OnError, Op, Stage};
 
 use super::rows::{Dropped, EvalError, Failed, Filter, Projection, keep_mask};
 use super::unnest::{Unnest, UnnestState, slice_bytes};
-use crate::sql::{Language, can_fail};
+use crate::sql::{Language, can_fail, can_grow, fitting_rows};
 use crate::system::{SystemColumn, SystemColumns, conform, name_of, own_columns, with_system};
 
 /// One step of a chain.
@@ -74,11 +74,7 @@ impl Step {
         let reads = |expr: &Arc<dyn PhysicalExpr>| {
             collect_columns(expr).iter().any(|column| column.name() == name_of(SystemColumn::Due))
         };
-        match self {
-            Self::Map(projection) => projection.exprs().iter().any(reads),
-            Self::Filter(filter) => reads(filter.predicate()),
-            Self::FlatMap(unnest) => reads(unnest.list()),
-        }
+        self.exprs().into_iter().any(reads)
     }
 
     /// Copies system columns, which stand behind `width` columns of its input.
@@ -87,6 +83,15 @@ impl Step {
             Self::Map(projection) => Self::Map(projection.carrying(width, system)),
             Self::Filter(filter) => Self::Filter(filter.carrying(system)),
             Self::FlatMap(unnest) => Self::FlatMap(unnest.carrying(width, system)),
+        }
+    }
+
+    /// What it computes.
+    fn exprs(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        match self {
+            Self::Map(projection) => projection.exprs().iter().collect(),
+            Self::Filter(filter) => vec![filter.predicate()],
+            Self::FlatMap(unnest) => vec![unnest.list()],
         }
     }
 
@@ -105,6 +110,8 @@ impl Step {
 #[derive(Debug, Clone)]
 pub struct Chain {
     steps: Arc<[Step]>,
+    /// Which of them may make much of little.
+    grow: Arc<[bool]>,
     /// The stage of each step.
     stages: Arc<[String]>,
     input: SchemaRef,
@@ -154,7 +161,8 @@ impl Chain {
         }
         let output = with_system(&own_columns(steps.last().map_or(input, Step::output)), leaving);
         let input = with_system(input, system);
-        Ok(Self { steps: steps.into(), stages: ids.into(), input, output, on_error })
+        let grow = steps.iter().map(|step| step.exprs().into_iter().any(can_grow)).collect();
+        Ok(Self { steps: steps.into(), grow, stages: ids.into(), input, output, on_error })
     }
 
     /// The columns that go in: what a batch has more must be dropped before.
@@ -244,6 +252,21 @@ struct Rows {
 }
 
 impl Rows {
+    /// The rows behind the first ones, if there are more than these.
+    fn split_off(&mut self, first: usize) -> Option<Self> {
+        let (all, rest) = (self.batch.num_rows(), self.batch.num_rows().checked_sub(first)?);
+        if rest == 0 {
+            return None;
+        }
+        let from = match &self.from {
+            Some(from) => from.clone(),
+            None => UInt32Array::from_iter_values(0..all as u32),
+        };
+        let behind = Self { batch: self.batch.slice(first, rest), from: Some(from.slice(first, rest)) };
+        (self.batch, self.from) = (self.batch.slice(0, first), Some(from.slice(0, first)));
+        Some(behind)
+    }
+
     fn input_row(&self, row: usize) -> usize {
         self.from.as_ref().map_or(row, |from| from.value(row) as usize)
     }
@@ -308,7 +331,13 @@ impl ChainRun {
                 }
                 Ok(Some(conform(rows.batch.slice(0, len), &self.chain.output)?))
             }
-            What::Rows(rows) => {
+            What::Rows(mut rows) => {
+                if self.chain.grow[step] {
+                    let fit = fitting_rows(self.chain.steps[step].exprs(), &rows.batch);
+                    if let Some(rest) = rows.split_off(fit) {
+                        self.push(step, rest.batch, rest.from);
+                    }
+                }
                 let done = self.step(step, rows);
                 if done.is_err() {
                     self.failed = Some(step);

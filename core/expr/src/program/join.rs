@@ -12,7 +12,7 @@ use tuplane_core::fault::{At, Fault};
 use tuplane_core::job::{JoinKind, OnError, Text};
 
 use super::rows::Projection;
-use crate::key::{can_be_key, cast, common_type};
+use crate::key::{as_one_type, can_be_key};
 use crate::sql::{Compiled, Language, Side, sql_name};
 use crate::system::{SystemColumns, with_system};
 
@@ -148,11 +148,11 @@ fn same_type(
     (left_id, left): (&str, Compiled),
     (right_id, right): (&str, Compiled),
 ) -> Result<(Compiled, Compiled), Fault> {
-    let kinds = (left.field.data_type().clone(), right.field.data_type().clone());
-    if let Some(common) = common_type(&kinds.0, &kinds.1) {
-        return Ok((cast(left, &common), cast(right, &common)));
-    }
-    Err(no_common_type(text, (left_id, &left.field, &kinds.0), (right_id, &right.field, &kinds.1)))
+    let fields = (Arc::clone(&left.field), Arc::clone(&right.field));
+    as_one_type(left, right).ok_or_else(|| {
+        let (left, right) = (&fields.0, &fields.1);
+        no_common_type(text, (left_id, left, left.data_type()), (right_id, right, right.data_type()))
+    })
 }
 
 /// Keys of two inputs that cannot be equal: input, column and type of each.
@@ -169,7 +169,13 @@ pub(crate) fn no_common_type(
         return Fault::new(text.at, message);
     }
     let message = format!("{} and {}, which have no type in common", one(left), one(right));
-    Fault::new(text.at, message).help("cast one of them to the other's type")
+    let number_and_float = |a: &DataType, b: &DataType| a.is_integer() && b.is_floating();
+    let help = if number_and_float(left.2, right.2) || number_and_float(right.2, left.2) {
+        "integers beyond 2^53 are no doubles: cast both to bigint, to double or to decimal(38, n)"
+    } else {
+        "cast one of them to the other's type"
+    };
+    Fault::new(text.at, message).help(help)
 }
 
 /// A key's column under a name that is nobody's.

@@ -7,7 +7,7 @@ use datafusion_common::arrow::compute::filter_record_batch;
 use datafusion_common::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{OnError, Stage, StatefulShape, Text, UsingService, environment_variable};
+use tuplane_core::job::{OnError, Stage, Text, UsingService, environment_variable};
 
 use super::rows::{Dropped, EvalError, Failed, Projection, keep_mask};
 use super::stateful::{Advanced, StatefulTexts, Then, then};
@@ -96,11 +96,7 @@ impl ServiceProgram {
         let all: SchemaRef =
             Arc::new(Schema::new(own.chain(answer.fields().iter().cloned()).collect::<Vec<_>>()));
         if using.then.is_empty() {
-            let option = match using.shape {
-                StatefulShape::Map => "select",
-                StatefulShape::Filter => "where",
-                StatefulShape::FlatMap => "unnest",
-            };
+            let option = using.shape.option();
             return Err(vec![Fault::new(stage.at, format!("`{option}` is missing"))]);
         }
         let texts = StatefulTexts { shape: using.shape, state: &[], update: &[], then: &using.then };

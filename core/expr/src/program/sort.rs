@@ -13,6 +13,7 @@ use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 
 use super::rows::{Dropped, EvalError, Failed, Projection, keep_mask};
+use super::unnest::{kept, slice_bytes};
 use crate::aggregate::one_float_form;
 use crate::sql::{Compiled, Language, sql_name};
 use crate::system::{SystemColumns, conform, with_system};
@@ -51,7 +52,7 @@ impl SortProgram {
         let (mut columns, mut options, mut faults) = (Vec::<Compiled>::new(), Vec::new(), Vec::new());
         for (position, text) in by.iter().enumerate() {
             let (expr, order) = by::parse(text);
-            match language.compile(&expr, input).and_then(|one| can_be_sorted(&expr, one)) {
+            match language.of_keys().compile(&expr, input).and_then(|one| can_be_sorted(&expr, one)) {
                 Ok(one) => {
                     // The same column may stand twice; its names here are nobody's.
                     let field = one.field.as_ref().clone().with_name(format!("#{position}"));
@@ -160,8 +161,9 @@ impl Sorter {
     pub fn push(&mut self, batch: &RecordBatch) -> Result<(), EvalError> {
         let inner = Arc::clone(&self.program.inner);
         let mut failed = Failed::new(inner.on_error);
-        let keys = inner.by.eval_into(batch, &mut failed)?;
-        let mut rows = conform(batch.clone(), &inner.output)?;
+        let batch = kept(batch.clone())?;
+        let keys = inner.by.eval_into(&batch, &mut failed)?;
+        let mut rows = conform(batch, &inner.output)?;
         if !failed.dropped().is_empty() {
             rows = filter_record_batch(&rows, &keep_mask(rows.num_rows(), failed.dropped()))?;
         }
@@ -175,7 +177,7 @@ impl Sorter {
         self.rows += rows.num_rows() as u64;
         self.waiting_rows += rows.num_rows();
         let columns = rows.columns().iter().chain(keys.columns());
-        self.waiting_bytes += columns.map(super::unnest::slice_bytes).sum::<usize>();
+        self.waiting_bytes += columns.map(slice_bytes).sum::<usize>();
         self.waiting.push((rows, keys.columns().to_vec()));
         if self.waiting_rows >= RUN_ROWS || self.waiting_bytes >= RUN_BYTES {
             self.settle()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
 use datafusion_common::arrow::buffer::OffsetBuffer;
-use datafusion_common::arrow::compute::take;
+use datafusion_common::arrow::compute::{take, take_record_batch};
 use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion_common::arrow::record_batch::RecordBatch;
 use datafusion_physical_expr::PhysicalExpr;
@@ -14,6 +14,9 @@ use tuplane_core::job::{OnError, Text};
 use super::rows::{Dropped, EvalError, Failed, eval_column};
 use crate::sql::{Compiled, Language, can_fail, sql_name};
 use crate::system::{SystemColumns, with_system};
+
+/// Bytes that any batch may keep alive beside its own: what says where its columns are.
+const SLACK: usize = 4 << 10;
 
 /// A list becomes rows; the other columns are kept.
 #[derive(Debug, Clone)]
@@ -226,6 +229,16 @@ impl RowBytes {
             Self::Mean(bytes) => *bytes,
         }
     }
+}
+
+/// A batch that waits for others. A slice that keeps more than four times its own bytes alive is copied.
+pub(crate) fn kept(batch: RecordBatch) -> Result<RecordBatch, EvalError> {
+    let own: usize = batch.columns().iter().map(slice_bytes).sum();
+    if batch.get_array_memory_size() <= 4 * own + SLACK {
+        return Ok(batch);
+    }
+    let all = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
+    Ok(take_record_batch(&batch, &all)?)
 }
 
 /// The bytes of a slice's own rows.

@@ -1,10 +1,17 @@
-//! Constants that would grow without bound when they are computed at check: refused beforehand.
+//! Constants that would grow without bound when they are computed at check, or overflow: refused beforehand.
+
+use std::sync::Arc;
 
 use datafusion_common::arrow::array::{Array, AsArray};
-use datafusion_common::arrow::datatypes::{DataType, TimeUnit};
+use datafusion_common::arrow::datatypes::{DataType, Schema};
+use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DataFusionError, ScalarValue, plan_err};
-use datafusion_expr::{Expr, Operator};
+use datafusion_expr::{ColumnarValue, Expr, Operator};
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
+
+use super::growth::{Growth, length};
 
 /// Values of a list, or characters of a text, that a constant may have.
 const MOST: i128 = 1_000_000;
@@ -17,6 +24,9 @@ const MOST_GIVEN: i128 = 20_000;
 /// time the job is checked, or `levenshtein` of two long texts, which would take minutes. Inner calls are
 /// computed before outer ones are looked at, so that no argument is folded before it is known to be small;
 /// `simplify` folds what is constant, so that `1000 * 1000 * 1000` counts too.
+///
+/// Arithmetic of constants is computed as that of rows is: `simplify` takes the overflow of integers for a
+/// number.
 pub(super) fn constants(
     expr: &Expr,
     simplify: impl Fn(Expr) -> Result<Expr, DataFusionError>,
@@ -40,8 +50,8 @@ pub(super) fn constants(
                 let Some(values) = folded(&call.args.iter().collect::<Vec<_>>()) else {
                     return Ok(Transformed::no(Expr::ScalarFunction(call)));
                 };
-                if let Some(growth) = growth(call.name()) {
-                    let size = growth(&values).unwrap_or(0);
+                if let Some(growth) = Growth::of(call.name()) {
+                    let size = growth.size(&values).unwrap_or(0);
                     if size > MOST {
                         return plan_err!(
                             "the constant `{}` would have {size} values or characters; at most {MOST} are \
@@ -56,6 +66,20 @@ pub(super) fn constants(
                 let call = Expr::ScalarFunction(call);
                 // A call that stays one is not computed ahead either.
                 Ok(Transformed::yes(simplify(call.clone()).unwrap_or(call)))
+            }
+            Expr::BinaryExpr(ref pair) if super::overflows(pair.op) => {
+                let Some(values) = folded(&[&pair.left, &pair.right]) else {
+                    return Ok(Transformed::no(node));
+                };
+                let [left, right] = literals(values)?;
+                let result = computed(Arc::new(BinaryExpr::new(left, pair.op, right)))?;
+                Ok(Transformed::yes(Expr::Literal(result, None)))
+            }
+            Expr::Negative(ref inner) => {
+                let Some(values) = folded(&[&**inner]) else { return Ok(Transformed::no(node)) };
+                let [inner] = literals(values)?;
+                let result = computed(Arc::new(NegativeExpr::new(inner)))?;
+                Ok(Transformed::yes(Expr::Literal(result, None)))
             }
             Expr::BinaryExpr(ref pair) if is_pattern(pair.op) => {
                 if let Some(values) = folded(&[&pair.left, &pair.right]) {
@@ -72,6 +96,25 @@ pub(super) fn constants(
             node => Ok(Transformed::no(node)),
         })
         .map(|_| ())
+}
+
+type Node = Arc<dyn PhysicalExpr>;
+
+fn literals<const N: usize>(values: Vec<ScalarValue>) -> Result<[Node; N], DataFusionError> {
+    let all: Vec<Node> = values.into_iter().map(|value| Arc::new(Literal::new(value)) as _).collect();
+    let given = all.len();
+    all.try_into().or_else(|_| plan_err!("{given} constants stand where {N} are worked on"))
+}
+
+/// The value of an expression of constants, as a row would have it.
+fn computed(expr: Node) -> Result<ScalarValue, DataFusionError> {
+    let none = Arc::new(Schema::empty());
+    let expr = super::checked(expr, &none)?;
+    let row = RecordBatchOptions::new().with_row_count(Some(1));
+    match expr.evaluate(&RecordBatch::try_new_with_options(none, Vec::new(), &row)?)? {
+        ColumnarValue::Scalar(value) => Ok(value),
+        ColumnarValue::Array(values) => ScalarValue::try_from_array(&values, 0),
+    }
 }
 
 fn within(name: &str, size: i128, most: i128) -> Result<(), DataFusionError> {
@@ -125,65 +168,4 @@ fn items(list: &dyn Array) -> i128 {
         _ => return list.len() as i128,
     };
     items(inner.as_ref())
-}
-
-/// How large a result is, from the arguments; `None` where they do not say.
-type Growth = fn(&[ScalarValue]) -> Option<i128>;
-
-/// How a function's result grows; `None` for one whose result does not.
-fn growth(name: &str) -> Option<Growth> {
-    Some(match name {
-        "range" | "generate_series" => series,
-        "repeat" | "array_repeat" | "list_repeat" => |args| {
-            let (item, times) = (args.first()?, number(args.get(1)?)?);
-            Some(length(item).max(1).saturating_mul(times))
-        },
-        "lpad" | "rpad" | "array_resize" | "list_resize" => |args| number(args.get(1)?),
-        _ => return None,
-    })
-}
-
-/// Values from a start to a stop.
-fn series(args: &[ScalarValue]) -> Option<i128> {
-    let (start, stop, step) = match args {
-        [stop] => (0, number(stop)?, 1),
-        [start, stop] => (number(start)?, number(stop)?, 1),
-        [start, stop, step, ..] => (number(start)?, number(stop)?, number(step)?),
-        [] => return None,
-    };
-    // A step of nothing is the function's own error.
-    (stop - start).checked_div(step).map(|values| values.max(0) + 1)
-}
-
-/// An integer as it is; an instant, a date or an interval in nanoseconds.
-fn number(value: &ScalarValue) -> Option<i128> {
-    const DAY: i128 = 86_400 * 1_000_000_000;
-    match value {
-        ScalarValue::IntervalYearMonth(Some(months)) => Some(i128::from(*months) * 30 * DAY),
-        ScalarValue::IntervalDayTime(Some(time)) => {
-            Some(i128::from(time.days) * DAY + i128::from(time.milliseconds) * 1_000_000)
-        }
-        ScalarValue::IntervalMonthDayNano(Some(time)) => {
-            let days = i128::from(time.months) * 30 + i128::from(time.days);
-            Some(days * DAY + i128::from(time.nanoseconds))
-        }
-        ScalarValue::Date32(Some(days)) => Some(i128::from(*days) * DAY),
-        other => {
-            let to = match other.data_type() {
-                DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Nanosecond, zone),
-                _ => DataType::Int64,
-            };
-            match other.cast_to(&to).ok()? {
-                ScalarValue::Int64(Some(number)) | ScalarValue::TimestampNanosecond(Some(number), _) => {
-                    Some(i128::from(number))
-                }
-                _ => None,
-            }
-        }
-    }
-}
-
-/// Characters of a text; anything else is one value.
-fn length(value: &ScalarValue) -> i128 {
-    value.try_as_str().flatten().map_or(1, |text| text.len() as i128)
 }

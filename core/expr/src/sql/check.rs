@@ -148,7 +148,10 @@ impl Names<'_> {
         let dotted = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
         if self.has(&dotted) {
             let message = format!("the column `{dotted}` has a dot in its name and must be quoted");
-            return Err(self.at(first, message).help(format!("write \"{dotted}\", with the double quotes")));
+            let help = format!(
+                "write \"{dotted}\", with the double quotes; in TOML a text that holds them stands in single quotes"
+            );
+            return Err(self.at(first, message).help(help));
         }
         let is_struct = self
             .schema
@@ -210,6 +213,14 @@ impl Names<'_> {
             let help = "results must replay; `[job] deterministic = false` allows it, and `arrived()` says when a row was read";
             return Err(self.at(ident, message).help(help));
         }
+        if self.language.repeated && NOT_REPLAYABLE.contains(&name.as_str()) {
+            let message = format!(
+                "`{name}` gives another result each time, and a key or an order is computed more than once"
+            );
+            return Err(self
+                .at(ident, message)
+                .help("compute it in a map before, and name that column here"));
+        }
         if name == "unnest" || name == "unnest_outer" {
             let message = format!("`{name}()` is no expression: it makes several rows of one");
             return Err(self.at(ident, message).help("use a flat_map stage: unnest = \"list expr as name\""));
@@ -223,9 +234,11 @@ impl Names<'_> {
                 format!("`{name}` is an aggregate: it needs many rows, and this expression sees one");
             return Err(self.at(ident, message).help("use it in `compute` of an aggregate stage"));
         }
-        let hint = suggestion(&name, FUNCTIONS.names())
-            .map_or(String::new(), |known| format!("; did you mean `{known}`?"));
-        Err(self.at(ident, format!("no function `{name}`{hint}")))
+        let unknown = format!("no function `{name}`");
+        Err(match suggestion(&name, FUNCTIONS.names()) {
+            Some(known) => self.at(ident, format!("{unknown}; did you mean `{known}`?")),
+            None => self.at(ident, unknown).help("docs/functions.md lists those that there are"),
+        })
     }
 }
 

@@ -34,14 +34,15 @@ impl Language {
             let help = "write `primary expr = enriching expr`, several of them with `and` between";
             return Err(Fault::new(text.at, message).help(help));
         }
+        let keys = self.of_keys();
         let compile = |(a, b): (Expr, Expr)| {
-            let straight = self.compile_side(text, a.clone(), left).and_then(|one| {
-                let other = self.compile_side(text, b.clone(), right)?;
+            let straight = keys.compile_side(text, a.clone(), left).and_then(|one| {
+                let other = keys.compile_side(text, b.clone(), right)?;
                 Ok((one, other))
             });
             straight.map_err(|fault| {
                 let turned =
-                    self.compile_side(text, a, right).is_ok() && self.compile_side(text, b, left).is_ok();
+                    keys.compile_side(text, a, right).is_ok() && keys.compile_side(text, b, left).is_ok();
                 if turned {
                     let message = format!("`{}` has its sides the wrong way round", text.value.trim());
                     let help = format!(

@@ -13,7 +13,7 @@ use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 /// Functions that take every row, by their own names. Others are thought to fail: `substr` does for a
 /// negative length, `split_part` for field 0, `chr`, `repeat` and `lpad` for large numbers, `abs` for the
 /// least integer, `to_timestamp` and `date_trunc` for much.
-const TAKE_EVERYTHING: [&str; 27] = [
+const TAKE_EVERYTHING: [&str; 28] = [
     "ascii",
     "ascii_lower",
     "btrim",
@@ -41,6 +41,7 @@ const TAKE_EVERYTHING: [&str; 27] = [
     "strpos",
     "upper",
     "words",
+    crate::key::WHOLE_NUMBER,
 ];
 
 /// Whether an expression over `schema` can fail for some row. In doubt it can.

@@ -1,7 +1,7 @@
 //! `DataFusion`'s and arrow's errors in the words of a job file, with the place of the offending token.
 
 use datafusion_common::DataFusionError;
-use datafusion_common::arrow::datatypes::DataType;
+use datafusion_common::arrow::datatypes::{DataType, TimeUnit};
 use datafusion_common::arrow::error::ArrowError;
 use datafusion_sql::sqlparser::parser::ParserError;
 use tuplane_core::fault::{At, Fault};
@@ -108,7 +108,10 @@ fn arrow_message(error: &ArrowError) -> String {
 pub fn sql_name(data_type: &DataType) -> String {
     match data_type {
         DataType::List(item) => format!("{}[]", sql_name(item.data_type())),
-        DataType::Timestamp(_, None) => "timestamp".to_owned(),
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => "timestamp".to_owned(),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp(6)".to_owned(),
+        DataType::Timestamp(TimeUnit::Millisecond, None) => "timestamp(3)".to_owned(),
+        DataType::Timestamp(TimeUnit::Second, None) => "timestamp(0)".to_owned(),
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
             format!("decimal({precision}, {scale})")
         }

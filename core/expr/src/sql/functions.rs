@@ -201,6 +201,54 @@ mod tests {
             .collect()
     }
 
+    /// A table of calls, by the headings of `DataFusion`'s own documentation.
+    fn page() -> String {
+        let mut sections: BTreeMap<&str, BTreeMap<&str, (String, Vec<String>)>> = BTreeMap::new();
+        let scalar =
+            FUNCTIONS.scalar.values().map(|f| (f.name(), f.documentation(), f.aliases(), "Own functions"));
+        let aggregate = FUNCTIONS
+            .aggregate
+            .values()
+            .map(|f| (f.name(), f.documentation(), f.aliases(), "Other aggregates"));
+        for (name, about, aliases, other) in scalar.chain(aggregate) {
+            let section = about.map_or(other, |about| match about.doc_section.label {
+                // There are two of this name.
+                "General Functions" | "Statistical Functions" => "Aggregates",
+                label => label,
+            });
+            let call = about.map_or_else(|| format!("{name}(text)"), |about| about.syntax_example.clone());
+            let call = call.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+            sections.entry(section).or_default().insert(name, (call, aliases.to_vec()));
+        }
+        let mut page = String::from(
+            "# Functions\n\n\
+             All functions that expressions can call, with their arguments, and their other names. What each does stands in\n\
+             DataFusion's documentation of SQL functions; `words` and `ascii_lower` are told in\n\
+             [jobs.md](jobs.md#expressions). Operators, `case`, `cast`, `try_cast`, `between`, `in`, `like` and `is null` are\n\
+             SQL's. Aggregates stand in `compute` alone. Those that are marked (*) are refused unless the job says\n\
+             `deterministic = false`. A test compares this page with the code.\n",
+        );
+        for (section, functions) in sections {
+            page.push_str(&format!("\n## {section}\n\n| call | other names |\n| --- | --- |\n"));
+            for (name, (call, mut aliases)) in functions {
+                aliases.sort();
+                let mark = if NOT_REPLAYABLE.contains(&name) { " (*)" } else { "" };
+                page.push_str(&format!("| `{call}`{mark} | {} |\n", aliases.join(", ")));
+            }
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_functions_says_what_there_is() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/functions.md");
+        if std::env::var_os("TUPLANE_UPDATE_DOCS").is_some() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(text == page(), "docs/functions.md is out of date; run this test with TUPLANE_UPDATE_DOCS=1");
+    }
+
     proptest! {
         #[test]
         fn words_are_std_words(

@@ -2,7 +2,7 @@
 
 use datafusion_common::arrow::datatypes::SchemaRef;
 use tuplane_core::fault::{At, Fault};
-use tuplane_core::job::{Job, Op, Stage, StatefulShape, Text};
+use tuplane_core::job::{Job, Op, Stage, Text};
 
 use super::group_key;
 use crate::aggregate::RollingProgram;
@@ -73,14 +73,7 @@ pub(crate) fn stateful(
         faults.extend(missing(stage, "state"));
     }
     if then.is_empty() {
-        faults.extend(missing(
-            stage,
-            match shape {
-                StatefulShape::Map => "select",
-                StatefulShape::Filter => "where",
-                StatefulShape::FlatMap => "unnest",
-            },
-        ));
+        faults.extend(missing(stage, shape.option()));
     }
     let texts = StatefulTexts { shape: *shape, state, update, then };
     let keys = group_key(job, stage);

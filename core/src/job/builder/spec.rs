@@ -1,7 +1,8 @@
 //! Windows, times, state and services: arguments of several values.
 
-use super::put;
 use super::value::Exprs;
+use super::{entry, put};
+use crate::job::model::{HTTP, HttpMethod};
 use crate::job::tree::{Entry, Value};
 
 /// Defines a bundle of options with a setter for any of them.
@@ -40,7 +41,7 @@ spec! {
 }
 
 spec! {
-    /// A registered service, and how it is called.
+    /// A registered service or requests by HTTP, and how they are called.
     ServiceSpec
 }
 
@@ -118,9 +119,52 @@ impl StateSpec {
 }
 
 impl ServiceSpec {
-    /// A service that the agents' registry names, with its own options.
+    /// A service that the agents' registry names, with its own options. The built-in one is made by
+    /// [`ServiceSpec::http`].
     pub fn new(name: &str, with: serde_json::Value) -> Self {
         Self::default().set("service", name).set("with", with)
+    }
+
+    /// Requests to the address that an expression makes: `"'http://inventory:8080/items/' || item"`.
+    pub fn http(url: &str) -> Self {
+        Self::default().set("service", HTTP).set("url", url)
+    }
+
+    /// The method of a request; GET unless it is set.
+    pub fn method(self, method: HttpMethod) -> Self {
+        self.set("method", method.name())
+    }
+
+    /// An expression that makes the body of a request.
+    pub fn body(self, body: &str) -> Self {
+        self.set("body", body)
+    }
+
+    /// A header of a request: an expression, or `env:NAME` for a variable of the agent's environment.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        if let Some(Entry { node, .. }) = self.entries.iter_mut().find(|entry| entry.key.value == "headers")
+            && let Value::Table(headers) = &mut node.value
+        {
+            put(headers, name, value.into());
+            return self;
+        }
+        let headers = Value::Table(vec![entry(name, value)]);
+        self.set("headers", headers)
+    }
+
+    /// What a `map` makes of a row and its answer: `["*", "response as item"]`.
+    pub fn select(self, select: impl Into<Exprs>) -> Self {
+        self.set("select", select.into())
+    }
+
+    /// Which rows a `filter` keeps, by their answers: `"status = 200"`.
+    pub fn keep(self, predicate: &str) -> Self {
+        self.set("where", predicate)
+    }
+
+    /// The list that a `flat_map` makes rows of: `"words(response) as word"`.
+    pub fn unnest(self, list: &str) -> Self {
+        self.set("unnest", list)
     }
 
     /// It blocks, and gets a thread of its own.

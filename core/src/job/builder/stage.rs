@@ -1,4 +1,7 @@
 //! Stages: what can be attached to rows, to keyed rows, to windowed rows.
+//!
+//! A stage here is a view on one of the pipeline's: a clone is the same stage, and what is set on either, at any
+//! time before the job is made, is set on it.
 
 #![expect(clippy::return_self_not_must_use, reason = "the pipeline has the stage; a view on it may go")]
 
@@ -79,12 +82,13 @@ macro_rules! stage {
 
         impl $name {
             /// Gives the stage an id; without one it has its op's name, and a number from the second on.
+            /// What it gives back is the same stage: it is set for all clones, and stages that read it know it so.
             pub fn id(self, id: &str) -> Self {
                 self.0.id(id);
                 self
             }
 
-            /// Sets any option of the stage that a job file has.
+            /// Sets any option of the stage that a job file has, for all clones of it.
             pub fn set(self, key: &str, value: impl Into<Value>) -> Self {
                 self.0.set(key, value.into());
                 self

@@ -17,13 +17,12 @@ pub(super) fn needs(stage: &Stage, using: &UsingService, faults: &mut Vec<Fault>
         missing("url", "say what is asked, as an expression: \"'http://host/items/' || id\"");
     }
     if using.then.is_empty() {
-        match using.shape {
-            StatefulShape::Map => missing("select", "say the row it makes: [\"*\", \"response as name\"]"),
-            StatefulShape::Filter => missing("where", "say which rows it keeps: \"status = 200\""),
-            StatefulShape::FlatMap => {
-                missing("unnest", "say the list to unfold: \"string_to_array(response, ',') as item\"");
-            }
-        }
+        let help = match using.shape {
+            StatefulShape::Map => "say the row it makes: [\"*\", \"response as name\"]",
+            StatefulShape::Filter => "say which rows it keeps: \"status = 200\"",
+            StatefulShape::FlatMap => "say the list to unfold: \"string_to_array(response, ',') as item\"",
+        };
+        missing(using.shape.option(), help);
     }
     if let Some(http) = &using.http {
         body(stage, using, http, faults);

@@ -103,6 +103,11 @@ impl HttpMethod {
         ("DELETE", Self::Delete),
     ];
 
+    /// A request that comes twice does what one does (RFC 9110, section 9.2.2).
+    pub fn is_idempotent(self) -> bool {
+        matches!(self, Self::Get | Self::Put | Self::Delete)
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

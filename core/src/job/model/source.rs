@@ -7,6 +7,9 @@ use super::{Text, Time};
 /// The longest row that any source gives, in bytes; a frame between agents holds one such row.
 pub const MAX_ROW: u64 = 16 << 20;
 
+/// Rows that are moved, worked on or asked at once, at most.
+pub const BATCH_ROWS: u32 = 8192;
+
 /// `source`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
@@ -204,7 +207,7 @@ pub enum GeneratorKind {
 /// `connector = "nexmark"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nexmark {
-    /// Which events: one kind, or all in one wide row.
+    /// Which events: one kind.
     pub events: NexmarkEvents,
     /// How many events (of all kinds) in all; without end unless set.
     pub n: Option<u64>,

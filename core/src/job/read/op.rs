@@ -13,6 +13,7 @@ use crate::job::model::{
 };
 use crate::job::table::{Table, did_you_mean};
 use crate::job::tree::{Node, Value};
+use crate::time::LONG_SLIDE;
 
 /// All ops, as a job file calls them.
 const OPS: [&str; 27] = [
@@ -183,7 +184,7 @@ fn window(table: &mut Table<'_>) -> Window {
         } else if let (Some(size), Some(slide)) = (size, slide)
             && slide > size
         {
-            let fault = Fault::new(node.at, "`slide` is longer than `size`, so rows between would be lost");
+            let fault = Fault::new(node.at, LONG_SLIDE);
             table.fault(fault.help("make `slide` at most `size`"));
         }
     }
@@ -240,16 +241,11 @@ fn hash_join(table: &mut Table<'_>, inputs: Option<&[Text]>) -> Op {
 }
 
 fn stateful(table: &mut Table<'_>, shape: StatefulShape) -> Op {
-    let then = match shape {
-        StatefulShape::Map => "select",
-        StatefulShape::Filter => "where",
-        StatefulShape::FlatMap => "unnest",
-    };
     Op::Stateful {
         shape,
         state: list(table, "state"),
         update: list(table, "update"),
-        then: list(table, then),
+        then: list(table, shape.option()),
         ttl: table.positive_duration("ttl"),
     }
 }

@@ -4,7 +4,7 @@ use super::ON_ERROR;
 use super::op::{list, preferred};
 use crate::fault::{Fault, Spanned};
 use crate::job::model::{
-    Calls, HTTP, HttpCall, HttpMethod, MAX_RESPONSE, Op, StatefulShape, USER_IN_URL, UsingService,
+    BATCH_ROWS, Calls, HTTP, HttpCall, HttpMethod, MAX_RESPONSE, Op, StatefulShape, USER_IN_URL, UsingService,
 };
 use crate::job::table::Table;
 use crate::job::tree::Value;
@@ -14,15 +14,6 @@ use crate::job::tree::Value;
 pub(super) enum Form {
     Blocking,
     Async,
-}
-
-/// The key that says what a row becomes.
-fn then_key(shape: StatefulShape) -> &'static str {
-    match shape {
-        StatefulShape::Map => "select",
-        StatefulShape::Filter => "where",
-        StatefulShape::FlatMap => "unnest",
-    }
 }
 
 /// `map_using_service` and its kin.
@@ -39,7 +30,7 @@ pub(super) fn read(table: &mut Table<'_>, shape: StatefulShape, form: Form) -> O
         with: if is_http { serde_json::Value::Object(serde_json::Map::new()) } else { table.with() },
         http: is_http.then(|| http(table)),
         args: if is_http { Vec::new() } else { list(table, "args") },
-        then: list(table, then_key(shape)),
+        then: list(table, shape.option()),
         calls: calls(table, asynchronous, batched),
         cooperative: table.flag("cooperative").unwrap_or(true),
         preferred_parallelism: preferred(table),
@@ -62,7 +53,7 @@ fn calls(table: &mut Table<'_>, asynchronous: bool, batched: bool) -> Calls {
         calls.preserve_order = table.flag("preserve_order");
     }
     if batched {
-        calls.batch = table.whole_u32("batch", 1..=8192);
+        calls.batch = table.whole_u32("batch", 1..=BATCH_ROWS);
     }
     calls
 }
@@ -100,6 +91,11 @@ fn http(table: &mut Table<'_>) -> HttpCall {
     if let Some(url) = url.as_ref().filter(|url| names_user(&url.value)) {
         table.fault(Fault::new(url.at, "`url` names a user before `@`").help(USER_IN_URL));
     }
+    if let Some(url) = url.as_ref().filter(|url| is_no_address(&url.value)) {
+        let message = format!("`url` is `{}`, which is no address", url.value.trim());
+        let help = "it begins with http:// or https://: \"'http://host/items/' || id\"";
+        table.fault(Fault::new(url.at, message).help(help));
+    }
     HttpCall { url, method, body: table.text("body"), headers }
 }
 
@@ -118,9 +114,23 @@ const FRAMING: [&str; 10] = [
     "upgrade",
 ];
 
+/// The constant text that an expression begins with, and what follows it.
+fn constant(expression: &str) -> Option<(&str, &str)> {
+    expression.trim_start().strip_prefix('\'').and_then(|text| text.split_once('\''))
+}
+
+/// It begins with a constant of another scheme, or is a constant without one.
+fn is_no_address(expression: &str) -> bool {
+    let Some((text, rest)) = constant(expression) else { return false };
+    match text.split_once("://") {
+        Some((scheme, _)) => !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)),
+        None => rest.trim().is_empty(),
+    }
+}
+
 /// It begins with a constant address that has a user. Others are seen when they are asked.
 fn names_user(expression: &str) -> bool {
-    let constant = expression.trim_start().strip_prefix('\'').and_then(|text| text.split('\'').next());
+    let constant = constant(expression).map(|(text, _)| text);
     let after = constant.and_then(|url| url.split_once("://")).map(|(_, after)| after);
     after.and_then(|after| after.split(['/', '?', '#']).next()).is_some_and(|server| server.contains('@'))
 }
@@ -140,9 +150,15 @@ pub(super) fn belongs(service: &UsingService, key: &str) -> Option<String> {
         "batch" => "`batch` belongs to the async form with batched = true".to_owned(),
         "with" => "the options of service = \"http\" stand beside `service`".to_owned(),
         "args" => "`args` belongs to a service of a registry; `http` has url, body and headers".to_owned(),
-        "url" | "method" | "body" | "headers" => format!("`{key}` belongs to service = \"http\""),
+        "url" | "method" | "body" | "headers" => match &service.service {
+            Some(name) => format!(
+                "`{key}` belongs to service = \"http\", the only one that is built in; `{}` would be of an agent's registry, and takes its options in `with`",
+                name.value
+            ),
+            None => format!("`{key}` belongs to service = \"http\"; this stage has no `service`"),
+        },
         "select" | "where" | "unnest" => {
-            format!("`{}` says `{}`", service.op_name(), then_key(service.shape))
+            format!("`{}` says `{}`", service.op_name(), service.shape.option())
         }
         _ => return None,
     };

@@ -7,6 +7,7 @@ use crate::job::model::{
     Source, SourceConnector, SourceKind, Split, Text, Timestamps,
 };
 use crate::job::table::Table;
+use crate::job::tree::Value;
 
 /// Connectors that every agent has.
 pub(in crate::job) const CONNECTORS: [&str; 4] = ["file", "generator", "nexmark", "ids"];
@@ -55,6 +56,17 @@ fn kind(table: &mut Table<'_>, connector: Option<&SourceConnector>) -> SourceKin
         _ => false,
     };
     let by_itself = if endless { SourceKind::Stream } else { SourceKind::Batch };
+    if let Some(made) = made_kind(table) {
+        // Of a connector that is not known the one fault is that, and its keys are not looked at.
+        if !matches!(connector, Some(SourceConnector::Registered { .. })) {
+            let at = table.node("kind").map_or(table.at, |node| node.at);
+            let message = format!("`kind` of {} cannot be `{made}`", table.what());
+            let none = if connector.is_none() { ", and this source has no `connector`" } else { "" };
+            let help = format!("`{made}` is a kind of connector = \"generator\"{none}");
+            table.fault(Fault::new(at, message).help(help));
+        }
+        return by_itself;
+    }
     let kind = table.choice("kind", &KINDS).unwrap_or(by_itself);
     if endless && kind == SourceKind::Batch {
         let at = table.node("kind").map_or(table.at, |node| node.at);
@@ -195,7 +207,7 @@ fn columns(table: &mut Table<'_>) -> Vec<(Text, Text)> {
 
 fn delimiter(table: &mut Table<'_>) -> char {
     let Some(node) = table.node("delimiter") else { return ',' };
-    if let crate::job::tree::Value::Text(text) = &node.value {
+    if let Value::Text(text) = &node.value {
         let mut chars = text.chars();
         if let (Some(delimiter), None) = (chars.next(), chars.next())
             && delimiter.is_ascii()
@@ -216,8 +228,17 @@ enum Made {
     Words,
 }
 
+const MADE: [(&str, Made); 2] = [("sequence", Made::Sequence), ("words", Made::Words)];
+
+/// The `kind` of a source, if only generators have it.
+fn made_kind(table: &Table<'_>) -> Option<&'static str> {
+    let kind = table.entries().iter().find(|entry| entry.key.value == "kind")?;
+    let Value::Text(kind) = &kind.node.value else { return None };
+    MADE.iter().map(|(name, _)| *name).find(|name| name == kind)
+}
+
 fn generator(table: &mut Table<'_>) -> Generator {
-    let kind = table.choice("kind", &[("sequence", Made::Sequence), ("words", Made::Words)]);
+    let kind = table.choice("kind", &MADE);
     if table.node("kind").is_none() {
         table.missing("kind", "kind = \"sequence\" or \"words\"");
     }

@@ -281,16 +281,39 @@ fn check_partitions(dag: &Dag, job: &Job, instances: &[Instance]) -> Result<(), 
             if n <= partitions {
                 continue;
             }
-            let vertex = dag.vertex(edge.to);
-            let message = format!(
-                "`{}` would have {n} instances by key, and there are {partitions} partitions: {} would get no key",
-                vertex.label(),
-                n - partitions
-            );
-            return Err(
-                at_vertex(job, vertex, message).help("lower its parallelism, or raise `partitions` in [job]")
-            );
+            return Err(too_few_partitions(job, dag.vertex(edge.to), n));
         }
     }
     Ok(())
+}
+
+/// The same for what holds on any cluster, of one agent even.
+pub(in crate::plan) fn check_fewest(dag: &Dag, job: &Job) -> Result<(), Fault> {
+    for edge in dag.edges.iter().filter(|edge| matches!(edge.routing, Routing::Partitioned { .. })) {
+        let vertex = dag.vertex(edge.to);
+        let fewest = match vertex.parallelism {
+            Parallelism::PerAgent(n) | Parallelism::Total(n) => n as usize,
+            _ => 1,
+        };
+        if fewest > usize::from(job.options.partitions()) {
+            return Err(too_few_partitions(job, vertex, fewest));
+        }
+    }
+    Ok(())
+}
+
+fn too_few_partitions(job: &Job, vertex: &Vertex, n: usize) -> Fault {
+    let partitions = usize::from(job.options.partitions());
+    let message = format!(
+        "`{}` would have {n} instances by key, and there are {partitions} partitions: {} would get no key",
+        vertex.label(),
+        n - partitions
+    );
+    let mut fault =
+        at_vertex(job, vertex, message).help("lower its parallelism, or raise `partitions` in [job]");
+    // What an override says is what was changed last.
+    if job.options.partitions_at.is_override() {
+        fault.at = job.options.partitions_at;
+    }
+    fault
 }

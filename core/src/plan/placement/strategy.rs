@@ -6,12 +6,26 @@ use std::collections::BTreeMap;
 
 use crate::job::Placement;
 
-/// What the rows of all flows together count: what two instances exchange is a whole number of these parts,
-/// so that sums are exact and ties are ties.
-const ALL_ROWS: f64 = (1u64 << 40) as f64;
+/// Parts that the rows of all flows together are: what two instances exchange is a whole number of them, so that
+/// sums do not depend on an order.
+const ALL_ROWS: f64 = (1u128 << 64) as f64;
 
-/// Parts of one unit of cost, for the same reason.
+/// Parts of one unit of cost.
 const COST: f64 = (1u64 << 16) as f64;
+
+/// A higher cost counts as this.
+const MOST_COST: f64 = (1u64 << 32) as f64;
+
+/// A number of parts of rows as it is compared, in 2^-32 of all rows: each part was rounded, and what is equal
+/// but for that is a tie.
+fn rounded(rows: u128) -> u128 {
+    (rows + (1 << 31)) >> 32
+}
+
+/// The same for rows times cost.
+fn rounded_load(load: u128) -> u128 {
+    (load + (1 << 47)) >> 48
+}
 
 /// Rows from all instances of one component to all of another. They are taken to be split evenly over the
 /// pairs of instances: before a run nobody knows better.
@@ -141,7 +155,7 @@ fn greedy<W: Weigh>(problem: &Problem<'_>, weigher: &mut W) -> Result<Vec<usize>
         filled.count(component, container);
     }
     let mut order: Vec<usize> = (0..problem.instances.len()).collect();
-    order.sort_by_key(|&instance| Reverse(traffic.of_one[problem.instances[instance]]));
+    order.sort_by_key(|&instance| Reverse(rounded(traffic.of_one[problem.instances[instance]])));
     let mut containers = vec![0; problem.instances.len()];
     for instance in order {
         let component = problem.instances[instance];
@@ -173,8 +187,8 @@ impl Weigh for Local {
         container: usize,
     ) -> Self::Weight {
         let peers = traffic.peers[component].iter();
-        let local = |peer: &Peer| u128::from(peer.sent + peer.taken) * filled.of(peer.component, container);
-        Reverse(peers.map(local).sum())
+        let local = |peer: &Peer| (peer.sent + peer.taken) * filled.of(peer.component, container);
+        Reverse(rounded(peers.map(local).sum()))
     }
 
     fn put(&mut self, _: &Traffic, _: &Filled<'_>, _: usize, _: usize) {}
@@ -184,17 +198,17 @@ impl Weigh for Local {
 struct Links {
     costs: Vec<Vec<u128>>,
     loads: Vec<Vec<u128>>,
-    greatest: u128,
-    sum: u128,
+    /// The greatest of them, and the sum of all.
+    all: (u128, u128),
 }
 
 impl Links {
     fn new(problem: &Problem<'_>) -> Self {
-        // The conversion takes what is below 0 or no number as 0.
-        let parts = |cost: &f64| u128::from((cost * COST).round() as u64);
+        // What is below 0 becomes 0 by the conversion, and what is no number becomes the most.
+        let parts = |cost: &f64| (cost.min(MOST_COST) * COST).round() as u128;
         let costs: Vec<Vec<u128>> = problem.costs.iter().map(|row| row.iter().map(parts).collect()).collect();
         let containers = problem.containers.len();
-        Self { costs, loads: vec![vec![0; containers]; containers], greatest: 0, sum: 0 }
+        Self { costs, loads: vec![vec![0; containers]; containers], all: (0, 0) }
     }
 
     /// The links whose load an instance in a container would change, with what is added.
@@ -210,14 +224,30 @@ impl Links {
             let (mut out, mut back) = (0, 0);
             for peer in peers {
                 let there = filled.of(peer.component, other);
-                out += u128::from(peer.sent) * there;
-                back += u128::from(peer.taken) * there;
+                out += peer.sent * there;
+                back += peer.taken * there;
             }
             [
                 ((container, other), out * self.costs[container][other]),
                 ((other, container), back * self.costs[other][container]),
             ]
         })
+    }
+
+    /// The greatest load and the sum of all, if an instance is in a container too.
+    fn with(
+        &self,
+        traffic: &Traffic,
+        filled: &Filled<'_>,
+        component: usize,
+        container: usize,
+    ) -> (u128, u128) {
+        let (mut greatest, mut sum) = self.all;
+        for ((from, to), load) in self.added(traffic, filled, component, container) {
+            greatest = greatest.max(self.loads[from][to] + load);
+            sum += load;
+        }
+        (greatest, sum)
     }
 }
 
@@ -232,16 +262,12 @@ impl Weigh for Links {
         component: usize,
         container: usize,
     ) -> Self::Weight {
-        let (mut greatest, mut sum) = (self.greatest, self.sum);
-        for ((from, to), load) in self.added(traffic, filled, component, container) {
-            greatest = greatest.max(self.loads[from][to] + load);
-            sum += load;
-        }
-        (greatest, sum)
+        let (greatest, sum) = self.with(traffic, filled, component, container);
+        (rounded_load(greatest), rounded_load(sum))
     }
 
     fn put(&mut self, traffic: &Traffic, filled: &Filled<'_>, component: usize, container: usize) {
-        (self.greatest, self.sum) = self.weigh(traffic, filled, component, container);
+        self.all = self.with(traffic, filled, component, container);
         let added: Vec<_> = self.added(traffic, filled, component, container).collect();
         for ((from, to), load) in added {
             self.loads[from][to] += load;
@@ -254,14 +280,14 @@ struct Traffic {
     /// By component: those that its instances have traffic with.
     peers: Vec<Vec<Peer>>,
     /// By component: what one instance sends and takes in all.
-    of_one: Vec<u64>,
+    of_one: Vec<u128>,
 }
 
 /// What one instance exchanges with one instance of another component.
 struct Peer {
     component: usize,
-    sent: u64,
-    taken: u64,
+    sent: u128,
+    taken: u128,
 }
 
 impl Traffic {
@@ -279,7 +305,7 @@ impl Traffic {
                 all += flow.rate;
             }
         }
-        let parts = |rate: f64, shares: f64| (rate / all / shares * ALL_ROWS).round() as u64;
+        let parts = |rate: f64, shares: f64| (rate / all / shares * ALL_ROWS).round() as u128;
         let mut traffic = Self {
             peers: (0..instances.len()).map(|_| Vec::new()).collect(),
             of_one: vec![0; instances.len()],

@@ -64,16 +64,6 @@ impl Ewma {
             level: None,
         })
     }
-
-    /// Takes in a value, which may be any real number.
-    pub(super) fn add(&mut self, value: f64) {
-        self.level = Some(self.level.map_or(value, |level| self.alpha.mul_add(value - level, level)));
-    }
-
-    /// The mean so far.
-    pub(super) fn level(&self) -> Option<f64> {
-        self.level
-    }
 }
 
 impl Predictor for Ewma {
@@ -82,7 +72,8 @@ impl Predictor for Ewma {
     }
 
     fn observe(&mut self, _slot: u64, arrived: u64) {
-        self.add(arrived as f64);
+        let arrived = arrived as f64;
+        self.level = Some(self.level.map_or(arrived, |level| self.alpha.mul_add(arrived - level, level)));
     }
 
     fn forecast(&mut self, window: usize) -> Vec<f64> {

@@ -48,6 +48,10 @@ impl Predictor for Missed {
     fn failure(&self) -> Option<&str> {
         self.inner.failure()
     }
+
+    fn late(&self) -> u64 {
+        self.inner.late()
+    }
 }
 
 /// Adds rows that will not arrive: a Poisson number in each slot that has a forecast, whose mean is a rate times the
@@ -104,6 +108,10 @@ impl Predictor for FalsePositives {
     fn failure(&self) -> Option<&str> {
         self.inner.failure()
     }
+
+    fn late(&self) -> u64 {
+        self.inner.late()
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +152,37 @@ mod tests {
         for rate in [-0.1, f64::NAN, f64::INFINITY] {
             assert!(FalsePositives::new(perfect(&[]), rate, None, 1).is_err());
         }
+    }
+
+    /// Late and given up.
+    #[derive(Debug)]
+    struct Gone;
+
+    impl Predictor for Gone {
+        fn name(&self) -> &'static str {
+            "gone"
+        }
+
+        fn observe(&mut self, _slot: u64, _arrived: u64) {}
+
+        fn forecast(&mut self, _window: usize) -> Vec<f64> {
+            Vec::new()
+        }
+
+        fn failure(&self) -> Option<&str> {
+            Some("why")
+        }
+
+        fn late(&self) -> u64 {
+            3
+        }
+    }
+
+    #[test]
+    fn what_a_predictor_says_of_itself_is_passed_on() {
+        let inner = Missed::new(Box::new(Gone), 0.5).unwrap();
+        let outer = FalsePositives::new(Box::new(inner), 0.5, None, 1).unwrap();
+        assert_eq!((outer.failure(), outer.late()), (Some("why"), 3));
     }
 
     #[test]

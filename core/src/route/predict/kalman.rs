@@ -3,44 +3,30 @@
 use super::registry::within;
 use super::{Predictor, Refusal};
 
+/// The ratios q : r that an estimating filter compares, as powers of the square root of 10: gains from 0.01 to 0.99.
+const RATIOS: std::ops::RangeInclusive<i32> = -8..=4;
+
 /// The local level model: `level' = level + w`, `arrived = level + v`, with Var w = q and Var v = r.
 ///
-/// Where q and r are not given they are estimated from the moments of the differences d of neighbouring slots:
-/// E d d' = -r for neighbouring differences, E d^2 = q + 2r.
+/// Forecasts depend on the ratio q : r alone. Where it is not given, a filter runs for each of a row of ratios, and that
+/// of the greatest likelihood over the last slots or so speaks (normal errors, r at its own best value for each ratio).
 #[derive(Debug, Clone)]
 pub struct Kalman {
-    /// The two variances, where they are given.
-    given: Option<Variances>,
-    moments: Moments,
-    state: Option<State>,
-}
-
-/// In rows squared.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Variances {
-    /// Of the level's step from slot to slot.
-    q: f64,
-    /// Of an observation around the level.
-    r: f64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct State {
-    level: f64,
-    /// Of `level` around the true one.
-    variance: f64,
-    last: f64,
-}
-
-/// Means of products of differences over the last slots or so: plain ones at first, exponentially weighted later.
-#[derive(Debug, Clone, Copy)]
-struct Moments {
+    filters: Vec<Filter>,
     memory: f64,
     seen: f64,
-    /// The last difference.
-    last: Option<f64>,
+}
+
+/// The filter of one ratio; variances are in units of r.
+#[derive(Debug, Clone, Copy)]
+struct Filter {
+    ratio: f64,
+    level: f64,
+    /// Of the last observation; also the variance of `level` around the true one.
+    gain: f64,
+    /// Means over the last slots or so, of the errors' squares over their variances, and of the logarithms of these.
     square: f64,
-    product: f64,
+    log: f64,
 }
 
 impl Kalman {
@@ -52,8 +38,8 @@ impl Kalman {
         if memory == 0 {
             return Err(Refusal::new("`memory` is 0: variances are estimated over at least one slot"));
         }
-        let moments = Moments { memory: memory as f64, seen: 0.0, last: None, square: 0.0, product: 0.0 };
-        Ok(Self { given: None, moments, state: None })
+        let filters = RATIOS.map(|power| Filter::new(10f64.powf(f64::from(power) / 2.0))).collect();
+        Ok(Self { filters, memory: memory as f64, seen: 0.0 })
     }
 
     /// With given variances, in rows squared: `q` of the level's step, `r` of an observation around the level.
@@ -66,7 +52,29 @@ impl Kalman {
         if q == 0.0 && r == 0.0 {
             return Err(Refusal::new("`q` and `r` are both 0: one of them must be above 0"));
         }
-        Ok(Self { given: Some(Variances { q, r }), ..Self::estimating(1)? })
+        Ok(Self { filters: vec![Filter::new(q / r)], memory: 1.0, seen: 0.0 })
+    }
+
+    /// Takes in a value, which may be any real number.
+    pub(super) fn add(&mut self, value: f64) {
+        let weight = 1.0 / self.seen.clamp(1.0, self.memory);
+        for filter in &mut self.filters {
+            if self.seen > 0.0 {
+                filter.add(value, weight);
+            } else {
+                filter.level = value;
+            }
+        }
+        self.seen += 1.0;
+    }
+
+    /// The level, once there was a value.
+    pub(super) fn level(&self) -> Option<f64> {
+        self.best().filter(|_| self.seen > 0.0).map(|filter| filter.level)
+    }
+
+    fn best(&self) -> Option<&Filter> {
+        self.filters.iter().min_by(|one, other| one.unlikely().total_cmp(&other.unlikely()))
     }
 }
 
@@ -76,42 +84,33 @@ impl Predictor for Kalman {
     }
 
     fn observe(&mut self, _slot: u64, arrived: u64) {
-        let arrived = arrived as f64;
-        let Some(state) = &mut self.state else {
-            let variance = self.given.map_or(0.0, |given| given.r);
-            self.state = Some(State { level: arrived, variance, last: arrived });
-            return;
-        };
-        self.moments.add(arrived - state.last);
-        state.last = arrived;
-        let Variances { q, r } = self.given.unwrap_or_else(|| self.moments.variances());
-        let ahead = state.variance + q;
-        // Without any variance an observation is the level.
-        let gain = if ahead + r > 0.0 { ahead / (ahead + r) } else { 1.0 };
-        state.level += gain * (arrived - state.level);
-        state.variance = (1.0 - gain) * ahead;
+        self.add(arrived as f64);
     }
 
     fn forecast(&mut self, window: usize) -> Vec<f64> {
-        super::level(self.state.map(|state| state.level), window)
+        super::level(self.level(), window)
     }
 }
 
-impl Moments {
-    fn add(&mut self, difference: f64) {
-        self.seen += 1.0;
-        let weight = 1.0 / self.seen.min(self.memory);
-        self.square += weight * (difference.powi(2) - self.square);
-        if let Some(last) = self.last.replace(difference) {
-            let weight = 1.0 / (self.seen - 1.0).min(self.memory);
-            self.product += weight * (difference * last - self.product);
-        }
+impl Filter {
+    /// After its first observation the level is as uncertain as that is.
+    fn new(ratio: f64) -> Self {
+        Self { ratio, level: 0.0, gain: 1.0, square: 0.0, log: 0.0 }
     }
 
-    fn variances(&self) -> Variances {
-        // Neither is below 0, whatever the estimates are; together they keep E d^2.
-        let r = (-self.product).clamp(0.0, self.square / 2.0);
-        Variances { q: self.square - 2.0 * r, r }
+    fn add(&mut self, arrived: f64, weight: f64) {
+        let ahead = self.gain + self.ratio;
+        let error = arrived - self.level;
+        self.square += weight * (error * error / (ahead + 1.0) - self.square);
+        self.log += weight * ((ahead + 1.0).ln() - self.log);
+        // Where observations are exact (r = 0) the ratio is infinite.
+        self.gain = if ahead.is_finite() { ahead / (ahead + 1.0) } else { 1.0 };
+        self.level += self.gain * error;
+    }
+
+    /// Twice the negative logarithm of the likelihood for each slot, less a constant.
+    fn unlikely(&self) -> f64 {
+        self.square.ln() + self.log
     }
 }
 
@@ -133,21 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn variances_are_found_in_the_model_itself() {
-        // Uniform steps and noise of known variance, scaled so that rounding to rows is small beside them.
-        let (mut lots, mut level, mut kalman) = (Lots(5), 1e6, Kalman::estimating(1_000_000).unwrap());
-        let (step, noise) = (200.0, 400.0);
-        for slot in 0..100_000 {
-            level += step * (unit(&mut lots) - 0.5);
-            kalman.observe(slot, (level + noise * (unit(&mut lots) - 0.5)).round() as u64);
+    fn the_ratio_is_found_in_the_model_itself() {
+        // Uniform steps and noise, scaled so that rounding to rows is small beside them.
+        for (step, noise) in [(100.0, 1000.0), (1000.0, 1000.0), (1000.0, 300.0)] {
+            let (mut lots, mut level, mut kalman) = (Lots(5), 1e7, Kalman::estimating(20_000).unwrap());
+            for slot in 0..20_000 {
+                level += step * (unit(&mut lots) - 0.5);
+                kalman.observe(slot, (level + noise * (unit(&mut lots) - 0.5)).round() as u64);
+            }
+            // The nearest of the ratios compared, or its neighbour.
+            let found = (kalman.best().unwrap().ratio / (step * step / (noise * noise))).log10();
+            assert!(found.abs() <= 0.5, "{found}");
         }
-        let Variances { q, r } = kalman.moments.variances();
-        let (true_q, true_r) = (step * step / 12.0, noise * noise / 12.0);
-        // The estimates' own standard deviations are under 3 % here.
-        assert!(
-            (q / true_q - 1.0).abs() < 0.2 && (r / true_r - 1.0).abs() < 0.1,
-            "{q} {true_q} {r} {true_r}"
-        );
     }
 
     #[test]
@@ -157,6 +153,18 @@ mod tests {
             kalman.observe(slot, 7);
         }
         assert_eq!(kalman.forecast(3), [7.0; 3]);
+    }
+
+    #[test]
+    fn exact_observations_are_the_level_and_steps_that_never_come_leave_the_mean() {
+        for (q, r, level) in [(1.0, 0.0, 9.0), (0.0, 1.0, 4.0)] {
+            let mut kalman = Kalman::with_variances(q, r).unwrap();
+            for (slot, arrived) in (0..).zip([1, 2, 9]) {
+                kalman.observe(slot, arrived);
+            }
+            let found = kalman.forecast(1)[0];
+            assert!((found - level).abs() < 1e-9, "{found}");
+        }
     }
 
     proptest! {
@@ -169,9 +177,9 @@ mod tests {
             }
             let ahead = f64::midpoint(q, (q * q + 4.0 * q * r).sqrt());
             let steady = ahead / (ahead + r);
-            let before = kalman.state.unwrap();
+            let before = kalman.forecast(1)[0];
             kalman.observe(400, 5000);
-            let gain = (kalman.state.unwrap().level - before.level) / (5000.0 - before.level);
+            let gain = (kalman.forecast(1)[0] - before) / (5000.0 - before);
             prop_assert!((gain - steady).abs() < 1e-6, "{gain} {steady}");
         }
 

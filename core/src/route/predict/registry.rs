@@ -270,7 +270,6 @@ struct SeasonalOptions {
     period: Periods,
     memory: Option<usize>,
     every: Option<usize>,
-    alpha: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -281,15 +280,15 @@ enum Periods {
 }
 
 fn seasonal(setup: &Setup) -> Result<Box<dyn Predictor>, Refusal> {
-    let SeasonalOptions { period, memory, every, alpha } = setup.options()?;
+    let SeasonalOptions { period, memory, every } = setup.options()?;
     let periods = match period {
         Periods::One(period) => vec![period],
         Periods::More(periods) => periods,
     };
     let longest = periods.iter().copied().max().unwrap_or_default();
-    let memory = memory.unwrap_or(longest.saturating_mul(4));
+    let memory = memory.unwrap_or(longest.saturating_mul(8).min(Seasonal::MOST));
     let every = every.unwrap_or(longest.max(1));
-    Ok(Box::new(Seasonal::new(Seasons { periods, memory, every, alpha: alpha.unwrap_or(0.2) })?))
+    Ok(Box::new(Seasonal::new(Seasons { periods, memory, every })?))
 }
 
 #[cfg(test)]
@@ -344,7 +343,11 @@ mod tests {
             ("seasonal", serde_json::json!({}), "missing field `period`"),
             ("seasonal", serde_json::json!({"period": "day"}), "a number of slots, or a list"),
             ("seasonal", serde_json::json!({"period": [1440, 1]}), "each at least 2"),
-            ("seasonal", serde_json::json!({"period": 100_000}), "`memory` is 400000"),
+            (
+                "seasonal",
+                serde_json::json!({"period": 100_000}),
+                "`memory` is 131072: it takes at least two of the longest period",
+            ),
             ("ewma", serde_json::json!({"missed": "all"}), "`missed` is \"all\", which is not a number"),
             ("ewma", serde_json::json!({"missed": 2}), "`missed` is 2: it must be from 0 to 1"),
             ("ewma", serde_json::json!({"false_positives": -1}), "`false_positives` is -1: it must be"),

@@ -28,10 +28,10 @@ impl Score {
 
     /// A forecast, whose first value is for slot `first`: the next one to be [observed](Self::observe).
     pub fn forecast(&mut self, first: u64, forecast: &[f64]) {
-        if self.made.len() == self.horizons.len() {
+        self.made.push_back((first, forecast.to_vec()));
+        if self.made.len() > self.horizons.len() {
             self.made.pop_front();
         }
-        self.made.push_back((first, forecast.to_vec()));
     }
 
     /// So many rows arrived in slot `slot`.

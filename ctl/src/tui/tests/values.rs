@@ -84,6 +84,8 @@ fn seat(change: impl Fn(&mut Telemetry)) -> Seat {
             note_place: None,
             watermark: Some(1_431_857_103_500_000_000),
             ahead: 0,
+            unanswered: 0,
+            state_bytes: 74,
         }];
         // The sink's clock, which the edge's rate is by.
         job.counters.push(InstanceReport {

@@ -55,6 +55,40 @@ fn a_distinct_lets_rows_out_before_its_input_ends() {
     assert_eq!(world.status("endless")["phase"], "running");
 }
 
+#[test]
+fn status_says_how_large_the_tables_are() {
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let stream = "[[stage]]\nid = \"ids\"\nop = \"source\"\nconnector = \"ids\"\nn = 1000000000\nrate = 5000\n\
+                  time = \"arrived()\"\n";
+    let stages = many("hash_join", "joined", &["ids", "in"], "on = [\"id % 3000 = id\"]")
+        + &one("distinct", "seen", "joined", "key = \"id\"")
+        + &one("sink", "first", "seen", "connector = \"count\"")
+        + &one("group_by", "by", "joined", "key = \"id\"")
+        + &one("window", "w", "by", "type = \"session\"\ngap = \"1h\"")
+        + &one("aggregate", "counts", "w", "compute = [\"count(*) as n\"]")
+        + &one("sink", "out", "counts", "connector = \"count\"");
+    let path = world.file("rows.csv", csv(ROWS, KEYS));
+    let stages = stream.to_owned() + &rows(&path, false) + &stages;
+    let job = world.file("job.toml", format!("name = \"tables\"\n{stages}"));
+    world.json(&["submit", &job]);
+    let bytes = |status: &serde_json::Value, id: &str| vertex(status, id)["state_bytes"].as_u64().unwrap();
+    // A key alone has 8 bytes, a session more.
+    let least = [("joined/collector1", ROWS as u64 * 30), ("seen", 100_000), ("counts", 200_000)];
+    crate::real::world::wait("the tables have grown", std::time::Duration::from_secs(30), || {
+        let status = world.status("tables");
+        least.iter().all(|(id, least)| bytes(&status, id) > *least)
+    });
+    let status = world.status("tables");
+    assert_eq!((bytes(&status, "ids"), bytes(&status, "joined")), (0, 0), "{status}");
+    let of_instances = status["per_instance"].as_array().unwrap().iter();
+    let of_seen = of_instances.filter(|one| one["vertex"] == "seen").map(|one| &one["state_bytes"]);
+    assert_eq!(of_seen.filter_map(serde_json::Value::as_u64).sum::<u64>(), bytes(&status, "seen"));
+    world.json(&["cancel", "tables", "--yes"]);
+    let status = world.status("tables");
+    assert!(least.iter().all(|(id, _)| bytes(&status, id) == 0), "{status}");
+}
+
 /// Counts and sums of two inputs, by key or of all rows.
 fn co(keyed: bool) -> String {
     let (a, b) = if keyed { ("ga", "gb") } else { ("in", "few") };

@@ -239,6 +239,31 @@ fn what_may_pass_is_tried_again_and_what_stays_goes_by_on_error() {
 }
 
 #[test]
+fn what_must_not_come_twice_is_not_tried_again_unasked() {
+    let world = World::new();
+    let path = world.file("rows.csv", csv(10, 7));
+    for (method, more, requests) in [
+        ("POST", "body = \"id\"", 10),
+        ("PATCH", "body = \"id\"", 10),
+        ("POST", "body = \"id\"\nretries = 1", 20),
+        ("PUT", "body = \"id\"\nretries = 1", 20),
+        ("DELETE", "retries = 1", 20),
+        ("PUT", "body = \"id\"", 40),
+    ] {
+        let server = Server::start(|_| (Duration::ZERO, Reply::Answer(503, String::new())));
+        let more = format!("method = \"{method}\"\n{more}\non_error = \"drop\"\nselect = [\"*\"]");
+        let job = rows(&path, false)
+            + &call("map_using_service_async", &server.address, &more)
+            + &one("sink", "out", "asked", "connector = \"count\"");
+        let job = world.file("job.toml", format!("name = \"once\"\n{job}"));
+        let document = world.json(&["run", &job, "--agents", "1"]);
+        assert_exact_ledger(&document);
+        assert_eq!(vertex(&document, "asked")["dropped"]["service"], 10, "{document}");
+        assert_eq!(server.requests().len(), requests, "{method} {more}");
+    }
+}
+
+#[test]
 fn a_server_that_is_away_fails_the_job_with_stage_host_and_cause() {
     let world = World::new();
     let path = world.file("rows.csv", csv(5, 7));

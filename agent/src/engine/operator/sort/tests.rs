@@ -53,6 +53,31 @@ fn rows_beyond_the_bound_are_sorted_over_disk_and_stay_stable() {
 }
 
 #[test]
+fn a_thousand_runs_need_few_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let budget = Budget::new(16 << 10);
+    let mut sort = sort(&budget, folder.path().to_owned());
+    let mut most = 0;
+    for first in (0..110_000).step_by(100) {
+        sort.push(0, batch(first, 100), None).unwrap();
+        most = most.max(sort.spilled.len());
+    }
+    assert!(sort.spilled.iter().map(|run| FAN.pow(run.level)).sum::<usize>() > 1000);
+    assert!(most <= 3 * FAN, "{most}");
+    sort.end().unwrap();
+    let (mut found, mut charged) = (Vec::new(), 0);
+    while let Some(rows) = sort.pull(1000, 1 << 20).unwrap() {
+        charged = charged.max(budget.used());
+        found.extend(rows.column(0).as_primitive::<Int64Type>().values().iter().copied());
+    }
+    let mut expected: Vec<i64> = (0..110_000).collect();
+    expected.sort_by_key(|id| -(id * 7919 % 100));
+    assert_eq!(found, expected);
+    assert!(charged > 16 << 10, "{charged}: what the merge holds is charged");
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_named_with_the_stage() {
     let budget = Budget::new(1 << 10);
     let mut sort = sort(&budget, PathBuf::from("/nonexistent"));

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Notify;
-use tuplane_core::route::{Targets, make_policy};
+use tuplane_core::route::{Setting, Targets, make_policy};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::Security;
-use tuplane_wire::routing::Decided;
+use tuplane_wire::routing::{Decided, EdgeRouting};
 
 use super::*;
 use crate::engine::rows::{Budget, Rows};
@@ -19,7 +19,7 @@ use crate::exchange::edge::EdgeSpec;
 use crate::exchange::inbox::{Inbox, InputSpec, Taken, Upstream};
 use crate::exchange::mark::Mark;
 use crate::exchange::outbound::{ChannelKey, Outbound};
-use crate::exchange::outlet::Outlet;
+use crate::exchange::outlet::{Link, Outlet};
 use crate::exchange::outqueue::{OutQueue, Routes};
 
 /// Slots begin at this machine's start for all edges of a world.
@@ -434,11 +434,34 @@ fn a_watermark_stays_behind_the_rows_that_a_slot_lets_go() {
     assert_eq!(seen, [2, -7, 3, -9]);
 }
 
+/// Nanoseconds that this thread has run.
+fn ran_for() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// What a second of slots of 5 ms costs where 64 senders hold rows for 64 targets, less what it costs to count them
+/// out with nothing held.
 #[test]
-fn a_backlog_grows_or_does_not() {
-    let of = |values: &mut dyn Iterator<Item = f64>| trend(&values.collect());
-    assert_eq!(of(&mut std::iter::repeat_n(5.0, 10)), Trend::Unknown);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(n % 7))), Trend::Stable);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(n * 5))), Trend::Growing);
-    assert_eq!(of(&mut (0..40).map(|n| f64::from(200 - n * 5))), Trend::Stable);
+fn slots_of_64_senders_and_targets_cost_little() {
+    let costs = vec![1; 64];
+    let world = World::new(&costs, 64, 1, 1 << 20);
+    world.route(0, "potus", json!({ "v": 1e6, "max_hold": "none" }), false);
+    let tick_for_a_second = |from: u64| {
+        let before = ran_for();
+        for slot in from..from + 200 {
+            world.edges[0].tick(world.later(slot * 5));
+        }
+        ran_for() - before
+    };
+    let empty = tick_for_a_second(1_000);
+    for sender in 0..64 {
+        world.append(0, sender, 10);
+    }
+    let full = tick_for_a_second(2_000);
+    assert_eq!((world.routing(0).slots, world.routing(0).queued_out), (200, 640));
+    let share = full.saturating_sub(empty) as f64 / 1e9;
+    println!("{:.2} % of a core", share * 100.0);
+    // Measured in the release build: under 1.5 %. Builds that do not optimise are ten times slower.
+    assert!(share < 0.2, "{share}");
 }

@@ -27,12 +27,13 @@ fn lists_of_every_kind_of_value() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.jsonl");
     let lines = [
-        r#"{"t": ["a", "b c"], "n": [1, 2], "i": ["3", 4], "f": [1, 2.5], "b": [true]}"#,
+        r#"{"t": ["a", "b c"], "n": [1, 2], "i": [3, 4], "f": [1, 2.5], "b": [true]}"#,
         r#"{"t": [], "n": null, "f": [null, 1e2]}"#,
         r#"{"t": "a"}"#,
         r#"{"t": ["a", ["b"]]}"#,
         r#"{"t": ["a", {"b": 1}]}"#,
         r#"{"n": [1, 2.5]}"#,
+        r#"{"i": [1, 3000000000, 3]}"#,
         r#"{"i": [1, "two", 3]}"#,
         r#"{"t": ["last"]}"#,
     ];
@@ -55,17 +56,23 @@ fn lists_of_every_kind_of_value() {
         shown(&outcome.rows),
         ["[a, b c] [1, 2] [3, 4] [1.0, 2.5] [true]", "[] - - [-, 100.0] -", "[last] - - - -",]
     );
-    assert_eq!(outcome.rejected.total(), 5);
+    assert_eq!(outcome.rejected.total(), 6);
     let first = outcome.rejected.first.as_deref().unwrap();
     assert!(first.ends_with("in.jsonl:3: column `t`: a text where type text[] is expected"), "{first}");
     let last = outcome.last();
-    assert!(last.ends_with("in.jsonl:7: column `i`: `two` is not of type int"), "{last}");
+    assert!(
+        last.ends_with("in.jsonl:8: column `i`: a text in a list where type int[] is expected"),
+        "{last}"
+    );
     let note = outcome.rejected.note().unwrap();
-    assert!(note.starts_with(last) && note.ends_with(&format!("(the first: {first})")), "{note}");
+    assert!(
+        note.starts_with(last) && note.ends_with(&format!("(the first of this instance: {first})")),
+        "{note}"
+    );
 
     // One document, with the same fault in the middle of a batch.
     let path = folder.path().join("in.json");
-    fs::write(&path, r#"[{"i": [1]}, {"i": []}, {"i": ["x"]}, {"i": [2, 3]}]"#).unwrap();
+    fs::write(&path, r#"[{"i": [1]}, {"i": []}, {"i": [-3000000000]}, {"i": [2, 3]}]"#).unwrap();
     file.format = Format::Json;
     let outcome = run(&source(file), &schema, vec![whole(&path)], 8).unwrap();
     let lists = outcome.rows.column(2).as_any().downcast_ref::<ListArray>().unwrap();

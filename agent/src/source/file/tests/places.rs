@@ -5,6 +5,7 @@ use tuplane_expr::arrow::array::UInt64Array;
 use tuplane_expr::arrow::datatypes::UInt64Type;
 use tuplane_expr::system::Places;
 
+use super::super::lines::Counted;
 use super::super::lines_before;
 use super::*;
 
@@ -141,4 +142,30 @@ fn a_split_whose_number_is_too_large_gives_rows_without_places() {
     made.split(Some(Split { number: 1 << 20, ..whole(&path) })).unwrap();
     let Polled::Rows(batch) = made.poll(10).unwrap() else { panic!("there is a row") };
     assert_eq!((batch.num_rows(), Places::of(&batch).of_row(0)), (1, None::<RowPlace>));
+}
+
+#[test]
+fn a_bad_line_in_every_split_does_not_read_the_file_again_for_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.jsonl");
+    let text: String =
+        (0..3000).map(|n| if n % 10 == 7 { "bad\n".into() } else { format!("{{\"n\":{n}}}\n") }).collect();
+    fs::write(&path, &text).unwrap();
+    let (splits, columns) = (cut(&path, 200), schema(&[("n", DataType::Int64)]));
+    assert!(splits.len() > 100);
+    let outcome = run(&source(options(Format::Jsonl)), &columns, splits.clone(), 100).unwrap();
+    assert_eq!((outcome.rows.num_rows(), outcome.rejected.total()), (2700, 300));
+    assert!(outcome.rejected.first.unwrap().contains("in.jsonl:8:"));
+    assert!(outcome.rejected.last.unwrap().contains("in.jsonl:2998:"));
+
+    let mut counted = Counted::default();
+    let starts: Vec<u64> =
+        std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u64 + 1)).collect();
+    for (lines, start) in starts.iter().enumerate() {
+        assert_eq!(counted.before(&path, *start).unwrap(), Some(lines as u64));
+    }
+    assert_eq!(counted.read, text.len() as u64);
+    // Back in the file, it is counted from its beginning; far in it, it is not.
+    assert_eq!(counted.before(&path, starts[5]).unwrap(), Some(5));
+    assert_eq!(counted.before(&path, 2 << 30).unwrap(), None);
 }

@@ -1,5 +1,6 @@
 //! Aggregates by window: rows in, results out when the watermark has passed a window's end.
 
+mod merging;
 mod panes;
 mod sessions;
 
@@ -30,6 +31,9 @@ use sessions::SessionTable;
 /// The columns that a window adds behind the key.
 const ADDED: [&str; 2] = ["window_start", "window_end"];
 
+/// And this one, where results are given early: whether no other one of the window follows.
+const FINAL: &str = "window_final";
+
 /// The last column of a partial result: the beginning of its pane.
 const PANE: &str = "#pane";
 
@@ -41,7 +45,7 @@ pub struct WindowProgram {
     aggregate: AggregateProgram,
     spec: WindowSpec,
     early: Option<Duration>,
-    /// The key's columns, `window_start`, `window_end`, the computed ones, then system columns.
+    /// The key's columns, `window_start`, `window_end` (and `window_final`), the computed ones, then system columns.
     output: SchemaRef,
     /// Columns of a partial result.
     partial: SchemaRef,
@@ -70,7 +74,9 @@ impl WindowProgram {
         // What a window lacks is a fault of its own stage, which has been reported there.
         let spec = WindowSpec::new(window).map_err(|message| vec![Fault::new(At::default(), message)])?;
         let made = aggregate.final_schema();
-        let taken = named.zip(made.fields()).filter(|(_, field)| is_added(field.name()));
+        let early = window.early.filter(|early| !early.is_zero());
+        let is_taken = |name: &str| is_added(name) || name == FINAL && early.is_some();
+        let taken = named.zip(made.fields()).filter(|(_, field)| is_taken(field.name()));
         let faults: Vec<Fault> = taken
             .map(|(text, field)| {
                 let message = format!("`{}` is a column that the window adds", field.name());
@@ -80,13 +86,13 @@ impl WindowProgram {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let added = ADDED.map(|name| Arc::new(Field::new(name, TIME, true)));
+        let added = ADDED.map(|name| Arc::new(Field::new(name, TIME, true))).into_iter();
+        let added = added.chain(early.map(|_| Arc::new(Field::new(FINAL, DataType::Boolean, true))));
         let (keys, computed) = made.fields().split_at(aggregate.keys());
         let output = keys.iter().cloned().chain(added).chain(computed.iter().cloned());
         let output = Arc::new(Schema::new(output.collect::<Vec<FieldRef>>()));
         let pane = Arc::new(Field::new(PANE, TIME, true));
         let partial = aggregate.partial_schema().fields().iter().cloned().chain([pane]).collect::<Vec<_>>();
-        let early = window.early.filter(|early| !early.is_zero());
         Ok(Self { aggregate, spec, early, output, partial: Arc::new(Schema::new(partial)) })
     }
 
@@ -122,16 +128,21 @@ impl WindowProgram {
         Arc::clone(&self.output)
     }
 
-    /// Results of one window, or of one each, from what the aggregate gives.
+    /// Results of one window, or of one each, from what the aggregate gives, as the watermark stands.
     fn results(
         &self,
         values: &RecordBatch,
         starts: ArrayRef,
         ends: &TimestampNanosecondArray,
+        watermark: Option<i64>,
     ) -> Result<RecordBatch, EvalError> {
         let (keys, computed) = values.columns().split_at(self.keys());
         let mut columns = keys.to_vec();
         columns.extend([starts, Arc::new(ends.clone()) as ArrayRef]);
+        if self.early.is_some() {
+            let last: BooleanArray = ends.values().iter().map(|end| Some(watermark >= Some(*end))).collect();
+            columns.push(Arc::new(last));
+        }
         columns.extend_from_slice(computed);
         let system = SystemColumns::of(&self.output);
         let own = crate::system::own_columns(&self.output);
@@ -276,8 +287,17 @@ impl WindowTable {
         }
     }
 
+    /// There are rows whose results are yet to come, at event times that the watermark has not passed.
+    pub fn holds(&self) -> bool {
+        match &self.open {
+            Open::Panes(table) => table.holds(),
+            Open::Sessions(table) => table.holds(),
+        }
+    }
+
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
-    /// No rows may be taken in before that.
+    /// No rows may be taken in before that. A batch without rows says that more has to be put together before
+    /// there are some: each call takes its share of that.
     pub fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
         match &mut self.open {
             Open::Panes(table) => table.emit(max_rows),

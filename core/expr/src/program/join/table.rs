@@ -9,7 +9,7 @@ use super::{JoinProgram, has_null};
 use crate::aggregate::{KeyForm, KeyTable};
 use crate::key::hash_rows;
 use crate::program::rows::{Dropped, EvalError, Failed, kept_rows};
-use crate::program::unnest::{RowBytes, slice_bytes};
+use crate::program::unnest::{RowBytes, kept, slice_bytes};
 use crate::system::own_part;
 
 /// Rows are kept in pieces of at least so many rows ...
@@ -125,7 +125,7 @@ impl JoinBuilder {
         if rows.num_rows() > 0 {
             self.waiting_rows += rows.num_rows();
             self.waiting_bytes += rows.columns().iter().map(slice_bytes).sum::<usize>();
-            self.waiting.push(rows);
+            self.waiting.push(kept(rows)?);
         }
         if self.waiting_rows >= CHUNK_ROWS || self.waiting_bytes >= CHUNK_BYTES {
             self.settle()?;
@@ -172,6 +172,14 @@ impl JoinBuilder {
         self.groups.len()
     }
 
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.keys.memory()
+            + self.groups.capacity() * size_of::<u32>()
+            + self.chunks.iter().map(Chunk::memory).sum::<usize>()
+            + self.waiting_bytes
+    }
+
     /// The rows that `on_error = "drop"` left out since the last call; numbers are those of each call's batch.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
@@ -208,10 +216,25 @@ impl Index {
     }
 }
 
+impl Chunk {
+    fn memory(&self) -> usize {
+        self.columns.iter().map(Array::get_array_memory_size).sum()
+    }
+}
+
 impl JoinTable {
     /// How many rows it holds.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        let index = match &self.index {
+            Index::One => 0,
+            Index::Many { starts, rows } => (starts.capacity() + rows.capacity()) * size_of::<u32>(),
+        };
+        self.keys.memory() + self.chunks.iter().map(Chunk::memory).sum::<usize>() + index
     }
 
     /// The group that each row of a batch finds by these keys; a key with a null in it finds none.

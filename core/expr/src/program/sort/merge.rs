@@ -20,6 +20,8 @@ pub struct Merger {
     heap: Vec<u32>,
     /// Sources that have neither rows nor ended.
     missing: usize,
+    /// Of the batches at hand and their keys.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -35,6 +37,8 @@ struct AtHand {
     next: usize,
     /// Mean bytes of a row.
     row_bytes: usize,
+    /// Bytes of all, keys included.
+    bytes: usize,
     /// Its number among the batches of the result that is being made.
     piece: Option<usize>,
 }
@@ -43,7 +47,8 @@ impl AtHand {
     fn new(batch: RecordBatch, keys: Rows, order: Option<Vec<u32>>) -> Self {
         let bytes: usize = batch.columns().iter().map(slice_bytes).sum();
         let row_bytes = bytes.div_ceil(batch.num_rows().max(1));
-        Self { batch, keys, order, next: 0, row_bytes, piece: None }
+        let bytes = bytes + keys.size();
+        Self { batch, keys, order, next: 0, row_bytes, bytes, piece: None }
     }
 
     fn row(&self) -> usize {
@@ -56,7 +61,14 @@ impl Merger {
     pub fn new(program: SortProgram, sources: usize) -> Result<Self, EvalError> {
         let converter = program.keys()?;
         let all = (0..sources).map(|_| Source::default()).collect();
-        Ok(Self { program, converter, sources: all, heap: Vec::with_capacity(sources), missing: sources })
+        Ok(Self {
+            program,
+            converter,
+            sources: all,
+            heap: Vec::with_capacity(sources),
+            missing: sources,
+            bytes: 0,
+        })
     }
 
     /// The next rows of a source, in order; the source is one of [`wants`](Self::wants).
@@ -88,6 +100,11 @@ impl Merger {
         self.sources.iter().enumerate().filter(move |(_, source)| wanted(source)).map(|(number, _)| number)
     }
 
+    /// Bytes of the rows that it holds, and of their keys.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The next rows: at most `most_rows` and about `most_bytes`, at least one. `None` if a source must give
     /// rows first, or everything has come out.
     pub fn next(&mut self, most_rows: usize, most_bytes: usize) -> Option<Result<RecordBatch, EvalError>> {
@@ -106,6 +123,7 @@ impl Merger {
             bytes += at_hand.row_bytes;
             at_hand.next += 1;
             if at_hand.next == at_hand.batch.num_rows() {
+                self.bytes -= at_hand.bytes;
                 source.at_hand = None;
                 self.missing += usize::from(!source.ended);
                 let last = self.heap.len() - 1;
@@ -134,6 +152,7 @@ impl Merger {
         if at_hand.batch.num_rows() == 0 {
             return Ok(());
         }
+        self.bytes += at_hand.bytes;
         self.sources[source].at_hand = Some(at_hand);
         self.missing -= 1;
         self.heap.push(source as u32);

@@ -1,5 +1,7 @@
 //! How a value becomes an instant: by its type, or as text by a format.
 
+use std::ops::Range;
+
 use chrono::format::{Item, Numeric, ParseErrorKind, Parsed, StrftimeItems, parse};
 use chrono::{DateTime, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use datafusion_common::arrow::array::timezone::Tz;
@@ -21,6 +23,10 @@ const UNIX: [(&str, i64); 4] =
 
 /// Longest value that a message repeats.
 const SHOWN: usize = 60;
+
+/// Seconds of the years 1678 to 2261, in which event times lie. Nanoseconds count a little further, and so they
+/// do to the ends of the windows that a row is in.
+const YEARS: Range<i64> = -9_214_560_000..9_214_646_400;
 
 /// How values of one column are read.
 #[derive(Debug)]
@@ -116,7 +122,7 @@ impl Reading {
             let time = if column.is_null(row) {
                 Err(is_null())
             } else if cast.is_null(row) {
-                Err("the time is too far from 1970: 1677 to 2262 can be counted in nanoseconds".to_owned())
+                Err(too_far("the time"))
             } else if local && self.zone.is_some() {
                 self.instant(DateTime::from_timestamp_nanos(cast.value(row)).naive_utc())
             } else {
@@ -133,7 +139,13 @@ impl Reading {
             |_| format!("cannot read '{}' as a time (RFC 3339, such as 2015-05-17T10:05:03Z)", shown(text));
         match &self.zone {
             None => string_to_datetime(&Utc, text).map_err(refused).and_then(|time| nanoseconds(&time)),
-            Some(zone) => string_to_datetime(zone, text).map_err(refused).and_then(|time| nanoseconds(&time)),
+            Some(zone) => match string_to_datetime(zone, text) {
+                Ok(time) => nanoseconds(&time),
+                // It is none, or a local time that is not there exactly once.
+                Err(_) => string_to_datetime(&Utc, text)
+                    .map_err(refused)
+                    .and_then(|local| self.instant(local.naive_utc())),
+            },
         }
     }
 
@@ -167,7 +179,7 @@ fn is_null() -> String {
 
 /// A row that has no time goes to `failed`, with the reason that it was found out by first.
 fn noted(row: usize, time: Result<i64, String>, failed: &mut Failed) -> Result<i64, EvalError> {
-    match time {
+    match time.and_then(in_range) {
         Ok(time) => Ok(time),
         Err(message) => {
             if failed.dropped().binary_search_by_key(&row, |known| known.row).is_err() {
@@ -179,9 +191,19 @@ fn noted(row: usize, time: Result<i64, String>, failed: &mut Failed) -> Result<i
 }
 
 fn nanoseconds<Z: TimeZone>(time: &DateTime<Z>) -> Result<i64, String> {
-    time.timestamp_nanos_opt().ok_or_else(|| {
-        format!("the year {} cannot be counted in nanoseconds: 1677 to 2262 can", time.naive_utc().date())
-    })
+    time.timestamp_nanos_opt().ok_or_else(|| too_far(&time.naive_utc().date().to_string()))
+}
+
+fn too_far(what: &str) -> String {
+    format!("{what} is too far from 1970: the years 1678 to 2261 are taken")
+}
+
+/// An instant that is an event time.
+fn in_range(time: i64) -> Result<i64, String> {
+    if YEARS.contains(&time.div_euclid(1_000_000_000)) {
+        return Ok(time);
+    }
+    Err(too_far(&DateTime::from_timestamp_nanos(time).naive_utc().to_string()))
 }
 
 fn shown(text: &str) -> String {
@@ -475,13 +497,17 @@ mod tests {
         let (_, said) = read(Some("unix_ms"), None, texts(&["soon", "1e9", "-", "99999999999999999999"]));
         assert_eq!(said.len(), 4);
         let (_, said) = read(None, None, Arc::new(TimestampMillisecondArray::from(vec![i64::MAX / 2])));
-        assert!(said[0].contains("1677 to 2262"), "{said:?}");
+        assert_eq!(said, ["the time is too far from 1970: the years 1678 to 2261 are taken"]);
+        let (_, said) = read(None, None, texts(&["1500-01-01T00:00:00Z"]));
+        assert_eq!(said, ["1500-01-01 is too far from 1970: the years 1678 to 2261 are taken"]);
         // Clocks in Denver went from 2 to 3 on 8 March 2015, and back from 2 to 1 on 1 November.
         let (_, said) = read(None, Some("America/Denver"), texts(&["2015-03-08 02:30:00"]));
-        assert_eq!(said.len(), 1, "{said:?}");
-        let twice = texts(&["2015-11-01 01:30:00"]);
-        let (times, _) = read(Some("%Y-%m-%d %H:%M:%S"), Some("America/Denver"), twice);
-        assert_eq!(times, [1_446_363_000_000_000_000]);
+        assert!(said[0].contains("clocks went forward"), "{said:?}");
+        for format in [None, Some("%Y-%m-%d %H:%M:%S")] {
+            let twice = texts(&["2015-11-01 01:30:00"]);
+            let (times, said) = read(format, Some("America/Denver"), twice);
+            assert_eq!((times, said.len()), (vec![1_446_363_000_000_000_000], 0), "{format:?}");
+        }
     }
 
     #[test]
@@ -499,6 +525,27 @@ mod tests {
         assert!(without(&DataType::Boolean).help.unwrap().contains("a time is"));
         let zone = Reading::new(&time(None, Some("Europe/Berln")), &text).unwrap_err();
         assert_eq!(zone[0].message, "there is no time zone `Europe/Berln`");
+    }
+
+    /// What stands for "no time" elsewhere, such as the least number, is no event time.
+    #[test]
+    fn the_ends_of_time_are_refused_whatever_they_are_written_as() {
+        let ends = [i64::MIN, i64::MIN + 1, i64::MAX];
+        let (times, said) = read(Some("unix_ns"), None, Arc::new(Int64Array::from(ends.to_vec())));
+        assert_eq!((times, said.len()), (vec![0; 3], 3));
+        assert_eq!(
+            said[0],
+            "1677-09-21 00:12:43.145224192 is too far from 1970: the years 1678 to 2261 are taken"
+        );
+        let written = ends.map(|time| time.to_string());
+        let (_, said) = read(Some("unix_ns"), None, texts(&written.each_ref().map(String::as_str)));
+        assert_eq!(said.len(), 3, "{said:?}");
+        let (_, said) = read(None, None, Arc::new(TimestampNanosecondArray::from(ends.to_vec())));
+        assert_eq!(said.len(), 3, "{said:?}");
+        let bounds = texts(&["1678-01-01T00:00:00Z", "2261-12-31T23:59:59.999999999Z"]);
+        assert_eq!(read(None, None, bounds).1, Vec::<String>::new());
+        let beyond = texts(&["1677-12-31T23:59:59Z", "2262-01-01T00:00:00Z", "2262-01-01T00:30:00+01:00"]);
+        assert_eq!(read(None, None, beyond).1.len(), 2, "the last is an hour before");
     }
 
     proptest! {

@@ -18,6 +18,9 @@ use crate::program::rows::{Dropped, EvalError, Failed, keep_mask};
 use crate::program::unnest::UnnestState;
 use crate::system::{SystemColumns, conform, event_times, with_system};
 
+/// So many states are looked at before others have their turn.
+const MOST_SWEPT: usize = 16_384;
+
 /// The states of a stateful stage, by key partition.
 pub struct StatefulTable {
     program: StatefulProgram,
@@ -25,10 +28,12 @@ pub struct StatefulTable {
     partitions: u16,
     /// Made when the first row comes.
     tables: Vec<Option<Box<Table>>>,
-    /// No row with an earlier event time follows; and when tables were last looked through for states that
-    /// have run out.
+    /// No row with an earlier event time follows; and when it was last begun to look through the tables for states
+    /// that have run out.
     watermark: Option<i64>,
     swept: Option<i64>,
+    /// The tables from here on are yet to be looked through.
+    sweep: usize,
     scratch: Scratch,
     dropped: Vec<Dropped>,
     last: Option<Dropped>,
@@ -69,6 +74,7 @@ impl StatefulTable {
             tables: (0..partitions).map(|_| None).collect(),
             watermark: None,
             swept: None,
+            sweep: usize::MAX,
             scratch: Scratch::default(),
             dropped: Vec::new(),
             last: None,
@@ -150,13 +156,21 @@ impl StatefulTable {
     pub fn expire(&mut self, watermark: i64) -> Result<(), EvalError> {
         let Some(ttl) = self.program.ttl else { return Ok(()) };
         self.watermark = self.watermark.max(Some(watermark));
-        // A state that is asked for has run out at once; looking through all of them only frees memory.
-        if self.swept.is_some_and(|swept| watermark < swept.saturating_add(ttl / 2)) {
-            return Ok(());
+        // A state that is asked for has run out at once; looking through all of them only frees memory. So a part
+        // at a time will do.
+        if self.sweep >= self.tables.len() {
+            if self.swept.is_some_and(|swept| watermark < swept.saturating_add(ttl / 2)) {
+                return Ok(());
+            }
+            (self.swept, self.sweep) = (Some(watermark), 0);
         }
-        self.swept = Some(watermark);
-        for slot in &mut self.tables {
+        let mut looked_at = 0;
+        while looked_at < MOST_SWEPT
+            && let Some(slot) = self.tables.get_mut(self.sweep)
+        {
+            self.sweep += 1;
             let Some(table) = slot else { continue };
+            looked_at += table.keys.len();
             let lives = |group: &u32| table.seen[*group as usize].saturating_add(ttl) > watermark;
             let live: Vec<u32> = (0..table.keys.len() as u32).filter(lives).collect();
             if live.is_empty() {

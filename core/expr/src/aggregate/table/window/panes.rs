@@ -1,14 +1,16 @@
 //! Tumbling and sliding windows: a table of groups for each pane, merged for each window.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use datafusion_common::arrow::array::{AsArray, TimestampNanosecondArray, UInt16Array, UInt32Array};
-use datafusion_common::arrow::compute::{concat_batches, take};
-use datafusion_common::arrow::datatypes::{TimestampNanosecondType, UInt16Type};
+use datafusion_common::arrow::compute::take;
+use datafusion_common::arrow::datatypes::{SchemaRef, TimestampNanosecondType, UInt16Type};
 use datafusion_common::arrow::record_batch::RecordBatch;
 use tuplane_core::time::Panes;
 
+use super::merging::{Blocks, Merging, Part};
 use super::{Ends, Input, Late, WindowPart, WindowProgram, input};
 use crate::aggregate::table::{GroupTable, Incoming, WhenEmpty, batch};
 use crate::program::{Dropped, EvalError};
@@ -20,6 +22,7 @@ pub(super) struct PaneTable {
     partitions: u16,
     part: WindowPart,
     open: BTreeMap<i64, GroupTable>,
+    blocks: Blocks,
     /// Panes that have changed since their windows were last given early.
     changed: HashSet<i64>,
     /// Windows that end by then have been given.
@@ -35,11 +38,19 @@ pub(super) struct PaneTable {
     pub(super) last: Option<Dropped>,
 }
 
-/// A window (or a pane, of partial results) whose groups are being given.
+/// A window (or a pane, of partial results) whose groups are being given, once they have been put together.
 struct Leaving {
     start: i64,
     end: i64,
-    table: GroupTable,
+    merging: Merging,
+    keep: Keep,
+}
+
+impl Leaving {
+    /// A pane by itself.
+    fn pane(start: i64, end: i64, table: GroupTable) -> Self {
+        Self { start, end, merging: Merging::new(table, std::iter::empty()), keep: Keep::All }
+    }
 }
 
 impl PaneTable {
@@ -55,6 +66,7 @@ impl PaneTable {
             partitions,
             part,
             open: BTreeMap::new(),
+            blocks: Blocks::new(&panes),
             changed: HashSet::new(),
             passed: None,
             due: None,
@@ -74,8 +86,14 @@ impl PaneTable {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let leaving = self.leaving.iter().map(|leaving| leaving.table.bytes());
-        self.open.values().map(GroupTable::bytes).chain(leaving).sum()
+        let leaving = self.leaving.iter().map(|leaving| &leaving.merging.table);
+        let tables: usize = self.open.values().chain(leaving).map(GroupTable::bytes).sum();
+        tables + self.blocks.bytes()
+    }
+
+    /// Some pane is open, or a window on its way out.
+    pub(super) fn holds(&self) -> bool {
+        !self.open.is_empty() || self.leaving.is_some()
     }
 
     fn fresh(&self) -> Result<GroupTable, EvalError> {
@@ -135,6 +153,7 @@ impl PaneTable {
             }
         }
         for (pane, rows) in by_pane {
+            self.blocks.forget(pane);
             if !self.open.contains_key(&pane) {
                 self.open.insert(pane, self.fresh()?);
             }
@@ -182,13 +201,20 @@ impl PaneTable {
 
     pub(super) fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
         loop {
+            if let Some(mut leaving) = self.leaving.take_if(|leaving| !leaving.merging.is_done()) {
+                let merged = self.put_together(&mut leaving);
+                let rows = RecordBatch::new_empty(self.schema());
+                self.leaving = Some(leaving);
+                return Some(merged.map(|()| rows));
+            }
             if let Some(leaving) = &mut self.leaving {
+                let table = &mut leaving.merging.table;
                 let given = match self.part {
-                    WindowPart::Prepare => leaving.table.emit_partial(max_rows),
-                    WindowPart::Whole | WindowPart::Combine => leaving.table.emit_final(max_rows),
+                    WindowPart::Prepare => table.emit_partial(max_rows),
+                    WindowPart::Whole | WindowPart::Combine => table.emit_final(max_rows),
                 };
                 let Some(given) = given else {
-                    let mut table = self.leaving.take()?.table;
+                    let mut table = self.leaving.take()?.merging.table;
                     self.dropped.extend(table.take_dropped());
                     self.last = table.take_last().or(self.last.take());
                     continue;
@@ -212,7 +238,16 @@ impl PaneTable {
             return Ok(batch(&self.program.partial, columns, rows)?);
         }
         let starts = Arc::new(TimestampNanosecondArray::from_value(start, rows));
-        self.program.results(given, starts, &TimestampNanosecondArray::from_value(end, rows))
+        let ends = TimestampNanosecondArray::from_value(end, rows);
+        self.program.results(given, starts, &ends, self.passed)
+    }
+
+    /// The columns of what leaves.
+    fn schema(&self) -> SchemaRef {
+        match self.part {
+            WindowPart::Prepare => self.program.partial_schema(),
+            WindowPart::Whole | WindowPart::Combine => self.program.final_schema(),
+        }
     }
 
     fn next_leaving(&mut self) -> Result<Option<Leaving>, EvalError> {
@@ -221,7 +256,7 @@ impl PaneTable {
         }
         if self.all {
             if let Some((start, table)) = self.open.pop_first() {
-                return Ok(Some(Leaving { start, end: self.panes.pane_end(start), table }));
+                return Ok(Some(Leaving::pane(start, self.panes.pane_end(start), table)));
             }
             self.all = false;
         }
@@ -231,7 +266,7 @@ impl PaneTable {
             if let Some(start) = first.filter(|pane| self.panes.pane_end(*pane) <= due)
                 && let Some(table) = self.open.remove(&start)
             {
-                return Ok(Some(Leaving { start, end: self.panes.pane_end(start), table }));
+                return Ok(Some(Leaving::pane(start, self.panes.pane_end(start), table)));
             }
         } else if let Some((pane, _)) = self.open.first_key_value() {
             let end = self.panes.first_end_after(self.passed.map_or(*pane, |passed| passed.max(*pane)));
@@ -245,37 +280,57 @@ impl PaneTable {
         Ok(None)
     }
 
-    /// The groups of a window: its panes' together.
+    /// A window, whose panes' groups are yet to be put together.
     fn window(&mut self, end: i64, keep: Keep) -> Result<Leaving, EvalError> {
         let start = end.saturating_sub(self.panes.size());
-        let inside: Vec<i64> = self.open.range(start..end).map(|(pane, _)| *pane).collect();
-        let done = |pane: i64| keep == Keep::Open && self.panes.last_end(pane) <= end;
-        if let [only] = inside[..]
-            && done(only)
-            && let Some(table) = self.open.remove(&only)
-        {
-            self.changed.remove(&only);
-            return Ok(Leaving { start, end, table });
-        }
-        let done: Vec<bool> = inside.iter().map(|pane| done(*pane)).collect();
-        let mut table = self.fresh()?;
-        for (pane, done) in inside.into_iter().zip(done) {
-            let (mut pieces, mut ids) = (Vec::new(), Vec::new());
-            for partition in 0..self.partitions {
-                if let Some(groups) = self.open.get(&pane).and_then(|pane| pane.save_partition(partition)) {
-                    let groups = groups?;
-                    ids.extend(std::iter::repeat_n(partition, groups.num_rows()));
-                    pieces.push(groups);
+        // Windows that end after the last instant are one, which nothing comes behind.
+        let behind = if end == i64::MAX { Bound::Unbounded } else { Bound::Excluded(end) };
+        let inside = self.open.range((Bound::Included(start), behind));
+        let inside: Vec<i64> = inside.map(|(pane, _)| *pane).collect();
+        let mut parts = self.blocks.parts(&inside, start, end).into_iter().peekable();
+        // What a pane that is not needed any more has, the window can begin with.
+        let first = match parts.peek() {
+            Some(Part::Pane(pane)) if self.is_last(*pane, end, keep) => self.open.remove(pane),
+            _ => None,
+        };
+        let table = match first {
+            Some(table) => {
+                if let Some(Part::Pane(pane)) = parts.next() {
+                    self.gone(pane);
                 }
+                table
             }
-            let all = concat_batches(&self.program.aggregate.partial_schema(), &pieces)?;
-            table.take_in(&all, Some(&ids.into()), &Incoming::Partials)?;
-            if done {
-                self.open.remove(&pane);
-                self.changed.remove(&pane);
-            }
+            None => self.fresh()?,
+        };
+        Ok(Leaving { start, end, merging: Merging::new(table, parts), keep })
+    }
+
+    /// No later window holds a pane.
+    fn is_last(&self, pane: i64, end: i64, keep: Keep) -> bool {
+        keep == Keep::Open && self.panes.last_end(pane) <= end
+    }
+
+    fn gone(&mut self, pane: i64) {
+        self.changed.remove(&pane);
+        self.blocks.forget(pane);
+    }
+
+    /// Puts some more groups of a window's panes together, and lets panes go that no later one holds.
+    fn put_together(&mut self, leaving: &mut Leaving) -> Result<(), EvalError> {
+        let Self { program, partitions, blocks, open, .. } = self;
+        let fresh = || GroupTable::new(program.aggregate.clone(), *partitions, WhenEmpty::Nothing);
+        blocks.merge(&mut leaving.merging, open, fresh, &program.aggregate.partial_schema())?;
+        if !leaving.merging.is_done() {
+            return Ok(());
         }
-        Ok(Leaving { start, end, table })
+        while let Some((pane, _)) = self.open.first_key_value()
+            && self.is_last(*pane, leaving.end, leaving.keep)
+        {
+            let pane = *pane;
+            self.open.remove(&pane);
+            self.gone(pane);
+        }
+        Ok(())
     }
 }
 

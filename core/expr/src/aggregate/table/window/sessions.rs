@@ -9,18 +9,21 @@ use datafusion_common::Result as DfResult;
 use datafusion_common::arrow::array::AsArray;
 use datafusion_common::arrow::array::{Array, ArrayRef, TimestampNanosecondArray, UInt16Array};
 use datafusion_common::arrow::compute::{concat, filter};
-use datafusion_common::arrow::datatypes::TimestampNanosecondType;
+use datafusion_common::arrow::datatypes::{DataType, TimestampNanosecondType};
 use datafusion_common::arrow::record_batch::RecordBatch;
 
 use super::{Late, WindowProgram, input, values_to_results};
 use crate::aggregate::keys::{KeyForm, KeyTable};
-use crate::aggregate::table::{Scratch, batch, filters, update_all};
+use crate::aggregate::table::{Scratch, batch, filters, given, of_group, update_all, value_column};
 use crate::aggregate::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
-use crate::program::{Dropped, EvalError};
+use crate::program::{Dropped, EvalError, Failed};
 
 /// So many places of sessions that are gone are kept before a table is built anew.
 const SLACK: usize = 256;
+
+/// So many sessions are moved to new tables before others have their turn.
+const MOST_MOVED: usize = 8_192;
 
 /// The open sessions of all keys, a table per key partition, and those on their way out.
 pub(super) struct SessionTable {
@@ -99,6 +102,11 @@ impl SessionTable {
                 + sessions
         };
         self.tables.iter().flatten().map(|table| of(table)).sum()
+    }
+
+    /// Some session is open, or on its way out.
+    pub(super) fn holds(&self) -> bool {
+        !self.leaving.is_empty() || self.tables.iter().flatten().any(|table| table.live > 0)
     }
 
     pub(super) fn update(
@@ -208,46 +216,58 @@ impl SessionTable {
     }
 
     fn results(&mut self, leaving: &[Leaving]) -> Result<RecordBatch, EvalError> {
+        let inner = &self.program.aggregate.inner;
+        let kinds = &inner.values.fields()[inner.keys..];
+        let mut failed = Failed::new(inner.on_error);
         let mut pieces: Vec<Vec<ArrayRef>> = Vec::new();
+        let mut first = 0;
         for run in leaving.chunk_by(|a, b| a.partition == b.partition) {
             let Some(table) = &self.tables[usize::from(run[0].partition)] else { continue };
             let keys: Vec<u32> = run.iter().map(|one| one.key).collect();
             let mut columns = table.keys.pick_columns(&self.form, &keys)?;
             let slots: Vec<u32> = run.iter().map(|one| one.session.slot).collect();
-            for accumulator in &table.accumulators {
-                columns.push(by_runs(&slots, |slots| accumulator.value(slots))?);
+            for (accumulator, kind) in table.accumulators.iter().zip(kinds) {
+                let values = values_of(&**accumulator, &slots, kind.data_type(), first, &mut failed);
+                let values =
+                    values.map_err(|error| EvalError { row: None, message: of_group(&error.message) });
+                columns.push(values?);
             }
+            first += run.len();
             pieces.push(columns);
         }
-        let inner = &self.program.aggregate.inner;
         let column = |index: usize| {
             concat(&pieces.iter().map(|piece| &*piece[index] as &dyn Array).collect::<Vec<_>>())
         };
         let columns = (0..inner.values.fields().len()).map(column).collect::<Result<Vec<_>, _>>()?;
         let values = batch(&inner.values, columns, leaving.len())?;
-        let (results, kept) =
+        let (values, given) = given(values, failed, &mut self.dropped, &mut self.last)?;
+        let (results, computed) =
             values_to_results(&self.program.aggregate, &values, &mut self.dropped, &mut self.last)?;
         let times = |of: fn(&Session) -> i64| {
             let all: TimestampNanosecondArray = leaving.iter().map(|one| Some(of(&one.session))).collect();
-            match &kept {
-                Some(kept) => {
-                    filter(&all, kept).map(|some| some.as_primitive::<TimestampNanosecondType>().clone())
-                }
-                None => Ok(all),
-            }
+            let mut kept = given.iter().chain(&computed);
+            kept.try_fold(all, |times, kept| {
+                filter(&times, kept).map(|some| some.as_primitive::<TimestampNanosecondType>().clone())
+            })
         };
         let (starts, ends) = (times(|session| session.start)?, times(|session| session.end)?);
-        self.program.results(&results, Arc::new(starts), &ends)
+        self.program.results(&results, Arc::new(starts), &ends, self.watermark)
     }
 
-    /// Lets go of sessions that are gone, and of keys that have none.
+    /// Lets go of sessions that are gone, and of keys that have none: of some at a time, the others are for the
+    /// next calls.
     fn shrink(&mut self) -> Result<(), EvalError> {
+        let mut moved = 0;
         for slot in &mut self.tables {
             let Some(table) = slot else { continue };
             if table.live == 0 {
                 *slot = None;
             } else if table.slots > 2 * table.live + SLACK {
                 **table = table.rebuilt(&self.program.aggregate)?;
+                moved += table.live;
+                if moved >= MOST_MOVED {
+                    break;
+                }
             }
         }
         Ok(())
@@ -357,8 +377,19 @@ fn runs(slots: &[u32]) -> impl Iterator<Item = Range<usize>> {
     slots.chunk_by(|a, b| a + 1 == *b).map(|run| run[0] as usize..run[run.len() - 1] as usize + 1)
 }
 
-/// A column of these slots' values, from one of ranges.
-fn by_runs(slots: &[u32], value: impl Fn(Range<usize>) -> DfResult<ArrayRef>) -> DfResult<ArrayRef> {
-    let pieces = runs(slots).map(value).collect::<DfResult<Vec<_>>>()?;
+/// The values of these slots, the first of which is result number `first`.
+fn values_of(
+    accumulator: &dyn Accumulator,
+    slots: &[u32],
+    kind: &DataType,
+    mut first: usize,
+    failed: &mut Failed,
+) -> Result<ArrayRef, EvalError> {
+    let mut pieces = Vec::new();
+    for run in runs(slots) {
+        let count = run.len();
+        pieces.push(value_column(accumulator, run, kind, first, failed)?);
+        first += count;
+    }
     Ok(concat(&pieces.iter().map(|piece| &**piece as &dyn Array).collect::<Vec<_>>())?)
 }
