@@ -41,7 +41,7 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
         say(&sentence, tone, &mut lines);
     }
     // Where there is little room a sender has a line of it.
-    lines.truncate(if of_one && !senders.is_empty() { (most - 1).max(1) } else { most });
+    cut(&mut lines, if of_one && !senders.is_empty() { (most - 1).max(1) } else { most });
     if of_one && !senders.is_empty() {
         // The sender of the selected target is among those that are shown.
         let rows = model.rows(Screen::Prices);
@@ -165,8 +165,17 @@ pub(crate) fn below(model: &Model, width: usize, most: usize) -> Lines {
         text::wrap(&sentence, width).into_iter().map(move |line| (line, tone)).collect::<Vec<_>>()
     });
     let mut lines: Lines = lines.collect();
-    lines.truncate(most);
+    cut(&mut lines, most);
     lines
+}
+
+/// Leaves out what there is no room for: the last line goes on with the next one, so that it is marked as cut.
+fn cut(lines: &mut Lines, most: usize) {
+    let next = lines.get(most).map(|(line, _)| line.clone());
+    lines.truncate(most);
+    if let (Some(next), Some((last, _))) = (next, lines.last_mut()) {
+        *last = format!("{last} {next}");
+    }
 }
 
 /// Why the selected target gets rows or not.

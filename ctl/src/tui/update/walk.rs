@@ -249,8 +249,8 @@ fn price_facts(model: &mut Model, id: &str) {
     let rows = model.rows(Screen::Prices);
     let (Some(row), Some(seen)) = (rows.iter().find(|row| row.id == id), model.seen()) else { return };
     let Some(job) = &seen.picture.job else { return };
-    let mut lines = named_cells(Screen::Prices, row);
-    lines.extend(why_row(&seen, job, id).into_iter().map(|why| ("why".to_owned(), why)));
+    let mut lines = vec![("why".to_owned(), why_row(&seen, job, id).join("; "))];
+    lines.extend(named_cells(Screen::Prices, row));
     let title = row.cells.get(1).map_or_else(String::new, Cell::text);
     model.mode = Mode::Dialog(Dialog::Facts { title, lines, top: 0 });
 }
