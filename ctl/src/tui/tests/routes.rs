@@ -6,7 +6,7 @@ use super::screens::check;
 use super::values::{assert_cells, cells};
 use super::world::{Seat, World, styled};
 use crate::tui::effect::{Ask, Effect};
-use crate::tui::event::{RouteFacts, What};
+use crate::tui::event::{Event, RouteFacts, What};
 use crate::tui::glyph::Glyphs;
 use crate::tui::model::{Mode, Screen, Source};
 use crate::tui::theme::Theme;
@@ -337,4 +337,11 @@ fn no_size_panics_and_a_small_screen_still_says_why() {
     {
         assert!(flat.contains(part), "{part}: {shown}");
     }
+}
+
+#[test]
+fn a_recording_holds_routes() {
+    let event = Event { at: 5, what: What::Routes(Box::new(World::new(3, 2).routes())) };
+    let line = serde_json::to_string(&event).unwrap();
+    assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
 }
