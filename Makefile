@@ -5,7 +5,7 @@ DENY    := $(shell cargo deny --version >/dev/null 2>&1 && echo yes)
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 SKIPS   := $(TARGET)/skipped-tests
 
-.PHONY: help demo test test-long lint doc bench install build
+.PHONY: help demo test test-long lint doc bench paper install build
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +46,10 @@ doc: ## documentation of our packages, private items included
 
 bench: build ## print one JSON line per workload
 	@$(TARGET)/release/tuplane-testbed bench
+
+paper: ## repeat the POTUS publication's experiments on the simulator; results go to results/
+	cargo build --release -p tuplane-testbed
+	@$(TARGET)/release/tuplane-testbed paper potus
 
 install: ## install tuplane, tuplane-agent and tuplane-testbed into cargo's bin folder
 	cargo install --locked --path ctl

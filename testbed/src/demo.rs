@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::scratch::{Folder, tuplane};
 
 /// The job as it ships, and the same without its rebalance.
-const JOB: (&str, &str) = tuplane_testbed::jobs::HOT_ITEMS;
+const JOB: (&str, &str) = crate::jobs::HOT_ITEMS;
 const PLAIN: (&str, &str) =
     ("nexmark-hot-items-plain.toml", include_str!("../jobs/nexmark-hot-items-plain.toml"));
 

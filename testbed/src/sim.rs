@@ -88,7 +88,7 @@ pub fn run(config: &Config) -> Result<Outcome, SimError> {
 /// The same with policies and predictors of one's own.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn run_with(config: &Config, registry: &Registry) -> Result<Outcome, SimError> {
     run::Run::new(config, registry, false)?.finish().map(|(outcome, _)| outcome)
 }
@@ -96,7 +96,7 @@ pub fn run_with(config: &Config, registry: &Registry) -> Result<Outcome, SimErro
 /// The same with the answer to every single tuple, in the order in which they came.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn run_with_answers(config: &Config, registry: &Registry) -> Result<(Outcome, Vec<Answer>), SimError> {
     run::Run::new(config, registry, true)?.finish()
 }

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use tuplane_testbed::sim::{self, Registry};
+
+use crate::sim::{self, Registry};
 
 /// Runs a simulation of tuple scheduling, slot by slot
 #[derive(Debug, clap::Args)]
@@ -23,8 +24,9 @@ pub(crate) struct Sim {
     set: Vec<(String, String)>,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Output {
+/// How a command answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
     Text,
     Json,
 }
@@ -35,9 +37,8 @@ fn set(text: &str) -> Result<(String, String), String> {
 }
 
 /// Runs it for each seed.
-pub(crate) fn run(args: &Sim, out: &mut impl Write) -> Result<()> {
-    let registry = Registry::default();
-    let config = sim::load(&args.file, &args.set, &registry).map_err(|faults| {
+pub(crate) fn run(args: &Sim, registry: &Registry, out: &mut impl Write) -> Result<()> {
+    let config = sim::load(&args.file, &args.set, registry).map_err(|faults| {
         let mut all = String::from("the simulation cannot be run");
         for fault in faults {
             let _ = write!(all, "\n  {fault}");
@@ -48,9 +49,7 @@ pub(crate) fn run(args: &Sim, out: &mut impl Write) -> Result<()> {
     let mut runs = Vec::new();
     for &seed in seeds {
         let config = sim::Config { seed, ..config.clone() };
-        runs.push(
-            sim::run_with(&config, &registry).with_context(|| format!("{}, seed {seed}", config.name))?,
-        );
+        runs.push(sim::run_with(&config, registry).with_context(|| format!("{}, seed {seed}", config.name))?);
     }
     let report = sim::report(&config, runs);
     match args.output {

@@ -468,6 +468,16 @@ impl Operator for Even {
     }
 }
 
+/// Refuses a row that it did not get.
+struct Wrong;
+
+impl Operator for Wrong {
+    fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+        out.refuse(9, "no such row");
+        Ok(())
+    }
+}
+
 #[test]
 fn a_row_that_an_operator_refuses_goes_by_on_error() {
     let made = |on_error| {
@@ -484,14 +494,17 @@ fn a_row_that_an_operator_refuses_goes_by_on_error() {
         assert_eq!(custom.take_remark().unwrap().text(), "stage evens: 7 is odd");
         assert!(custom.take_remark().is_none());
     }
-    struct Wrong;
-    impl Operator for Wrong {
-        fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
-            out.refuse(9, "no such row");
-            Ok(())
-        }
-    }
     let mut wrong = Custom::new("wrong", Box::new(Wrong), columns(&[("n", "bigint")]).unwrap(), true);
     let error = wrong.push(0, numbers(0..2), None).unwrap_err().to_string();
     assert_eq!(error, "operator `wrong`: it refuses row 9 of a batch of 2");
+}
+
+/// Refuses a row that its batch does not have.
+struct Wrong;
+
+impl Operator for Wrong {
+    fn rows(&mut self, _: Taken<'_>, out: &mut Out) -> Result<(), Failure> {
+        out.refuse(9, "no such row");
+        Ok(())
+    }
 }

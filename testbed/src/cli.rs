@@ -1,0 +1,52 @@
+//! The commands of `tuplane-testbed`, for the stock program and for one's own.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::sim::Registry;
+use crate::{bench, demo, paper, simulate};
+
+/// Experiments on clusters of agents.
+#[derive(Debug, Parser)]
+#[command(name = "tuplane-testbed", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the main job without and with a rebalance, and reports on both
+    Demo,
+    /// Runs the benchmarks: one JSON line for each workload
+    Bench,
+    Sim(simulate::Sim),
+    #[command(subcommand)]
+    Paper(paper::Paper),
+}
+
+/// The whole program: reads the command line and does what it says, with these policies and predictors. A `main`
+/// of one's own calls it with a registry to which its policies were added.
+pub fn run(registry: &Registry) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    let done = match Cli::parse().command {
+        Command::Demo => demo::run(&mut out).map(|()| ExitCode::SUCCESS),
+        Command::Bench => bench::run(&mut out).map(|()| ExitCode::SUCCESS),
+        Command::Sim(args) => simulate::run(&args, registry, &mut out).map(|()| ExitCode::SUCCESS),
+        Command::Paper(paper) => paper::run(&paper, registry, &mut out),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tuplane-testbed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,22 @@
+//! Experiments: a folder of results, a tidy table, intervals, figures, and a page of claims.
+//!
+//! Nothing here knows what is measured: [`potus`] is one experiment on it.
+
+mod axis;
+pub mod claims;
+mod clock;
+mod figure;
+mod folder;
+pub mod potus;
+mod runs;
+mod stats;
+mod svg;
+mod table;
+
+pub use axis::{Axis, Scale};
+pub use claims::{Claim, Claims, Part, Verdict};
+pub use figure::{Figure, FigureError, Level, Point, Series, Style};
+pub use folder::{Folder, Manifest, State};
+pub use runs::{Stop, run_all};
+pub use stats::{Interval, Line, interval, line, student_t};
+pub use table::{Columns, Record, Table, rounded};
