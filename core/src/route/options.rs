@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::policy::DEAL;
+use super::policy::{DEAL, policy_names};
 use super::price::{Cost, Weight};
 use super::weigh::{BetaRule, VRule};
 use crate::fault::suggestion;
@@ -134,6 +134,18 @@ pub fn options_of(policy: &str) -> &'static [&'static str] {
         "jsq" | "p2c" => &["setting", "gamma", "slot", "deal", "dead_reckoning", "fresh_notes", "record"],
         _ => &OPTIONS,
     }
+}
+
+/// Says which of these options a built-in policy does not take, and which it does; `None` where it takes them all,
+/// and for the user's own.
+pub fn not_taken<'a>(policy: &str, mut given: impl Iterator<Item = &'a str>) -> Option<String> {
+    let taken = options_of(policy);
+    let key = given.find(|key| policy_names().contains(&policy) && !taken.contains(key))?;
+    Some(if taken.is_empty() {
+        format!("the policy `{policy}` has no options; `{key}` was given")
+    } else {
+        format!("the policy `{policy}` has no option `{key}`; it has: {}", taken.join(", "))
+    })
 }
 
 /// The most decisions that are kept.

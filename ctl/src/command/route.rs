@@ -54,9 +54,10 @@ pub(crate) struct Args {
     others: Vec<(String, Value)>,
 }
 
-/// The value is JSON where it reads as such, else text.
-fn assignment(text: &str) -> Result<(String, Value), String> {
+/// The value is JSON where it reads as such, else text; costs may be written as for `--cost`.
+pub(crate) fn assignment(text: &str) -> Result<(String, Value), String> {
     match text.split_once('=') {
+        Some(("cost", value)) if !value.starts_with('{') => Ok(("cost".to_owned(), costs(value))),
         Some((key, value)) if !key.is_empty() => {
             Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
         }
@@ -132,7 +133,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
 }
 
-fn plain(value: &Value) -> String {
+/// A value as it is typed: text without its marks.
+pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

@@ -10,7 +10,9 @@ use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::plan;
 use tuplane_testbed::jobs::HOT_ITEMS;
 use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
-use tuplane_wire::message::{AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobStatus, JobSummary};
+use tuplane_wire::message::{
+    AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobRoutes, JobStatus, JobSummary,
+};
 
 use super::{submit, up};
 use crate::args::{Command, Global, LocalArgs, Overrides};
@@ -231,6 +233,10 @@ impl Asks for Cluster {
             Ok(_) | Err(Failure::NotFound(_)) => Ok(None),
             Err(failure) => Err(failure.to_string()),
         }
+    }
+
+    async fn routes(&self, run: u64) -> Result<JobRoutes, String> {
+        Self::routes(self, run.to_string(), false).await.map_err(|failure| failure.to_string())
     }
 
     async fn agents(&self) -> Result<Vec<AgentStatus>, String> {

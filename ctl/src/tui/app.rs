@@ -110,6 +110,7 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
     let term = Term::take(setup.mouse).map_err(|cause| format!("cannot take the terminal: {cause}"))?;
     let (out, inbox) = mpsc::channel(WAITING);
     let (watched, watching) = watch::channel(None);
+    let (routed, routing) = watch::channel(None);
     let keys = Keys::read(out.clone());
     let mut model = Model::new(setup.options);
     // A recording begins with its own size.
@@ -123,6 +124,8 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
         out,
         watched,
         watching,
+        routed,
+        routing,
         asks: None,
         recorder,
         panics: std::env::var(PANIC).ok().filter(|_| cfg!(debug_assertions)),
@@ -234,6 +237,9 @@ struct App<A> {
     out: mpsc::Sender<What>,
     watched: watch::Sender<Option<u64>>,
     watching: watch::Receiver<Option<u64>>,
+    /// The run whose routes are asked for.
+    routed: watch::Sender<Option<u64>>,
+    routing: watch::Receiver<Option<u64>>,
     asks: Option<Arc<A>>,
     recorder: Option<Recorder<File>>,
     panics: Option<String>,
@@ -278,7 +284,8 @@ impl<A: Asks> App<A> {
 
     fn ask_from_now_on(&mut self, asks: Arc<A>) {
         self.asks = Some(Arc::clone(&asks));
-        tokio::spawn(effect::poll(asks, self.watching.clone(), self.out.clone()));
+        tokio::spawn(effect::poll(Arc::clone(&asks), self.watching.clone(), self.out.clone()));
+        tokio::spawn(effect::poll_routes(asks, self.routing.clone(), self.out.clone()));
     }
 
     async fn until_end<S: Starts<A>>(
@@ -435,6 +442,9 @@ impl<A: Asks> App<A> {
             }
             Effect::Watch(run) => {
                 self.watched.send_replace(Some(run));
+            }
+            Effect::Routes(run) => {
+                self.routed.send_replace(run);
             }
             Effect::StartLocal => {
                 let Some(starts) = starts else { return Ok(None) };

@@ -44,6 +44,8 @@ pub(crate) enum Do {
     CancelJob,
     /// Changes an edge's policy.
     Policy,
+    /// Changes options of an edge's policy.
+    Option,
     /// Chooses the job that is looked at.
     Job,
     /// Starts agents here with the demo.
@@ -103,10 +105,18 @@ pub(crate) struct Command {
     hint: &'static str,
 }
 
-const TABLES: On =
-    On::Only(&[Screen::Edges, Screen::Targets, Screen::Instances, Screen::Agents, Screen::Jobs]);
+const TABLES: On = On::Only(&[
+    Screen::Edges,
+    Screen::Targets,
+    Screen::Routes,
+    Screen::Prices,
+    Screen::Instances,
+    Screen::Agents,
+    Screen::Jobs,
+]);
 const GRAPH: On = On::Only(&[Screen::Graph]);
-const POLICY: On = On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets]);
+const ROUTES: On = On::Only(&[Screen::Routes, Screen::Prices]);
+const POLICY: On = On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices]);
 
 const fn command(
     what: Do,
@@ -131,6 +141,17 @@ const fn args(command: Command, args: &'static str) -> Command {
 pub(crate) const COMMANDS: &[Command] = &[
     command(Do::Show(Screen::Graph), &["1"], "graph", "the job's graph", On::All, "graph"),
     command(Do::Show(Screen::Edges), &["2"], "edges", "the edges and their ledgers", On::All, "edges"),
+    args(
+        command(
+            Do::Show(Screen::Routes),
+            &["3"],
+            "routes",
+            "how edges choose their targets, and what comes of it",
+            On::All,
+            "routes",
+        ),
+        "[EDGE]",
+    ),
     command(Do::Show(Screen::Instances), &["4"], "instances", "the instances", On::All, "inst"),
     command(Do::Show(Screen::Agents), &["5"], "agents", "the agents and their machines", On::All, "agents"),
     command(Do::Show(Screen::Jobs), &["0"], "jobs", "the jobs of the cluster", On::All, "jobs"),
@@ -166,7 +187,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         Do::Enter,
         &["<enter>"],
         "open",
-        "into the selection: a vertex's instances, an edge's targets, an agent's instances, a job",
+        "into the selection: a vertex's instances, an edge's targets or their prices, an agent's instances, a job",
         On::All,
         "",
     ),
@@ -199,11 +220,22 @@ pub(crate) const COMMANDS: &[Command] = &[
             Do::Policy,
             &["P"],
             "policy",
-            "changes how the selected edge deals out its rows",
+            "changes how the selected edge deals out its rows; options may follow the name, as `v=2`",
             POLICY,
             "policy",
         ),
         "[NAME]",
+    )),
+    destructive(args(
+        command(
+            Do::Option,
+            &["O"],
+            "option",
+            "changes V, beta, gamma, the setting or another option of the selected edge's policy; `KEY=` takes one back",
+            ROUTES,
+            "option",
+        ),
+        "[K=V ..]",
     )),
     destructive(command(Do::CancelJob, &["C"], "cancel", "ends the job", On::All, "cancel")),
     args(command(Do::Job, &[], "job", "looks at another job", On::All, ""), "NAME"),
@@ -252,7 +284,9 @@ impl Command {
             Do::ReadOnly if read_only || source != Source::Cluster => "nothing can be changed here as it is",
             Do::StartLocal if matches!(model.link, Link::Starting) => "agents are being started already",
             Do::StartLocal if !nobody => "there is a cluster already",
-            Do::Show(Screen::Instances | Screen::Agents | Screen::Jobs) | Do::Enter | Do::Freeze
+            Do::Show(Screen::Routes | Screen::Instances | Screen::Agents | Screen::Jobs)
+            | Do::Enter
+            | Do::Freeze
                 if source == Source::Plan =>
             {
                 "a plan has none: nothing runs"
@@ -272,7 +306,7 @@ impl Command {
             {
                 "there is nothing to show yet"
             }
-            Do::Policy | Do::CancelJob | Do::Job if nothing => "there is no job",
+            Do::Policy | Do::Option | Do::CancelJob | Do::Job if nothing => "there is no job",
             Do::CancelJob | Do::Job if model.live.as_ref().is_some_and(|live| live.jobs.is_empty()) => {
                 "there is no job"
             }
@@ -294,6 +328,7 @@ impl Command {
     pub(crate) fn hint_on(&self, screen: Screen) -> &'static str {
         match (self.what, screen) {
             (Do::Enter, Screen::Edges) => "targets",
+            (Do::Enter, Screen::Routes) => "prices",
             (Do::Enter, Screen::Agents) => "instances",
             _ => self.hint,
         }
@@ -303,14 +338,16 @@ impl Command {
     pub(crate) fn hint_rank(&self) -> u8 {
         match self.what {
             Do::Quit | Do::Help => 0,
-            Do::Show(_) => 1,
-            Do::StartLocal => 2,
-            Do::CancelJob => 3,
-            Do::Policy => 4,
-            Do::Filter => 5,
-            Do::Freeze => 6,
-            Do::Sort => 7,
-            _ => 8,
+            Do::Option => 1,
+            // At 80 columns one of the screens has no room.
+            Do::Show(screen) if screen != Screen::Jobs => 2,
+            Do::StartLocal => 3,
+            Do::CancelJob => 4,
+            Do::Policy => 5,
+            Do::Show(_) | Do::Filter => 6,
+            Do::Freeze => 7,
+            Do::Sort => 8,
+            _ => 9,
         }
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use tuplane_wire::message::{AgentStatus, ClusterRequest, JobStatus, JobSummary};
+use tuplane_wire::message::{AgentStatus, ClusterRequest, JobRoutes, JobStatus, JobSummary};
 
-use super::event::{JobFacts, News, Telemetry, What};
+use super::event::{JobFacts, News, RouteFacts, Telemetry, What};
 
 /// The cluster is asked so often.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
@@ -23,6 +23,8 @@ pub(crate) enum Effect {
     Ask(Ask),
     /// From now on this run is looked at.
     Watch(u64),
+    /// From now on it is asked how the edges of this run choose their targets; of `None` nothing is asked.
+    Routes(Option<u64>),
     /// Agents are started here, with the demo.
     StartLocal,
     /// The process is stopped, as shells do.
@@ -58,6 +60,8 @@ pub(crate) enum Ask {
         edge: String,
         /// The policy's name.
         policy: String,
+        /// All its options, as a JSON object; empty: none.
+        options: String,
     },
 }
 
@@ -81,8 +85,8 @@ impl Ask {
     fn request(&self) -> ClusterRequest {
         match self.clone() {
             Self::Cancel { run } => ClusterRequest::Cancel { job: run.to_string() },
-            Self::Route { run, edge, policy } => {
-                ClusterRequest::Route { job: run.to_string(), edge, policy, options: String::new() }
+            Self::Route { run, edge, policy, options } => {
+                ClusterRequest::Route { job: run.to_string(), edge, policy, options }
             }
         }
     }
@@ -96,6 +100,8 @@ pub(crate) trait Asks: Send + Sync + 'static {
     fn jobs(&self) -> impl Future<Output = Result<Vec<JobSummary>, String>> + Send;
     /// One job in full: `None` for one that is not known.
     fn status(&self, run: u64) -> impl Future<Output = Result<Option<JobStatus>, String>> + Send;
+    /// How the edges of a run choose their targets.
+    fn routes(&self, run: u64) -> impl Future<Output = Result<JobRoutes, String>> + Send;
     /// All agents.
     fn agents(&self) -> impl Future<Output = Result<Vec<AgentStatus>, String>> + Send;
     /// A change.
@@ -147,6 +153,36 @@ pub(crate) async fn poll<A: Asks>(
                 }
                 tokio::time::sleep(wait.max(LEAST)).await;
             }
+        }
+    }
+}
+
+/// Asks how the edges of a run choose their targets, as long as that is wanted. It is a question of its own: an
+/// agent that does not answer makes its answer late, and nothing else.
+pub(crate) async fn poll_routes<A: Asks>(
+    asks: Arc<A>,
+    mut wanted: watch::Receiver<Option<u64>>,
+    out: mpsc::Sender<What>,
+) {
+    loop {
+        let began = Instant::now();
+        let run = *wanted.borrow_and_update();
+        let Some(run) = run else {
+            if wanted.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let facts = match asks.routes(run).await {
+            Ok(routes) => RouteFacts::from(routes),
+            Err(cause) => RouteFacts { run, fault: Some(cause), ..RouteFacts::default() },
+        };
+        if out.send(What::Routes(Box::new(facts))).await.is_err() {
+            return;
+        }
+        let rest = EVERY.saturating_sub(began.elapsed()).max(LEAST);
+        if let Ok(Err(_)) = tokio::time::timeout(rest, wanted.changed()).await {
+            return;
         }
     }
 }
@@ -231,6 +267,10 @@ mod tests {
             self.asked.lock().unwrap().push(run);
             Ok(None)
         }
+        async fn routes(&self, run: u64) -> Result<JobRoutes, String> {
+            self.asked.lock().unwrap().push(run);
+            Err("it has ended".into())
+        }
         async fn agents(&self) -> Result<Vec<AgentStatus>, String> {
             Ok(Vec::new())
         }
@@ -268,5 +308,25 @@ mod tests {
         };
         assert!(lost.0 == 7 && (1..=3000).contains(&lost.1), "{lost:?}");
         polling.abort();
+    }
+
+    #[tokio::test]
+    async fn routes_are_asked_for_only_while_they_are_wanted() {
+        let fake = Arc::new(Fake { asked: std::sync::Mutex::default(), down: false });
+        let (out, mut inbox) = mpsc::channel(8);
+        let (want, wanted) = watch::channel(None);
+        let polling = tokio::spawn(poll_routes(Arc::clone(&fake), wanted, out));
+        tokio::task::yield_now().await;
+        assert!(fake.asked.lock().unwrap().is_empty());
+        for run in [7, 8] {
+            want.send_replace(Some(run));
+            let Some(What::Routes(facts)) = inbox.recv().await else { panic!("no answer") };
+            assert_eq!((facts.run, facts.fault.as_deref()), (run, Some("it has ended")));
+        }
+        // It asks again by itself.
+        assert!(matches!(inbox.recv().await, Some(What::Routes(facts)) if facts.run == 8));
+        // Who wanted it is gone.
+        drop(want);
+        polling.await.unwrap();
     }
 }

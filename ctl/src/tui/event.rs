@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tuplane_core::plan::Instance;
-use tuplane_wire::message::{AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobStatus, JobSummary};
+use tuplane_wire::message::{
+    AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobRoutes, JobStatus, JobSummary,
+};
+use tuplane_wire::routing::EdgeRouting;
 
 use super::key::Key;
 
@@ -37,6 +40,8 @@ pub(crate) enum What {
     Tick,
     /// The cluster has answered.
     Telemetry(Box<Telemetry>),
+    /// It was said how the edges of a job choose their targets.
+    Routes(Box<RouteFacts>),
     /// A request was answered: what was done, or why it was not.
     Reply(Result<String, String>),
     /// The connection to the cluster has changed.
@@ -95,6 +100,25 @@ pub(crate) struct Telemetry {
     pub(crate) job: Option<JobFacts>,
     /// All agents.
     pub(crate) agents: Vec<AgentStatus>,
+}
+
+/// How the edges of a job choose their targets: [`JobRoutes`] without what [`Telemetry`] has as well.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RouteFacts {
+    /// The run.
+    pub(crate) run: u64,
+    /// Edges as each agent sends on them, by the agent's index in the run.
+    pub(crate) edges: Vec<(u16, EdgeRouting)>,
+    /// Agents that did not answer, and why.
+    pub(crate) silent: Vec<(String, String)>,
+    /// Why the cluster did not say it.
+    pub(crate) fault: Option<String>,
+}
+
+impl From<JobRoutes> for RouteFacts {
+    fn from(routes: JobRoutes) -> Self {
+        Self { run: routes.run, edges: routes.edges, silent: routes.silent, fault: None }
+    }
 }
 
 /// One job in full: [`JobStatus`] without the job's text, in a form that JSON can hold.
@@ -201,6 +225,7 @@ pub(crate) fn coalesce(older: &mut Event, newer: Event) -> Option<Event> {
     let joins = matches!(
         (&older.what, &newer.what),
         (What::Telemetry(_), What::Telemetry(_))
+            | (What::Routes(_), What::Routes(_))
             | (What::Resize { .. }, What::Resize { .. })
             | (What::Tick, _)
     );

@@ -26,6 +26,8 @@ pub(crate) struct Glyphs {
     pub(crate) cut: &'static str,
     /// Bars: busy, blocked, idle.
     pub(crate) bars: [&'static str; 3],
+    /// Levels of a line over time, from nothing to the most.
+    pub(crate) levels: [&'static str; 8],
     /// Sorted up, sorted down.
     pub(crate) sorted: [&'static str; 2],
     /// The selected row, where reverse video is not enough.
@@ -49,6 +51,7 @@ static UTF8: Glyphs = Glyphs {
     rebalanced: "⇄ ",
     cut: "…",
     bars: ["█", "▒", "·"],
+    levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     sorted: ["▲", "▼"],
     selected: "›",
     plus_minus: "±",
@@ -68,6 +71,7 @@ static ASCII: Glyphs = Glyphs {
     rebalanced: "% ",
     cut: "~",
     bars: ["#", "%", "."],
+    levels: ["_", ".", ":", "-", "=", "+", "*", "#"],
     sorted: ["^", "v"],
     selected: ">",
     plus_minus: "+-",
@@ -101,7 +105,14 @@ mod tests {
             let drawn =
                 [glyphs.corners.as_slice(), &glyphs.sides, &glyphs.across, &glyphs.down, &glyphs.bends];
             let others = [glyphs.cross, glyphs.arrow, glyphs.rebalance, glyphs.cut, glyphs.selected];
-            for mark in drawn.concat().into_iter().chain(others).chain(glyphs.bars).chain(glyphs.sorted) {
+            for mark in drawn
+                .concat()
+                .into_iter()
+                .chain(others)
+                .chain(glyphs.bars)
+                .chain(glyphs.levels)
+                .chain(glyphs.sorted)
+            {
                 assert_eq!(mark.width(), 1, "{mark}");
                 assert!(glyphs.utf8 || mark.is_ascii(), "{mark}");
             }

@@ -8,7 +8,10 @@ pub(crate) mod help;
 pub(crate) mod history;
 pub(crate) mod link;
 pub(crate) mod picture;
+pub(crate) mod route_words;
+pub(crate) mod routing;
 pub(crate) mod table;
+pub(crate) mod why;
 pub(crate) mod words;
 
 use std::collections::BTreeMap;
@@ -37,6 +40,10 @@ pub(crate) enum Screen {
     Edges,
     /// One edge of 2.
     Targets,
+    /// 3.
+    Routes,
+    /// One edge of 3.
+    Prices,
     /// 4.
     Instances,
     /// 5.
@@ -48,8 +55,16 @@ pub(crate) enum Screen {
 impl Screen {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Graph, Self::Edges, Self::Targets, Self::Instances, Self::Agents, Self::Jobs];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Graph,
+        Self::Edges,
+        Self::Targets,
+        Self::Routes,
+        Self::Prices,
+        Self::Instances,
+        Self::Agents,
+        Self::Jobs,
+    ];
 
     /// Its name.
     pub(crate) fn name(self) -> &'static str {
@@ -57,6 +72,8 @@ impl Screen {
             Self::Graph => "graph",
             Self::Edges => "edges",
             Self::Targets => "targets",
+            Self::Routes => "routes",
+            Self::Prices => "prices",
             Self::Instances => "instances",
             Self::Agents => "agents",
             Self::Jobs => "jobs",
@@ -185,8 +202,10 @@ pub(crate) struct Model {
     pub(crate) height: u16,
     pub(crate) screen: Screen,
     pub(crate) scope: Scope,
-    /// The edge whose targets are shown.
+    /// The edge whose targets or prices are shown.
     pub(crate) edge: u32,
+    /// The run whose routes the cluster is asked for.
+    pub(super) routes_of: Option<u64>,
     /// Where Esc leads.
     pub(crate) back: Vec<Place>,
     pub(crate) link: Link,
@@ -231,6 +250,7 @@ impl Model {
             screen: Screen::Graph,
             scope: Scope::All,
             edge: 0,
+            routes_of: None,
             back: Vec::new(),
             link,
             live: None,
@@ -351,11 +371,11 @@ impl Model {
                     _ => None,
                 }
             }
-            Screen::Edges => {
-                let rows = self.rows(Screen::Edges);
-                rows.get(self.selected(Screen::Edges, &rows))?.id.parse().ok()
+            Screen::Edges | Screen::Routes => {
+                let rows = self.rows(self.screen);
+                rows.get(self.selected(self.screen, &rows))?.id.parse().ok()
             }
-            Screen::Targets => Some(self.edge),
+            Screen::Targets | Screen::Prices => Some(self.edge),
             _ => None,
         }
         .filter(|edge| (*edge as usize) < job.edges.len())

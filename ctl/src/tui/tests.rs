@@ -3,6 +3,7 @@
 mod docs;
 mod keys;
 mod old;
+mod routes;
 mod screens;
 mod seat;
 mod second;

@@ -24,6 +24,29 @@ pub(crate) fn short(n: f64) -> String {
     format!("{}{}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
 }
 
+/// A number that may be below 0, with one digit behind the point so that sums add up (two below 1): -14.5, 0.05,
+/// 2340, 412k.
+pub(crate) fn signed(n: f64) -> String {
+    let size = n.abs();
+    let text = match size {
+        0.0..0.995 => format!("{size:.2}"),
+        0.995..99_999.5 => format!("{size:.1}"),
+        _ => short(size),
+    };
+    let text = if text.contains('.') && !text.ends_with(char::is_alphabetic) {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    };
+    // What is shown as 0 has no sign.
+    if n < 0.0 && text != "0" { format!("-{text}") } else { text }
+}
+
+/// A time that may be short: `12 ms`, `0.5 ms`, from one second on as [`age`].
+pub(crate) fn lapse(ms: f64) -> String {
+    if ms < 1000.0 { format!("{} ms", signed(ms)) } else { age(ms as u64) }
+}
+
 /// A count of rows.
 pub(crate) fn rows(n: u64) -> String {
     short(n as f64)
@@ -140,6 +163,14 @@ mod tests {
         assert_eq!((share(Some(0.914)), share(None)), ("91 %".into(), "-".into()));
         assert_eq!((age(400), age(7900), age(185_000)), ("0.4 s".into(), "7 s".into(), "3m05s".into()));
         assert_eq!((clock(761_000), clock(3_723_000)), ("12:41".into(), "1:02:03".into()));
+    }
+
+    #[test]
+    fn numbers_may_be_below_zero_and_small() {
+        let texts = [0.0, -0.001, 0.05, -0.5, 1.0, -3.25, -31.0, 12_345.0].map(signed);
+        assert_eq!(texts, ["0", "0", "0.05", "-0.5", "1", "-3.2", "-31", "12345"]);
+        assert_eq!((signed(f64::NAN), signed(-412_000.0)), ("-".into(), "-412k".into()));
+        assert_eq!((lapse(12.0), lapse(0.5), lapse(2300.0)), ("12 ms".into(), "0.5 ms".into(), "2 s".into()));
     }
 
     #[test]

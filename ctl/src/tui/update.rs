@@ -3,15 +3,17 @@
 mod act;
 mod keys;
 mod line;
+mod options;
 mod walk;
 
 use std::rc::Rc;
 
 use super::effect::Effect;
-use super::event::{Event, Mouse, News, Telemetry, What};
+use super::event::{Event, Mouse, News, RouteFacts, Telemetry, What};
 use super::model::area;
 use super::model::link::Link;
 use super::model::picture::Picture;
+use super::model::routing::Routes;
 use super::model::{Flash, LARGEST, Model, Screen, Source};
 
 /// A sentence stays so long.
@@ -20,9 +22,23 @@ const FLASH_MS: u64 = 5_000;
 /// Takes an event, and notes whether it has changed anything that is shown.
 pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     model.changed = false;
-    let effects = take(model, event);
+    let mut effects = take(model, event);
     walk::settle(model);
+    // Routes are asked for only where they are shown.
+    let wanted = wanted_routes(model);
+    if wanted != model.routes_of {
+        model.routes_of = wanted;
+        effects.push(Effect::Routes(wanted));
+    }
     effects
+}
+
+/// The run whose routes are shown, as long as it can say them.
+fn wanted_routes(model: &Model) -> Option<u64> {
+    let shown = matches!(model.screen, Screen::Routes | Screen::Prices);
+    let job =
+        model.live.as_ref().filter(|_| shown && model.options.source == Source::Cluster)?.job.as_ref()?;
+    (!job.summary.phase.is_final()).then_some(job.summary.run)
 }
 
 fn take(model: &mut Model, event: Event) -> Vec<Effect> {
@@ -56,6 +72,7 @@ fn take(model: &mut Model, event: Event) -> Vec<Effect> {
         What::Mouse(mouse) => return self::mouse(model, mouse),
         What::Resize { width, height } => resize(model, width, height),
         What::Telemetry(telemetry) => telemetry_came(model, &telemetry),
+        What::Routes(facts) => routes_came(model, *facts),
         What::Reply(Ok(done)) => {
             say(model, done);
             let ends = model.ending.take();
@@ -98,10 +115,10 @@ fn complain(model: &mut Model, text: String) {
 
 fn telemetry_came(model: &mut Model, telemetry: &Telemetry) {
     let first = model.live.is_none();
-    let picture = Picture::new(model.now, telemetry, &mut model.history, model.plan.clone());
+    let mut picture = Picture::new(model.now, telemetry, &mut model.history, model.plan.clone());
     model.plan = picture.job.as_ref().map(|job| Rc::clone(&job.plan)).or_else(|| model.plan.take());
-    let of_run = |picture: &Picture| picture.job.as_ref().map(|job| job.summary.run);
-    let another = model.live.as_ref().is_some_and(|live| of_run(live) != of_run(&picture));
+    let another = model.live.as_ref().is_some_and(|live| live.run() != picture.run());
+    picture.routes = model.live.as_mut().filter(|_| !another).and_then(|live| live.routes.take());
     let running = picture.jobs.iter().filter(|job| !job.phase.is_final()).count();
     // Several jobs, or none that runs: the person chooses.
     let may_choose = !picture.jobs.is_empty() && (running != 1 || picture.job.is_none());
@@ -120,6 +137,15 @@ fn telemetry_came(model: &mut Model, telemetry: &Telemetry) {
         walk::forget_places(model);
     }
     model.changed |= model.frozen.is_none();
+}
+
+fn routes_came(model: &mut Model, facts: RouteFacts) {
+    let now = model.now;
+    // An answer about a job that is not looked at any more means nothing.
+    let Some(live) = model.live.as_mut().filter(|live| live.run() == Some(facts.run)) else { return };
+    live.routes = Some(Rc::new(Routes { at: now, facts }));
+    let shown = matches!(model.screen, Screen::Routes | Screen::Prices);
+    model.changed |= shown && model.frozen.is_none();
 }
 
 fn mouse(model: &mut Model, mouse: Mouse) -> Vec<Effect> {

@@ -93,7 +93,7 @@ fn table_screen(pen: &mut Pen<'_>, model: &Model) {
     }
     table::table(&mut pen.on(parts.table), model, model.screen);
     let below = i32::from(parts.table.bottom() - pen.area.y);
-    for (y, line) in (below..).zip(&parts.below) {
-        pen.line(0, y, line, pen.style(Tone::Bad));
+    for (y, (line, tone)) in (below..).zip(&parts.below) {
+        pen.line(0, y, line, pen.style(*tone));
     }
 }

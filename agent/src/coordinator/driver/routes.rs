@@ -7,8 +7,8 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tuplane_core::cluster::Job;
-use tuplane_core::route::options::options_of;
-use tuplane_core::route::{Policies, RouteOptions, Setting, policy_names};
+use tuplane_core::route::options::not_taken;
+use tuplane_core::route::{Policies, RouteOptions, Setting};
 use tuplane_wire::message::{AgentReply, AgentRequest, ClusterReply, FaultCode, JobRoutes, WireFault};
 
 use super::{Note, Reply};
@@ -25,15 +25,8 @@ pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<
     let given = if options.is_empty() { "{}" } else { options };
     let read: BTreeMap<String, Value> =
         serde_json::from_str(given).map_err(|e| format!("the options of a policy cannot be read: {e}"))?;
-    let taken = options_of(policy);
-    if let Some(key) =
-        read.keys().find(|key| policy_names().contains(&policy) && !taken.contains(&key.as_str()))
-    {
-        return Err(if taken.is_empty() {
-            format!("the policy `{policy}` has no options; `{key}` was given")
-        } else {
-            format!("the policy `{policy}` has no option `{key}`; it has: {}", taken.join(", "))
-        });
+    if let Some(why) = not_taken(policy, read.keys().map(String::as_str)) {
+        return Err(why);
     }
     let options = RouteOptions::read(&read, Setting::Default)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;

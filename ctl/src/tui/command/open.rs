@@ -141,7 +141,7 @@ fn places(on: &[Open]) -> String {
     let name = |open: &Open| match open {
         Open::Choice => "choices",
         Open::Question => "questions",
-        Open::Facts => "an instance in full",
+        Open::Facts => "an instance or a target in full",
         Open::Filter => "`/`",
         Open::Command => "`:`",
         Open::Help => "help",

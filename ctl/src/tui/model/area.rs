@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use super::dialog::Dialog;
 use super::link::Link;
 use super::picture::JobPicture;
-use super::{Graph, Model, Screen, Source, words};
+use super::{Graph, Model, Screen, Source, route_words, words};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
@@ -71,7 +71,7 @@ pub(crate) struct TableParts {
     /// The table.
     pub(crate) table: Rect,
     /// Lines below: the selected row in full.
-    pub(crate) below: Vec<String>,
+    pub(crate) below: Vec<(String, Tone)>,
 }
 
 /// The parts of a table's screen: some lines of a table stay whatever is said.
@@ -93,9 +93,16 @@ pub(crate) fn table_parts(model: &Model, body: Rect) -> TableParts {
             let jobs = model.picture().map(|picture| picture.jobs.as_slice()).unwrap_or_default();
             let fault = jobs.iter().find(|job| Some(job.run) == run).and_then(|job| job.fault.as_ref());
             if let Some(fault) = fault {
-                below = text::wrap(&format!("cause: {}", text::name(&fault.message)), width);
+                let lines = text::wrap(&format!("cause: {}", text::name(&fault.message)), width);
+                below = lines.into_iter().map(|line| (line, Tone::Bad)).collect();
                 below.truncate(usize::from(body.height.saturating_sub(3)));
             }
+        }
+        (Screen::Routes | Screen::Prices, _) => {
+            // Half of the lines stay for the table.
+            let said = usize::from(body.height / 2);
+            above = route_words::above(model, width, said.div_ceil(2));
+            below = route_words::below(model, width, said - said.div_ceil(2));
         }
         _ => {}
     }

@@ -3,6 +3,7 @@
 use tuplane_core::scale::LoadState;
 
 use super::picture::{InstancePicture, Picture};
+use super::routing::{self, PRICES, ROUTES};
 use super::table::{Cell, Column, Row, Unit, column};
 use super::{Screen, Seen};
 use crate::output::time::event_time;
@@ -33,7 +34,7 @@ pub(crate) const VERTICES: &[Column] = &[
 pub(crate) const EDGES: &[Column] = &[
     column("edge", "from..to, as commands take it; the mark before it says that a rebalance stands there").wide(12),
     column("kind", "how it picks a target (unicast by policy, isolated, partitioned by key, all-to-one, broadcast), and whether rows may go to other agents (distributed) or not (local)").wide(20).rank(6),
-    column("policy", "the policy of a unicast edge: round-robin, shuffle").wide(11).rank(4),
+    column("policy", "the policy of a unicast edge: heron, jsq, local_first, p2c, potus, round-robin, shuffle, or one of the user's own").wide(11).rank(4),
     column("rate", "rows taken per second").wide(7).right(),
     column("across", "share of the rows sent lately that went to another agent").wide(6).right().rank(3),
     column("emitted", "rows appended to output queues so far").wide(11).right().rank(1),
@@ -130,6 +131,8 @@ pub(crate) fn columns(screen: Screen) -> &'static [Column] {
         Screen::Graph => VERTICES,
         Screen::Edges => EDGES,
         Screen::Targets => TARGETS,
+        Screen::Routes => ROUTES,
+        Screen::Prices => PRICES,
         Screen::Instances => INSTANCES,
         Screen::Agents => AGENTS,
         Screen::Jobs => JOBS,
@@ -142,6 +145,8 @@ pub(crate) fn rows(screen: Screen, seen: &Seen<'_>) -> Vec<Row> {
         Screen::Graph => vertices(seen),
         Screen::Edges => edges(seen),
         Screen::Targets => targets(seen),
+        Screen::Routes => routing::routes(seen),
+        Screen::Prices => routing::prices(seen),
         Screen::Instances => instances(seen),
         Screen::Agents => agents(seen),
         Screen::Jobs => jobs(seen),
@@ -251,9 +256,13 @@ fn targets(seen: &Seen<'_>) -> Vec<Row> {
     edge.targets.iter().filter_map(row).collect()
 }
 
-/// An instance's name: its number stays where it is cut.
 fn name_cell(instance: &InstancePicture) -> Cell {
-    let (name, number) = instance.name.rsplit_once('#').unwrap_or((&instance.name, ""));
+    name_of(&instance.name)
+}
+
+/// An instance's name: its number stays where it is cut.
+pub(super) fn name_of(name: &str) -> Cell {
+    let (name, number) = name.rsplit_once('#').unwrap_or((name, ""));
     Cell::Numbered { name: name.to_owned(), number: format!("#{number}") }
 }
 

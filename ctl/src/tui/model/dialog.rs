@@ -52,6 +52,13 @@ pub(crate) enum Then {
         /// The edge.
         edge: u32,
     },
+    /// An option of the policy of an edge of a run: the line for its value is opened.
+    Option {
+        /// The run.
+        run: u64,
+        /// The edge.
+        edge: u32,
+    },
     /// The column that the screen's table is sorted by.
     Sort,
 }

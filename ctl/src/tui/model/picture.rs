@@ -9,6 +9,7 @@ use tuplane_core::scale::{Limit, Load, limit};
 use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
 use super::history::{History, Rates};
+use super::routing::Routes;
 use crate::presence::SILENT_MS;
 use crate::tui::event::{EdgeFacts, JobFacts, Telemetry};
 use crate::tui::layout::{Laid, Layered, Layout};
@@ -82,6 +83,8 @@ pub(crate) struct Picture {
     pub(crate) agents: Vec<AgentStatus>,
     /// The job that is looked at.
     pub(crate) job: Option<JobPicture>,
+    /// How its edges choose their targets; `None` while that was not asked for.
+    pub(crate) routes: Option<Rc<Routes>>,
 }
 
 /// One job.
@@ -213,7 +216,13 @@ impl Picture {
             jobs: telemetry.jobs.clone(),
             agents: telemetry.agents.clone(),
             job,
+            routes: None,
         }
+    }
+
+    /// The run of the job that is looked at.
+    pub(crate) fn run(&self) -> Option<u64> {
+        self.job.as_ref().map(|job| job.summary.run)
     }
 
     /// Age of an agent's last report at `now`.

@@ -30,7 +30,7 @@ const OVERLAYS: [(&str, &str); 11] = [
     ("held still", "<space>"),
 ];
 
-fn check(name: &str, shown: &str) {
+pub(super) fn check(name: &str, shown: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_snapshot_path("snapshots");

@@ -8,7 +8,7 @@ use super::world::{Seat, World};
 use crate::tui::event::{EdgeFacts, FlowFacts, Telemetry, What};
 
 /// The cells of the table on the screen: the row that begins with a name, by column header.
-fn cells(seat: &Seat, first: &str) -> BTreeMap<String, String> {
+pub(super) fn cells(seat: &Seat, first: &str) -> BTreeMap<String, String> {
     let buffer = seat.buffer();
     let lines: Vec<Vec<&str>> = (0..buffer.area.height)
         .map(|y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect())
@@ -48,7 +48,7 @@ fn cells(seat: &Seat, first: &str) -> BTreeMap<String, String> {
     found
 }
 
-fn assert_cells(found: &BTreeMap<String, String>, expected: &[(&str, &str)]) {
+pub(super) fn assert_cells(found: &BTreeMap<String, String>, expected: &[(&str, &str)]) {
     for (column, value) in expected {
         assert_eq!(found.get(*column).map(String::as_str), Some(*value), "{column} of {found:?}");
     }

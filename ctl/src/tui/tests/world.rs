@@ -8,9 +8,10 @@ use tuplane_core::plan::{Dag, Edge, Instance, VertexId, plan};
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobSummary,
 };
+use tuplane_wire::routing::{EdgeRouting, InForce, TargetRouting, Trend};
 
 use crate::tui::effect::Effect;
-use crate::tui::event::{EdgeFacts, Event, FlowFacts, JobFacts, News, Telemetry, What};
+use crate::tui::event::{EdgeFacts, Event, FlowFacts, JobFacts, News, RouteFacts, Telemetry, What};
 use crate::tui::glyph::Glyphs;
 use crate::tui::key;
 use crate::tui::model::{Model, Options, Source};
@@ -306,6 +307,82 @@ impl World {
             }),
             agents: (0..3).map(|agent| self.agent(agent)).collect(),
         }
+    }
+}
+
+impl World {
+    /// What the agents say of the routes: the first edge goes by potus, others by the policy of the plan. At
+    /// agent a nothing waits, at b 4 rows, at c 40, and there it grows; a way to another agent costs 3.
+    pub(super) fn routes(&self) -> RouteFacts {
+        let of_edge = |agent: u16, index: usize, edge: &Edge| {
+            let priced = index == 0;
+            let waiting = [0, 4, 40][usize::from(agent)];
+            let targets = self.instances.iter().filter(|instance| instance.vertex == edge.to);
+            let target = |instance: &Instance| {
+                let local = instance.agent == agent;
+                let cost = if local { 0.0 } else { 3.0 };
+                let queued = u64::from(10 + 7 * instance.number);
+                let rate = f64::from(100 + 10 * instance.number);
+                let (way, held) = (2.5 * cost, 8.0 * waiting as f64);
+                TargetRouting {
+                    instance: instance.id,
+                    agent: instance.agent,
+                    rows: 5000 + u64::from(instance.number),
+                    share: rate / 900.0,
+                    rows_per_second: rate,
+                    cost,
+                    cost_per_second: rate * cost,
+                    queued,
+                    age_ms: (!local).then_some(if (agent, instance.number) == (0, 4) { 2300 } else { 12 }),
+                    open: (agent, instance.number) != (1, 5),
+                    masked: (agent, instance.number) == (0, 4),
+                    price: priced.then_some([way + queued as f64 - held, way, queued as f64, held]),
+                }
+            };
+            let backlogs =
+                (0..40).map(|at| if agent == 2 { f64::from(at * 10) } else { f64::from(60 + at % 3) });
+            let weight = |rule: &str, value| priced.then(|| InForce { rule: rule.into(), value });
+            EdgeRouting {
+                edge: index as u32,
+                policy: if priced { "potus" } else { edge.policy() }.into(),
+                options: if priced { r#"{"beta":8,"v":"balance"}"# } else { "{}" }.into(),
+                setting: "default".into(),
+                slot_us: 5000,
+                v: weight("balance", 2.5),
+                beta: weight("8", 8.0),
+                gamma: None,
+                queued_out: 2 * waiting,
+                longest_out: waiting,
+                backlog: if agent == 2 { 390.0 } else { 61.0 },
+                backlogs: backlogs.collect(),
+                trend: if agent == 2 { Trend::Growing } else { Trend::Stable },
+                slots: if priced { 1234 } else { 0 },
+                deferred: u64::from(agent),
+                forced: u64::from(agent) * 3,
+                warnings: if agent == 2 && priced {
+                    vec!["V is larger than this queue can express".into()]
+                } else {
+                    vec![]
+                },
+                targets: targets.map(target).collect(),
+                decisions: Vec::new(),
+            }
+        };
+        let edges = (0..3u16).flat_map(|agent| {
+            let unicast = self.dag.edges.iter().enumerate();
+            let unicast = unicast.filter(|(_, edge)| edge.routing == tuplane_core::plan::Routing::Unicast);
+            unicast.map(move |(index, edge)| (agent, of_edge(agent, index, edge)))
+        });
+        RouteFacts { run: 1, edges: edges.collect(), silent: Vec::new(), fault: None }
+    }
+
+    /// What the cluster says, the first edge going by potus.
+    pub(super) fn priced(&self, ms: u64) -> Telemetry {
+        let mut telemetry = self.telemetry(ms);
+        if let Some(job) = &mut telemetry.job {
+            job.edges[0].policy = Some("potus".into());
+        }
+        telemetry
     }
 }
 

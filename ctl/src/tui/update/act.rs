@@ -1,8 +1,9 @@
 //! Dialogs, and what they ask of the cluster. Nothing is changed without a second key.
 
+use serde_json::{Map, Value};
 use tuplane_core::route::policy_names;
 
-use super::{complain, say};
+use super::{complain, options, say, walk};
 use crate::output::table::counted;
 use crate::report::phase_word;
 use crate::tui::command::open::{Act, Open, of_open};
@@ -19,7 +20,7 @@ use crate::tui::text;
 pub(super) const PAGE: usize = 10;
 
 /// A run in full as it is now, whatever is held still; `None` if the cluster was asked about another one.
-fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
+pub(super) fn live_job(model: &Model, run: u64) -> Option<&JobPicture> {
     model.live.as_ref()?.job.as_ref().filter(|job| job.summary.run == run)
 }
 
@@ -69,16 +70,19 @@ pub(super) fn policy(model: &mut Model, named: &str) {
     let Some((run, picture)) = live_edge(model, model.meant_run(), edge) else { return };
     let name = text::name(&picture.name);
     if !picture.unicast {
-        let routing = text::name(&picture.routing);
-        complain(model, format!("{name} is {routing}: a policy stands on unicast edges alone"));
+        complain(model, walk::no_choice(&picture));
         return;
     }
     if !named.is_empty() {
-        if policy_names().contains(&named) {
-            confirm_policy(model, run, edge, named);
-        } else {
+        let (named, given) = named.split_once(' ').unwrap_or((named, ""));
+        if !policy_names().contains(&named) {
             let known = policy_names().join(", ");
             complain(model, format!("there is no policy `{named}`; there are: {known}"));
+            return;
+        }
+        match options::read(named, given) {
+            Ok(options) => confirm_policy(model, run, edge, named, &options),
+            Err(why) => complain(model, why),
         }
         return;
     }
@@ -89,7 +93,7 @@ pub(super) fn policy(model: &mut Model, named: &str) {
 }
 
 /// An edge of a run as it is now, with the run; says why where it cannot be changed.
-fn live_edge(model: &mut Model, run: Option<u64>, edge: u32) -> Option<(u64, EdgePicture)> {
+pub(super) fn live_edge(model: &mut Model, run: Option<u64>, edge: u32) -> Option<(u64, EdgePicture)> {
     let job = run.and_then(|run| live_job(model, run));
     let why = match job {
         None => "the job on this screen is not the one that the cluster was asked about last",
@@ -103,22 +107,34 @@ fn live_edge(model: &mut Model, run: Option<u64>, edge: u32) -> Option<(u64, Edg
     None
 }
 
-fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str) {
+fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str, options: &Map<String, Value>) {
     let Some((run, picture)) = live_edge(model, Some(run), edge) else { return };
     let Some(job) = live_job(model, run) else { return };
     let before = picture.policy.clone().unwrap_or_else(|| "-".into());
     let name = text::name(&picture.name);
-    if before == policy {
+    if before == policy && options.is_empty() {
         say(model, format!("{name} goes by {policy} already"));
         return;
     }
+    let becomes = model.options.glyphs.becomes;
+    let mut lines = vec![format!("policy: {} {becomes} {policy}", text::name(&before))];
+    if !options.is_empty() {
+        lines.push(format!("with {}; nothing else", options::words(options)));
+    }
+    lines.extend(touched(job, &picture, "policy"));
+    let ask = options::ask(run, &picture, policy, options);
+    let title = format!("Change the policy of {name}?");
+    confirm(model, title, lines, ["Cancel", "Change it"], ask);
+}
+
+/// What a change of an edge's policy, or of something else of it, touches.
+pub(super) fn touched(job: &JobPicture, picture: &EdgePicture, new: &str) -> Vec<String> {
     let mut agents: Vec<u16> = Vec::new();
     for target in &picture.targets {
         let found = job.instances.iter().find(|instance| instance.report.instance == target.instance);
         agents.extend(found.map(|instance| instance.agent).filter(|agent| !agents.contains(agent)));
     }
-    let lines = vec![
-        format!("policy: {} {} {policy}", text::name(&before), model.options.glyphs.becomes),
+    vec![
         format!(
             "It deals {} out to {} on {}.",
             text::rate(picture.rate),
@@ -126,16 +142,19 @@ fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str) {
             counted(agents.len() as u64, "agent")
         ),
         format!(
-            "{} in its output queues: from here on by the new policy.",
+            "{} in its output queues: from here on by the new {new}.",
             counted(picture.facts.queued_out, "row")
         ),
-    ];
-    let ask = Ask::Route { run, edge: picture.name.clone(), policy: policy.to_owned() };
-    let title = format!("Change the policy of {name}?");
-    confirm(model, title, lines, ["Cancel", "Change it"], ask);
+    ]
 }
 
-fn confirm(model: &mut Model, title: String, lines: Vec<String>, [no, yes]: [&'static str; 2], ask: Ask) {
+pub(super) fn confirm(
+    model: &mut Model,
+    title: String,
+    lines: Vec<String>,
+    [no, yes]: [&'static str; 2],
+    ask: Ask,
+) {
     model.mode = Mode::Dialog(Dialog::Confirm { title, lines, no, yes, on_yes: false, ask });
 }
 
@@ -171,7 +190,8 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                 let item = items.get(at).cloned().unwrap_or_default();
                 model.mode = Mode::Normal;
                 match then {
-                    Then::Policy { run, edge } => confirm_policy(model, run, edge, &item),
+                    Then::Policy { run, edge } => confirm_policy(model, run, edge, &item, &Map::new()),
+                    Then::Option { run, edge } => options::type_value(model, run, edge, at),
                     Then::Sort => super::keys::sort_by(model, Some(at)),
                 }
             }

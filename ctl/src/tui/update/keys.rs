@@ -2,7 +2,7 @@
 
 use tui_input::Input;
 
-use super::{act, complain, line, say, walk};
+use super::{act, complain, line, options, say, walk};
 use crate::tui::command::{self, Command, Do};
 use crate::tui::effect::{Effect, Quit};
 use crate::tui::key::Key;
@@ -45,6 +45,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
         return Vec::new();
     }
     match command.what {
+        Do::Show(Screen::Routes) if !argument.is_empty() => walk::show_routes(model, argument),
         Do::Show(screen) => walk::show(model, screen),
         Do::Move(step) => walk::step(model, step),
         Do::Pan(columns, lines) => {
@@ -82,6 +83,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
         Do::CommandLine => model.mode = Mode::Command(Input::default()),
         Do::CancelJob => act::cancel_job(model),
         Do::Policy => act::policy(model, argument),
+        Do::Option => options::option(model, argument),
         Do::Job => return job(model, argument),
         Do::StartLocal => return vec![Effect::StartLocal],
         Do::ReadOnly => {
@@ -98,8 +100,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
 
 fn freeze(model: &mut Model) {
     if let Some(held) = model.frozen.take() {
-        let run = |picture: &Picture| picture.job.as_ref().map(|job| job.summary.run);
-        if model.live.as_ref().map(run) != Some(run(&held)) {
+        if model.live.as_ref().map(Picture::run) != Some(held.run()) {
             walk::forget_places(model);
         }
         return;

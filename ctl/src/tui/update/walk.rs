@@ -5,14 +5,42 @@ use crate::tui::command::{self, Do, Step};
 use crate::tui::effect::Effect;
 use crate::tui::model::dialog::Dialog;
 use crate::tui::model::filter::Filter;
-use crate::tui::model::picture::JobPicture;
+use crate::tui::model::picture::{EdgePicture, JobPicture};
+use crate::tui::model::route_words::why_row;
+use crate::tui::model::table::{Cell, Row};
 use crate::tui::model::{Mode, Model, Place, Scope, Screen, columns};
+use crate::tui::text;
 
 /// Goes to a screen by its number: Esc does not lead back from there.
 pub(super) fn show(model: &mut Model, screen: Screen) {
     model.screen = screen;
     model.scope = Scope::All;
     model.back.clear();
+}
+
+/// Goes to the prices of the targets of an edge by its name; Esc leads to all edges from there.
+pub(super) fn show_routes(model: &mut Model, name: &str) {
+    let edges = model.picture().and_then(|picture| picture.job.as_ref()).map(|job| job.edges.as_slice());
+    let found = edges.unwrap_or_default().iter().position(|edge| edge.name == name);
+    match found.map(|at| (at as u32, &edges.unwrap_or_default()[at])) {
+        None => complain(model, format!("there is no edge `{name}`; screen 2 lists them")),
+        Some((_, edge)) if !edge.unicast => {
+            let why = no_choice(edge);
+            complain(model, why);
+        }
+        Some((edge, _)) => {
+            show(model, Screen::Routes);
+            select(model, edge.to_string());
+            model.edge = edge;
+            go(model, Screen::Prices, Scope::All);
+        }
+    }
+}
+
+/// Why an edge has no policy.
+pub(super) fn no_choice(edge: &EdgePicture) -> String {
+    let (name, routing) = (text::name(&edge.name), text::name(&edge.routing));
+    format!("{name} is {routing}: a policy stands on unicast edges alone")
 }
 
 fn go(model: &mut Model, screen: Screen, scope: Scope) {
@@ -25,7 +53,7 @@ fn go(model: &mut Model, screen: Screen, scope: Scope) {
 pub(super) fn forget_places(model: &mut Model) {
     model.graph = crate::tui::model::Graph { as_list: model.graph.as_list, ..Default::default() };
     model.edge = 0;
-    for screen in [Screen::Edges, Screen::Targets, Screen::Instances] {
+    for screen in [Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices, Screen::Instances] {
         model.list_mut(screen).selected = None;
     }
     // What is open is about the last job, and about its screen.
@@ -40,7 +68,8 @@ pub(super) fn forget_places(model: &mut Model) {
         }
         Mode::Normal | Mode::Command(_) | Mode::Help(..) => {}
     }
-    if matches!(model.screen, Screen::Targets | Screen::Instances) && !model.back.is_empty() {
+    let of_one = matches!(model.screen, Screen::Targets | Screen::Prices | Screen::Instances);
+    if of_one && !model.back.is_empty() {
         show(model, Screen::Graph);
     }
 }
@@ -160,7 +189,12 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
     let drawn = model.screen == Screen::Graph && !model.graph_is_list();
     if drawn && model.graph.on_edges {
         model.edge = model.graph.edge;
-        go(model, Screen::Targets, Scope::All);
+        let job = model.picture().and_then(|picture| picture.job.as_ref());
+        let chooses = job.is_some_and(|job| {
+            let edge = job.edges.get(model.edge as usize);
+            !job.summary.phase.is_final() && edge.is_some_and(|edge| edge.unicast)
+        });
+        go(model, if chooses { Screen::Prices } else { Screen::Targets }, Scope::All);
         return Vec::new();
     }
     // On the drawing a vertex that the filter leaves out is grey, and may be selected.
@@ -172,12 +206,14 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
                 go_to_instances(model, Scope::Vertex(vertex));
             }
         }
-        Screen::Edges => {
+        Screen::Edges | Screen::Routes => {
             if let Ok(edge) = id.parse() {
                 model.edge = edge;
-                go(model, Screen::Targets, Scope::All);
+                let into = if model.screen == Screen::Edges { Screen::Targets } else { Screen::Prices };
+                go(model, into, Scope::All);
             }
         }
+        Screen::Prices => price_facts(model, &id),
         Screen::Agents => go_to_instances(model, Scope::Agent(id)),
         Screen::Targets => {
             go_to_instances(model, Scope::All);
@@ -201,6 +237,24 @@ fn go_to_instances(model: &mut Model, scope: Scope) {
     go(model, Screen::Instances, scope);
 }
 
+/// The cells of a row that say something, by the names of their columns.
+fn named_cells(screen: Screen, row: &Row) -> Vec<(String, String)> {
+    let cells = columns::columns(screen).iter().zip(&row.cells);
+    let named = cells.map(|(column, cell)| (column.name.to_owned(), cell.text()));
+    named.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// All that is known of a target as one agent sees it, and why it gets rows or not.
+fn price_facts(model: &mut Model, id: &str) {
+    let rows = model.rows(Screen::Prices);
+    let (Some(row), Some(seen)) = (rows.iter().find(|row| row.id == id), model.seen()) else { return };
+    let Some(job) = &seen.picture.job else { return };
+    let mut lines = vec![("why".to_owned(), why_row(&seen, job, id).join("; "))];
+    lines.extend(named_cells(Screen::Prices, row));
+    let title = row.cells.get(1).map_or_else(String::new, Cell::text);
+    model.mode = Mode::Dialog(Dialog::Facts { title, lines, top: 0 });
+}
+
 /// All that is known of an instance.
 fn facts(model: &mut Model, id: &str) {
     let rows = model.rows(Screen::Instances);
@@ -210,11 +264,7 @@ fn facts(model: &mut Model, id: &str) {
         complain(model, "that instance is not there any more".into());
         return;
     };
-    let cells = columns::INSTANCES.iter().zip(&row.cells);
-    let mut lines: Vec<(String, String)> = cells
-        .map(|(column, cell)| (column.name.to_owned(), cell.text()))
-        .filter(|(_, value)| !value.is_empty())
-        .collect();
+    let mut lines = named_cells(Screen::Instances, row);
     let instance = job.instances.iter().find(|instance| instance.report.instance.to_string() == id);
     if let Some(report) = instance.map(|instance| &instance.report) {
         lines.extend(report.dropped.iter().map(|(reason, n)| (reason.clone(), format!("{n} rows dropped"))));

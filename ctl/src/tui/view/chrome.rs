@@ -220,9 +220,9 @@ pub(crate) fn crumbs(model: &Model) -> String {
     let mut names: Vec<String> = model.back.iter().map(|place| place.screen.name().to_owned()).collect();
     let job = model.picture().and_then(|picture| picture.job.as_ref());
     let here = match (&model.scope, model.screen, job) {
-        (_, Screen::Targets, Some(job)) => {
+        (_, Screen::Targets | Screen::Prices, Some(job)) => {
             let edge = job.edges.get(model.edge as usize).map_or("?", |edge| edge.name.as_str());
-            format!("targets of {}", text::name(edge))
+            format!("{} of {}", model.screen.name(), text::name(edge))
         }
         (Scope::Vertex(vertex), Screen::Instances, Some(job)) => {
             let label = job.vertices.get(*vertex as usize).map_or("?", |vertex| vertex.label.as_str());
