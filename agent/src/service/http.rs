@@ -76,7 +76,7 @@ impl Http {
 
     fn request(&self, question: &RecordBatch) -> Result<Request<Full<Bytes>>, CallError> {
         let url = text(question.column(0), 0).ok_or_else(|| CallError::lasting("`url` is null"))?;
-        let uri = Uri::try_from(url).map_err(|e| CallError::lasting(format!("`url` is no address: {e}")))?;
+        let uri = address(url)?;
         let mut headers = self.fixed.clone();
         for (position, name) in self.by_row.iter().enumerate() {
             let column = question.column(1 + usize::from(self.has_body) + position);
@@ -116,6 +116,22 @@ impl Http {
         };
         Ok((json.into(), JSON))
     }
+}
+
+/// An address. A port that is none would be left out, and the call go to that of the scheme.
+fn address(url: &str) -> Result<Uri, CallError> {
+    let refuse = |why: String| CallError::lasting(format!("`url` is no address: {why}"));
+    let uri = Uri::try_from(url).map_err(|error| refuse(error.to_string()))?;
+    let server = uri.authority().map_or("", |authority| authority.as_str());
+    // What stands in brackets is an address of IPv6, with colons of its own.
+    let behind = server.rsplit_once(']').map_or(server, |(_, behind)| behind);
+    if let Some((_, port)) = behind.rsplit_once(':')
+        && !port.is_empty()
+        && uri.port_u16().is_none()
+    {
+        return Err(refuse(format!("{port} is no port (1 to 65535)")));
+    }
+    Ok(uri)
 }
 
 impl Service for Http {
@@ -211,6 +227,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_port_that_is_none_is_refused_and_not_left_out() {
+        for fine in [
+            "http://h:80/x",
+            "http://h:65535",
+            "http://h/a:99999",
+            "http://[::1]:8080/",
+            "https://h:/",
+            "http://[::1]/",
+        ] {
+            assert!(address(fine).is_ok(), "{fine}");
+        }
+        for wrong in
+            ["http://127.0.0.1:99999/", "http://h:65536", "http://[::1]:70000/", "http://h:123456789012"]
+        {
+            assert!(address(wrong).unwrap_err().to_string().contains("is no address"), "{wrong}");
+        }
+    }
 
     #[test]
     fn elements_are_as_they_were_written() {

@@ -12,16 +12,16 @@ use datafusion_common::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, UInt16Array,
 };
 use datafusion_common::arrow::datatypes::{
-    ArrowNativeType, DataType, Date32Type, Date64Type, Decimal128Type, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, FieldRef, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, Time32MillisecondType, Time32SecondType,
-    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
+    ArrowNativeType, DECIMAL128_MAX_PRECISION, DataType, Date32Type, Date64Type, Decimal128Type,
+    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, FieldRef,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, SchemaRef, Time32MillisecondType,
+    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
     TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
 use datafusion_common::arrow::record_batch::RecordBatch;
 use datafusion_expr::type_coercion::binary::comparison_coercion;
-use datafusion_physical_expr::expressions::CastExpr;
+use datafusion_physical_expr::expressions::{CastExpr, TryCastExpr};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 use tuplane_core::route::key::{KeyBuf, hash_i64, partition};
@@ -144,8 +144,39 @@ pub(crate) fn as_one_type(left: Compiled, right: Compiled) -> Option<(Compiled, 
         let common = wide(&of_right);
         return Some((whole::whole(left, &common), cast(right, &common)));
     }
-    let common = common_type(&of_left, &of_right)?;
-    Some((cast(left, &common), cast(right, &common)))
+    // Cast to the finer one, what does not fit is equal to nothing: the other side has no such value.
+    let common = match (decimal(&of_left), decimal(&of_right)) {
+        (Some(one), Some(other)) if of_left != of_right => {
+            DataType::Decimal128(DECIMAL128_MAX_PRECISION, one.max(other))
+        }
+        (Some(one), None) if of_right.is_integer() => {
+            DataType::Decimal128(DECIMAL128_MAX_PRECISION, one.max(0))
+        }
+        (None, Some(one)) if of_left.is_integer() => {
+            DataType::Decimal128(DECIMAL128_MAX_PRECISION, one.max(0))
+        }
+        _ => common_type(&of_left, &of_right)?,
+    };
+    Some((fitting(left, &common), fitting(right, &common)))
+}
+
+/// The digits behind the point of a decimal, if 38 digits hold it.
+fn decimal(kind: &DataType) -> Option<i8> {
+    match kind {
+        DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) | DataType::Decimal128(_, scale) => {
+            Some(*scale)
+        }
+        _ => None,
+    }
+}
+
+/// As [`cast`], with null for what the other type has not.
+fn fitting(key: Compiled, to: &DataType) -> Compiled {
+    if key.field.data_type() == to {
+        return key;
+    }
+    let field = key.field.as_ref().clone().with_data_type(to.clone()).with_nullable(true);
+    Compiled { expr: Arc::new(TryCastExpr::new(key.expr, to.clone())), field: Arc::new(field) }
 }
 
 /// The type to which keys of two inputs are cast, so that values which are equal to SQL are equal keys; `None`
@@ -160,12 +191,19 @@ pub(crate) fn common_type(left: &DataType, right: &DataType) -> Option<DataType>
         return None;
     } else if number(left) && number(right) && (left.is_floating() || right.is_floating()) {
         DataType::Float64
-    } else if number(left) && number(right) || left.is_temporal() && right.is_temporal() {
+    } else if number(left) && number(right)
+        || left.is_temporal() && right.is_temporal() && time_of_day(left) == time_of_day(right)
+    {
         comparison_coercion(left, right)?
     } else {
         return None;
     };
     can_be_key(&common).then_some(common)
+}
+
+/// A time without a day.
+fn time_of_day(kind: &DataType) -> bool {
+    matches!(kind, DataType::Time32(_) | DataType::Time64(_))
 }
 
 /// Some integers of this type are no double.

@@ -26,3 +26,4 @@ pub(crate) use distinct::whole_row;
 pub(crate) use join::no_common_type;
 pub(crate) use rows::{Failed, column, keep_mask, kept_partitions, twice};
 pub(crate) use service::question;
+pub(crate) use unnest::slice_bytes;

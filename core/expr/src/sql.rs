@@ -5,8 +5,10 @@ mod check;
 mod equalities;
 mod fallible;
 mod fault;
+mod floats;
 pub(crate) mod functions;
 mod growth;
+mod refuse;
 
 use std::sync::Arc;
 
@@ -39,10 +41,12 @@ pub(crate) use fallible::can_fail;
 pub use fault::sql_name;
 pub(crate) use fault::{of as fault_of, plain_message};
 use functions::FUNCTIONS;
-pub(crate) use growth::{can_grow, fitting_rows};
+pub(crate) use growth::{can_grow, copies, fitting_rows};
 
 use crate::system::{self, SystemColumn, SystemColumns, name_of};
 
+/// A longer text is refused before it is read.
+const MOST_BYTES: usize = 64 << 10;
 /// A longer expression is refused: planning recurses over it.
 pub(crate) const MOST_TOKENS: usize = 4000;
 /// A deeper one too: so does running it, on a smaller stack.
@@ -305,6 +309,10 @@ pub fn sql_type(text: &Text) -> Result<DataType, Fault> {
 }
 
 fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
+    if text.value.len() > MOST_BYTES {
+        let message = format!("an expression has {} bytes; at most {MOST_BYTES} are taken", text.value.len());
+        return Err(Fault::new(text.at, message).help("split it over several stages"));
+    }
     let tokens = Tokenizer::new(&GenericDialect {}, &text.value).tokenize().map_or(0, |tokens| tokens.len());
     if tokens > MOST_TOKENS {
         let message = format!("the expression has {tokens} words and signs; at most {MOST_TOKENS} are taken");
@@ -317,9 +325,13 @@ fn parse(text: &Text) -> Result<ast::ExprWithAlias, Fault> {
 }
 
 /// Integer arithmetic that overflows is an error of the row, not a wrong number; and so is a result that no row may
-/// have.
+/// have. Floats have one NaN.
 fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     expr.transform_up(|node| {
+        refuse::never_works(&node, schema)?;
+        if let Some(guarded) = refuse::guarded(&node, schema).or_else(|| floats::in_one_form(&node, schema)) {
+            return guarded.map(Transformed::yes);
+        }
         if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
             let kind = negative.arg().data_type(schema)?;
             // The least integer has no positive counterpart; a negation would give it back as it is.
@@ -333,6 +345,10 @@ fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn Physi
             node.downcast_ref::<ScalarFunctionExpr>().and_then(|it| growth::bounded(it, schema))
         {
             return bounded.map(Transformed::yes);
+        }
+        if let Some(joined) = node.downcast_ref::<BinaryExpr>().and_then(|pair| growth::joined(pair, schema))
+        {
+            return joined.map(Transformed::yes);
         }
         Ok(match node.downcast_ref::<BinaryExpr>() {
             Some(binary) if overflows(*binary.op()) => {

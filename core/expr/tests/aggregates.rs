@@ -321,3 +321,23 @@ fn a_result_that_cannot_be_computed_counts_among_the_dropped() {
     assert_eq!(table.take_dropped().len(), 1);
     assert_eq!(table.take_last().unwrap().message, "in the result of a group: division by zero");
 }
+
+/// Each pane of a window is such a table: what it takes goes by what is in it, not by how many partitions there are.
+#[test]
+fn a_table_of_one_group_is_small_whatever_the_partitions() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+    };
+    let rows = batch(vec![("k", integers(&[1, 2, 3]))]);
+    let program = program(&["k"], &["count(*) as n"], &rows.schema());
+    let before = resident();
+    let mut tables: Vec<_> = (0..1000).map(|_| table(&program, u16::MAX)).collect();
+    for table in &mut tables {
+        table.update(&rows, None).unwrap();
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 200, "{grown} MiB");
+    assert_eq!(sorted_rows(&finals(&mut tables[999])), ["1 1", "2 1", "3 1"]);
+}

@@ -12,7 +12,9 @@ use tuplane_expr::arrow::array::{
 use tuplane_expr::arrow::compute::cast;
 use tuplane_expr::arrow::datatypes::{DataType, SchemaRef};
 use tuplane_expr::system::{SystemColumn, SystemColumns};
-use tuplane_expr::{JoinBuilder, JoinProgram, JoinTable, JoinTexts, Program, resolve, vertex_program};
+use tuplane_expr::{
+    JoinBuilder, JoinProgram, JoinTable, JoinTexts, Program, Projection, resolve, vertex_program,
+};
 
 use crate::prelude::*;
 
@@ -318,4 +320,57 @@ fn a_join_from_plan_to_programs() {
     let faults = resolve(&unquoted).unwrap_err();
     assert!(faults[0].message.contains("must be quoted"), "{faults:?}");
     assert!(faults[0].help.as_ref().unwrap().contains("\"b.line\""), "{faults:?}");
+}
+
+/// What one side's type cannot hold is equal to nothing on the other.
+#[test]
+fn a_key_that_does_not_fit_finds_nothing() {
+    let found = |left: (&str, ArrayRef), right: (&str, ArrayRef)| {
+        let (left, right) = (typed(left.0, &left.1), typed(right.0, &right.1));
+        let inputs = [("p", left.schema()), ("e", right.schema())];
+        let program =
+            compiled(&["p.a = e.a"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail).unwrap();
+        let table = table(&program, 0, &[right]);
+        joined(&program, &left, vec![table], 100, 1 << 20).iter().map(RecordBatch::num_rows).sum::<usize>()
+    };
+    let of = |values: &[&str]| some_strings(values);
+    let all = [
+        ("bigint", of(&["9223372036854775807", "1"]), "decimal(38, 37)", of(&["1", "1.5"]), 1),
+        ("decimal(38, 37)", of(&["1", "1.5"]), "bigint", of(&["9223372036854775807", "1"]), 1),
+        (
+            "decimal(38, 0)",
+            of(&["99999999999999999999999999999999999999", "2"]),
+            "decimal(38, 37)",
+            of(&["2", "0.1"]),
+            1,
+        ),
+        ("decimal(10, 2)", of(&["1.50"]), "decimal(12, 4)", of(&["1.5", "1.5001"]), 1),
+        ("int", of(&["7"]), "decimal(3, 1)", of(&["7.0", "7.5"]), 1),
+        (
+            "date",
+            of(&["9999-12-31", "2024-01-01"]),
+            "timestamp",
+            of(&["2024-01-01T00:00:00", "2024-01-01T00:00:01"]),
+            1,
+        ),
+    ];
+    for (left, these, right, those, expected) in all {
+        assert_eq!(found((left, these), (right, those)), expected, "{left} = {right}");
+    }
+}
+
+/// A column `a` of a type, from texts.
+fn typed(kind: &str, values: &ArrayRef) -> RecordBatch {
+    let texts = batch(vec![("a", Arc::clone(values))]);
+    let select = [text(&format!("cast(a as {kind}) as a"))];
+    Projection::compile(language(), &select, &texts.schema()).unwrap().eval(&texts).unwrap()
+}
+
+#[test]
+fn a_date_is_no_time_of_day() {
+    let of = |kind: &str| typed(kind, &some_strings(&[])).schema();
+    let inputs = [("p", of("date")), ("e", of("time"))];
+    let said =
+        compiled(&["p.a = e.a"], JoinKind::Inner, &inputs, SystemColumns::NONE, OnError::Fail).unwrap_err();
+    assert!(said.contains("is date") && said.contains("is time, which have no type in common"), "{said}");
 }

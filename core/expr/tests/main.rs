@@ -5,6 +5,7 @@ mod aggregates;
 mod chains;
 mod co_aggregates;
 mod distinct;
+mod edges;
 mod faults;
 mod joins;
 mod keys;

@@ -9,6 +9,18 @@ use crate::fault::{At, Fault, suggestion};
 /// Longest id of a stage.
 const MAX_ID: usize = 64;
 
+/// Stages of a job: checking one looks at the columns that all before it made, so that time grows faster than their
+/// number.
+pub(super) const MOST_STAGES: usize = 1_000;
+
+/// The fault of a job with so many stages.
+pub(super) fn too_many(stages: usize, at: At) -> Option<Fault> {
+    (stages > MOST_STAGES).then(|| {
+        Fault::new(at, format!("the job has {stages} stages; at most {MOST_STAGES} are taken"))
+            .help("several columns can be made by one map, and several conditions stand in one filter")
+    })
+}
+
 /// A stage as far as it is known; `None` stands for what could not be read and is reported already.
 pub(super) struct Seen<'a> {
     pub(super) id: &'a str,
@@ -21,6 +33,9 @@ impl Job {
     /// Every fault of the job's structure. A job that came from a file has passed this; one that a
     /// program put together may not have.
     pub fn check(&self) -> Vec<Fault> {
+        if let Some(fault) = too_many(self.stages.len(), At::default()) {
+            return vec![fault];
+        }
         let seen: Vec<Seen<'_>> = self
             .stages
             .iter()

@@ -83,7 +83,10 @@ pub(super) fn sound(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
 fn whole(root: &Node, faults: &mut Vec<Fault>) -> Option<Job> {
     let mut top = Table::new(root, "the job", faults)?;
     let (name, options) = options(&mut top, faults);
-    let drafts = stages(&mut top, faults);
+    let Some(drafts) = stages(&mut top, faults) else {
+        faults.sort_by_key(|fault| fault.at);
+        return None;
+    };
     let routes = routes(&mut top, faults);
     top.finish(faults, |key| later(key).or_else(|| is_case(key)));
 
@@ -192,17 +195,22 @@ fn routes(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<RouteEntry> {
     nodes.iter().filter_map(|node| route::entry(node, faults)).collect()
 }
 
-fn stages(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Vec<Draft> {
+/// The stages; `None` if they are too many to be looked at.
+fn stages(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> Option<Vec<Draft>> {
     let Some((node, nodes)) = list(top, ["stage", "stages"], faults) else {
         if top.node("stage").is_none() && top.node("stages").is_none() {
             top.missing("stage", "a job is a list of stages: [[stage]] with `id` and `op`");
         }
-        return Vec::new();
+        return Some(Vec::new());
     };
+    if let Some(fault) = check::too_many(nodes.len(), node.at) {
+        faults.push(fault);
+        return None;
+    }
     if nodes.is_empty() {
         faults.push(Fault::new(node.at, "the job has no stages").help("each needs an `id` and an `op`"));
     }
-    nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, faults)).collect()
+    Some(nodes.iter().enumerate().filter_map(|(index, node)| stage(node, index + 1, faults)).collect())
 }
 
 /// A stage as far as it could be read.

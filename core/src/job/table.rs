@@ -230,18 +230,14 @@ impl<'t> Table<'t> {
             }
         };
         if duration.is_none() {
-            let long = match &node.value {
-                Value::Text(text) => units::is_any_duration(text),
-                Value::Integer(value) => *value > 0,
-                Value::Float(value) => *value > 0.0,
-                _ => false,
+            let wrote = match &node.value {
+                Value::Text(text) => text.clone(),
+                Value::Integer(value) => value.to_string(),
+                Value::Float(value) => value.to_string(),
+                _ => String::new(),
             };
-            if long {
-                self.refuse(key, node.at, "is too long: a hundred years are the most");
-            } else {
-                let fault = Fault::new(node.at, format!("`{key}` of {} is not a duration", self.what));
-                self.fault(fault.help(units::WRITE_DURATION));
-            }
+            let (why, help) = units::not_a_duration(&wrote);
+            self.fault(Fault::new(node.at, format!("`{key}` of {} {why}", self.what)).help(help));
         }
         duration
     }

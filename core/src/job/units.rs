@@ -28,14 +28,21 @@ const MAX_NANOS: f64 = 100.0 * 365.0 * 86400e9;
 /// Largest size taken: an exabyte.
 const MAX_BYTES: f64 = 1e18;
 
+/// Why a text or a number of milliseconds is no duration, for messages, with what to write.
+pub fn not_a_duration(text: &str) -> (&'static str, &'static str) {
+    let text = text.trim();
+    if text.strip_prefix('-').is_some_and(|rest| scaled(rest, &TIMES, 1e6, f64::INFINITY).is_some()) {
+        ("is less than 0", "write 0 or more")
+    } else if scaled(text, &TIMES, 1e6, f64::INFINITY).is_some() {
+        ("is too long", "a hundred years are the most: \"36500d\"")
+    } else {
+        ("is not a duration", WRITE_DURATION)
+    }
+}
+
 /// Reads `"5ms"`, `"1.5 h"`; text without a unit counts milliseconds.
 pub fn duration(text: &str) -> Option<Duration> {
     scaled(text, &TIMES, 1e6, MAX_NANOS).map(Duration::from_nanos)
-}
-
-/// Whether a text says a duration, however long.
-pub(super) fn is_any_duration(text: &str) -> bool {
-    scaled(text, &TIMES, 1e6, f64::MAX).is_some()
 }
 
 /// Whether a text says a size, however large.
@@ -80,8 +87,19 @@ mod tests {
         assert_eq!(micros("20"), Some(20_000));
         for wrong in ["", "ms", "-5ms", "5 parsecs", "1e3s", "5 MS", "999999d", "1.2.3s"] {
             assert_eq!(duration(wrong), None, "{wrong}");
-            assert_eq!(is_any_duration(wrong), wrong == "999999d", "{wrong}");
         }
+        for (wrong, why) in [
+            ("-5ms", "is less than 0"),
+            ("-1", "is less than 0"),
+            ("-99999999999d", "is less than 0"),
+            ("36501d", "is too long"),
+            ("99999999999999", "is too long"),
+            ("5 parsecs", "is not a duration"),
+            ("-x", "is not a duration"),
+        ] {
+            assert_eq!((duration(wrong), not_a_duration(wrong).0), (None, why), "{wrong}");
+        }
+        assert!(duration("36500d").is_some());
         assert_eq!(milliseconds(-1.0), None);
         assert_eq!(milliseconds(f64::NAN), None);
         assert_eq!(milliseconds(0.5), Some(Duration::from_micros(500)));

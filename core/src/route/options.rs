@@ -270,7 +270,11 @@ pub(super) fn duration(value: &Value) -> Result<Duration, String> {
         Value::Number(number) => number.as_f64().and_then(units::milliseconds),
         _ => None,
     };
-    read.ok_or_else(|| format!("is not a duration ({})", units::WRITE_DURATION))
+    read.ok_or_else(|| {
+        let wrote = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let (why, help) = units::not_a_duration(&wrote);
+        format!("{why} ({help})")
+    })
 }
 
 fn cost(value: &Value) -> Result<CostSource, String> {

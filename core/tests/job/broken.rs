@@ -680,7 +680,7 @@ stage = [
         text,
         &[
             "1: `memory` of [job] is too large: 10^18 bytes are the most",
-            "3: `max_ahead` of `time` of stage `a` is too long: a hundred years are the most",
+            "3: `max_ahead` of `time` of stage `a` is too long (a hundred years are the most: \"36500d\")",
             "3: `idle` of `time` of stage `a` is not a duration \
              (write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\")",
         ],

@@ -449,6 +449,7 @@ fn options_of_a_service_call() {
         ("headers = { transfer-encoding = \"'chunked'\" }", "the agent's to write"),
         ("headers = { Connection = \"env:X\" }", "the agent's to write"),
         ("headers = { HOST = \"a\" }", "the agent's to write"),
+        ("headers = { A = \"'x'\", a = \"'y'\" }", "`A` and `a` name the same header"),
         ("method = \"get\"", "one of: GET, POST"),
     ] {
         let broken = text.replace("url = \"a\", ", &format!("url = \"a\", {option}, "));
@@ -469,4 +470,23 @@ fn options_of_a_service_call() {
             .any(|fault| fault.to_string().contains("names a user before `@` (give them in a header"));
         assert_eq!((said, !faults.is_empty()), (refused, refused), "{url}: {faults:?}");
     }
+}
+
+#[test]
+fn a_job_of_too_many_stages_is_refused_before_they_are_read() {
+    let job = |filters: usize| {
+        let mut text =
+            "stages = [{ id = \"a\", op = \"source\", connector = \"generator\", kind = \"sequence\", n = 1 }".to_owned();
+        let mut before = "a".to_owned();
+        for n in 0..filters {
+            text += &format!(", {{ id = \"f{n}\", op = \"filter\", in = \"{before}\", where = \"true\" }}");
+            before = format!("f{n}");
+        }
+        text += &format!(", {{ id = \"out\", op = \"sink\", in = \"{before}\", connector = \"count\" }}]\n");
+        Job::parse(&text, FileFormat::Toml)
+    };
+    assert_eq!(job(998).unwrap().stages.len(), 1000);
+    let faults = job(8000).unwrap_err();
+    assert_eq!(faults.len(), 1);
+    assert!(faults[0].message.contains("8002 stages; at most 1000"), "{}", faults[0]);
 }

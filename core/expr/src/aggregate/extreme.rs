@@ -10,6 +10,7 @@ use datafusion_common::arrow::array::{
 use datafusion_common::arrow::datatypes::DataType;
 use datafusion_common::{Result, not_impl_err};
 
+use super::keys::one_float_form;
 use super::running::each;
 use super::{Accumulator, Refused, Rows, Wanted};
 
@@ -62,7 +63,8 @@ impl<T: ArrowPrimitiveType> Accumulator for Extreme<T> {
     }
 
     fn update(&mut self, arguments: &[ArrayRef], rows: Rows<'_>) -> Result<()> {
-        let values = arguments[0].as_primitive::<T>();
+        let values = one_float_form(&arguments[0]);
+        let values = values.as_primitive::<T>();
         for (row, group) in rows.pairs() {
             if values.is_valid(row) {
                 take_better(&mut self.best[group], values.value(row), self.side);
@@ -79,7 +81,8 @@ impl<T: ArrowPrimitiveType> Accumulator for Extreme<T> {
         _: &DataType,
         _: &mut Vec<Refused>,
     ) -> Result<ArrayRef> {
-        let values = arguments[0].as_primitive::<T>();
+        let values = one_float_form(&arguments[0]);
+        let values = values.as_primitive::<T>();
         let (best, side) = (&mut self.best, self.side);
         let after = each(rows, wanted, |wanted, row, group| {
             if wanted && values.is_valid(row) {

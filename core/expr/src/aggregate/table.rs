@@ -3,7 +3,8 @@
 mod rolling;
 mod window;
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -37,8 +38,9 @@ pub struct GroupTable {
     form: KeyForm,
     partitions: u16,
     when_empty: WhenEmpty,
-    /// Made when the first row comes.
-    tables: Vec<Option<Box<Table>>>,
+    /// Those of partitions that rows came to, by partition: each pane of a window has such a table, and most of them
+    /// few of the partitions.
+    tables: BTreeMap<u16, Box<Table>>,
     /// Tables on their way out; rows that come meanwhile go to new ones.
     draining: VecDeque<Box<Table>>,
     /// How many groups of the first of these have left.
@@ -69,6 +71,9 @@ pub(crate) struct Scratch {
     pub(crate) groups: Vec<u32>,
 }
 
+/// With more partitions than this buffers are made anew for each batch.
+const MOST_STARTS: usize = 1024;
+
 /// What comes in.
 enum Incoming {
     /// Rows, which go into these aggregates.
@@ -95,7 +100,7 @@ impl GroupTable {
             form,
             partitions,
             when_empty,
-            tables: (0..partitions).map(|_| None).collect(),
+            tables: BTreeMap::new(),
             draining: VecDeque::new(),
             drained: 0,
             groups: 0,
@@ -168,7 +173,7 @@ impl GroupTable {
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        let tables = self.tables.iter().flatten().chain(&self.draining);
+        let tables = self.tables.values().chain(&self.draining);
         tables
             .map(|table| table.keys.memory() + table.accumulators.iter().map(|a| a.bytes()).sum::<usize>())
             .sum()
@@ -176,13 +181,13 @@ impl GroupTable {
 
     /// A copy of a partition's groups as partial results; `None` if it has none.
     pub fn save_partition(&self, partition: u16) -> Option<Result<RecordBatch, EvalError>> {
-        let table = self.tables.get(usize::from(partition))?.as_ref()?;
+        let table = self.tables.get(&partition)?;
         Some(self.saved(table))
     }
 
     /// Takes a partition's groups out, as partial results that [`merge`](Self::merge) takes in elsewhere.
     pub fn take_partition(&mut self, partition: u16) -> Option<Result<RecordBatch, EvalError>> {
-        let table = self.tables.get_mut(usize::from(partition))?.take()?;
+        let table = self.tables.remove(&partition)?;
         self.groups -= table.keys.len();
         Some(self.saved(&table))
     }
@@ -213,27 +218,34 @@ impl GroupTable {
             Incoming::Rows(of) => filters(&program.aggregates[of.clone()], columns),
             Incoming::Partials => Vec::new(),
         };
-        for index in 0..usize::from(self.partitions) {
-            let (start, end) = (scratch.starts[index] as usize, scratch.starts[index + 1] as usize);
+        for index in 0..self.partitions {
+            let place = usize::from(index);
+            let (start, end) = (scratch.starts[place] as usize, scratch.starts[place + 1] as usize);
             if start == end {
                 continue;
             }
             let rows = &scratch.order[start..end];
-            let table = match &mut self.tables[index] {
-                Some(table) => table,
-                empty => empty.insert(Box::new(Table::new(&self.program)?)),
-            };
+            let table = self.table(index)?;
             let before = table.keys.len();
             table.keys.assign(&keys, &scratch.hashes, rows, &mut scratch.groups);
-            self.groups += table.keys.len() - before;
+            let more = table.keys.len() - before;
             let rows = Rows { rows, groups: &scratch.groups };
             match incoming {
                 Incoming::Rows(of) => table.update(&program.aggregates, of, columns, &filters, rows)?,
                 Incoming::Partials => table.merge(&program, columns, rows)?,
             }
+            self.groups += more;
         }
-        self.scratch = scratch;
+        self.scratch = scratch.kept();
         Ok(())
+    }
+
+    /// A partition's groups, made when its first row comes.
+    fn table(&mut self, partition: u16) -> DfResult<&mut Table> {
+        Ok(match self.tables.entry(partition) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Box::new(Table::new(&self.program)?)),
+        })
     }
 
     fn emit(&mut self, max_rows: usize, outgoing: Outgoing) -> Option<Result<RecordBatch, EvalError>> {
@@ -276,7 +288,7 @@ impl GroupTable {
         if !self.draining.is_empty() {
             return Ok(());
         }
-        self.draining.extend(self.tables.iter_mut().filter_map(Option::take));
+        self.draining.extend(std::mem::take(&mut self.tables).into_values());
         let empty = matches!(self.form, KeyForm::Global) && !self.seen_rows;
         if empty && self.when_empty == WhenEmpty::OneRow {
             self.seen_rows = true;
@@ -383,6 +395,11 @@ fn results(
 }
 
 impl Scratch {
+    /// What is kept for the next batch: of many partitions the buffers would be larger than a pane is.
+    fn kept(self) -> Self {
+        if self.starts.len() <= MOST_STARTS { self } else { Self::default() }
+    }
+
     /// Sorts the rows by partition, by counting.
     pub(crate) fn sort(&mut self, partitions: u16, known: Option<&UInt16Array>) -> Result<(), EvalError> {
         let rows = self.hashes.len();

@@ -13,7 +13,7 @@ use tuplane_core::job::{OnError, Op, Stage};
 
 use super::rows::{Dropped, EvalError, Failed, Filter, Projection, keep_mask};
 use super::unnest::{Unnest, UnnestState, slice_bytes};
-use crate::sql::{Language, can_fail, can_grow, fitting_rows};
+use crate::sql::{Language, can_fail, can_grow, copies, fitting_rows};
 use crate::system::{SystemColumn, SystemColumns, conform, name_of, own_columns, with_system};
 
 /// One step of a chain.
@@ -106,12 +106,17 @@ impl Step {
     }
 }
 
+/// Bytes that a step makes at once of rows that it copies, unless one row has more.
+const MOST_MADE: usize = 8 << 20;
+
 /// The steps of a fused vertex.
 #[derive(Debug, Clone)]
 pub struct Chain {
     steps: Arc<[Step]>,
     /// Which of them may make much of little.
     grow: Arc<[bool]>,
+    /// How often each of them copies what it is given.
+    copies: Arc<[usize]>,
     /// The stage of each step.
     stages: Arc<[String]>,
     input: SchemaRef,
@@ -162,7 +167,8 @@ impl Chain {
         let output = with_system(&own_columns(steps.last().map_or(input, Step::output)), leaving);
         let input = with_system(input, system);
         let grow = steps.iter().map(|step| step.exprs().into_iter().any(can_grow)).collect();
-        Ok(Self { steps: steps.into(), grow, stages: ids.into(), input, output, on_error })
+        let copies = steps.iter().map(|step| copies(step.exprs())).collect();
+        Ok(Self { steps: steps.into(), grow, copies, stages: ids.into(), input, output, on_error })
     }
 
     /// The columns that go in: what a batch has more must be dropped before.
@@ -332,6 +338,13 @@ impl ChainRun {
                 Ok(Some(conform(rows.batch.slice(0, len), &self.chain.output)?))
             }
             What::Rows(mut rows) => {
+                if self.chain.copies[step] > 1 {
+                    let most = MOST_MADE / self.chain.copies[step];
+                    let fit = rows_within(&rows.batch, usize::MAX, most);
+                    if let Some(rest) = rows.split_off(fit) {
+                        self.push(step, rest.batch, rest.from);
+                    }
+                }
                 if self.chain.grow[step] {
                     let fit = fitting_rows(self.chain.steps[step].exprs(), &rows.batch);
                     if let Some(rest) = rows.split_off(fit) {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use datafusion_common::DataFusionError;
 use datafusion_common::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, UInt16Array, UInt32Array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Scalar, UInt16Array, UInt32Array, new_null_array,
 };
+use datafusion_common::arrow::compute::kernels::zip::zip;
 use datafusion_common::arrow::compute::{
     CastOptions, cast_with_options, concat, filter, filter_record_batch,
 };
@@ -14,10 +15,11 @@ use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::Column;
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{OnError, Text};
+use tuplane_core::job::{MAX_ROW, OnError, Text};
 
+use super::unnest::slice_bytes;
 use crate::sql::{Compiled, Language, can_fail, plain_message, sql_name};
-use crate::system::{SystemColumns, with_system};
+use crate::system::{SystemColumns, own_width, with_system};
 
 /// A row (or, without a number, a batch) that an expression cannot take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +161,8 @@ impl Projection {
             .zip(self.output.fields())
             .map(|(expr, field)| eval_column(expr, field, batch, failed))
             .collect::<Result<Vec<_>, _>>()?;
+        let own = own_width(&self.output);
+        let columns = without_large_rows(columns, own, batch.num_rows(), failed)?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let rows = RecordBatch::try_new_with_options(Arc::clone(&self.output), columns, &options)?;
         let dropped = failed.dropped();
@@ -167,6 +171,40 @@ impl Projection {
         }
         Ok(filter_record_batch(&rows, &keep_mask(batch.num_rows(), dropped))?)
     }
+}
+
+/// Bytes that a row has beside its values.
+const OVERHEAD: usize = 64 << 10;
+
+/// Columns in which rows that are larger than a row may be are null, and refused; the system columns behind the `own`
+/// ones stay as they are.
+fn without_large_rows(
+    mut columns: Vec<ArrayRef>,
+    own: usize,
+    rows: usize,
+    failed: &mut Failed,
+) -> Result<Vec<ArrayRef>, EvalError> {
+    let most = MAX_ROW as usize + OVERHEAD;
+    if columns.iter().map(slice_bytes).sum::<usize>() <= most {
+        return Ok(columns);
+    }
+    let mut fits = vec![true; rows];
+    for (row, fits) in fits.iter_mut().enumerate() {
+        let bytes: usize = columns.iter().map(|column| slice_bytes(&column.slice(row, 1))).sum();
+        if bytes > most {
+            *fits = false;
+            let message = format!("the row would have {bytes} bytes; {} MiB is the most", MAX_ROW >> 20);
+            failed.row(row, message)?;
+        }
+    }
+    if fits.iter().all(|fits| *fits) {
+        return Ok(columns);
+    }
+    let fits = BooleanArray::from(fits);
+    for column in columns.iter_mut().take(own) {
+        *column = zip(&fits, &*column, &Scalar::new(new_null_array(column.data_type(), 1)))?;
+    }
+    Ok(columns)
 }
 
 /// Keeps rows.

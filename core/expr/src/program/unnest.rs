@@ -243,5 +243,14 @@ pub(crate) fn kept(batch: RecordBatch) -> Result<RecordBatch, EvalError> {
 
 /// The bytes of a slice's own rows.
 pub(crate) fn slice_bytes(column: &ArrayRef) -> usize {
+    // Of the values of lists, only those that the column has.
+    if let Some(lists) = column.as_list_opt::<i32>() {
+        let offsets = lists.value_offsets();
+        let (first, end) = (offsets[0] as usize, offsets[lists.len()] as usize);
+        return size_of_val(offsets) + slice_bytes(&lists.values().slice(first, end - first));
+    }
+    if let Some(parts) = column.as_struct_opt() {
+        return parts.columns().iter().map(slice_bytes).sum();
+    }
     column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
 }

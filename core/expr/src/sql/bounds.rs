@@ -12,6 +12,7 @@ use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
 
 use super::growth::{Growth, length};
+use super::refuse::is_shift;
 
 /// Values of a list, or characters of a text, that a constant may have.
 const MOST: i128 = 1_000_000;
@@ -50,7 +51,7 @@ pub(super) fn constants(
                 let Some(values) = folded(&call.args.iter().collect::<Vec<_>>()) else {
                     return Ok(Transformed::no(Expr::ScalarFunction(call)));
                 };
-                if let Some(growth) = Growth::of(call.name()) {
+                if let Some(growth) = Growth::of(call.name()).filter(|growth| growth.is_of_numbers()) {
                     let size = growth.size(&values).unwrap_or(0);
                     if size > MOST {
                         return plan_err!(
@@ -67,7 +68,7 @@ pub(super) fn constants(
                 // A call that stays one is not computed ahead either.
                 Ok(Transformed::yes(simplify(call.clone()).unwrap_or(call)))
             }
-            Expr::BinaryExpr(ref pair) if super::overflows(pair.op) => {
+            Expr::BinaryExpr(ref pair) if super::overflows(pair.op) || is_shift(pair.op) => {
                 let Some(values) = folded(&[&pair.left, &pair.right]) else {
                     return Ok(Transformed::no(node));
                 };
@@ -80,6 +81,14 @@ pub(super) fn constants(
                 let [inner] = literals(values)?;
                 let result = computed(Arc::new(NegativeExpr::new(inner)))?;
                 Ok(Transformed::yes(Expr::Literal(result, None)))
+            }
+            Expr::BinaryExpr(ref pair) if pair.op == Operator::StringConcat => {
+                let Some(values) = folded(&[&pair.left, &pair.right]) else {
+                    return Ok(Transformed::no(node));
+                };
+                within("||", given(&values), MOST)?;
+                // Known from here on, so that the next one can be looked at.
+                Ok(Transformed::yes(simplify(node.clone()).unwrap_or(node)))
             }
             Expr::BinaryExpr(ref pair) if is_pattern(pair.op) => {
                 if let Some(values) = folded(&[&pair.left, &pair.right]) {

@@ -112,6 +112,7 @@ pub fn sql_name(data_type: &DataType) -> String {
         DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp(6)".to_owned(),
         DataType::Timestamp(TimeUnit::Millisecond, None) => "timestamp(3)".to_owned(),
         DataType::Timestamp(TimeUnit::Second, None) => "timestamp(0)".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
             format!("decimal({precision}, {scale})")
         }

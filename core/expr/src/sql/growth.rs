@@ -1,18 +1,25 @@
-//! Functions whose results grow with the numbers that they are given: a row's is refused before it is made, and
+//! Functions whose results grow with what they are given: a row's that is too large is refused before it is made, and
 //! rows are worked on so many at a time that the results of a batch stay small.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use datafusion_common::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion_common::arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use datafusion_common::arrow::compute::{cast, max, min};
-use datafusion_common::arrow::datatypes::{DataType, FieldRef, Int64Type, Schema, TimeUnit};
+use datafusion_common::arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema, TimeUnit};
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::utils::take_function_args;
 use datafusion_common::{DataFusionError, Result, ScalarValue, exec_err};
 use datafusion_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    ColumnarValue, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
-use datafusion_physical_expr::expressions::Literal;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use tuplane_core::job::MAX_ROW;
+
+use crate::program::slice_bytes;
 
 /// Bytes that such results of one batch may have together, unless one row has more.
 const MOST_BATCH: i128 = 8 << 20;
@@ -29,6 +36,10 @@ pub(super) enum Growth {
     Times { list: bool },
     /// A length, of a list or of a text.
     To { list: bool },
+    /// All arguments one after another.
+    Joined,
+    /// A text with something in place of each of some parts.
+    Replaced,
 }
 
 impl Growth {
@@ -40,8 +51,17 @@ impl Growth {
             "array_repeat" | "list_repeat" => Self::Times { list: true },
             "lpad" | "rpad" => Self::To { list: false },
             "array_resize" | "list_resize" => Self::To { list: true },
+            "concat" | "concat_ws" | "array_concat" | "make_array" | "struct" | "named_struct" | JOIN => {
+                Self::Joined
+            }
+            "replace" => Self::Replaced,
             _ => return None,
         })
+    }
+
+    /// It makes much of numbers, and not of what it is given.
+    pub(super) fn is_of_numbers(self) -> bool {
+        !matches!(self, Self::Joined | Self::Replaced)
     }
 
     /// Values of the list or characters of the text that it makes of these; `None` where they do not say.
@@ -53,6 +73,13 @@ impl Growth {
                 Some(length(item).max(1).saturating_mul(times))
             }
             Self::To { .. } => number(args.get(1)?),
+            Self::Joined => Some(args.iter().map(length).sum()),
+            Self::Replaced => {
+                let text = |at: usize| args.get(at).and_then(ScalarValue::try_as_str).flatten();
+                let (whole, from, to) = (text(0)?, text(1)?, text(2)?);
+                let more = (to.len() as i128 - from.len() as i128).max(0);
+                Some(whole.len() as i128 + more * whole.matches(from).count() as i128)
+            }
         }
     }
 
@@ -60,7 +87,7 @@ impl Growth {
     fn bytes(self, size: i128) -> i128 {
         let each = match self {
             Self::Series | Self::Times { list: true } | Self::To { list: true } => 8,
-            Self::Times { list: false } | Self::To { list: false } => 1,
+            Self::Times { list: false } | Self::To { list: false } | Self::Joined | Self::Replaced => 1,
         };
         size.max(0).saturating_mul(each)
     }
@@ -74,11 +101,18 @@ impl Growth {
             }
             Self::Times { .. } => longest(args.first()?)?.max(1).saturating_mul(most(args.get(1)?)?),
             Self::To { .. } => most(args.get(1)?)?,
+            Self::Joined => args.iter().map(whole_bytes).sum(),
+            Self::Replaced => {
+                (longest(args.first()?)? + 1).saturating_mul((longest(args.get(2)?)? + 1).max(1))
+            }
         })
     }
 
     /// About how many bytes the result of a row has.
     fn of_row(self, args: &[ColumnarValue], row: usize) -> Result<i128> {
+        if self == Self::Joined {
+            return Ok(args.iter().map(|arg| row_bytes(arg, row)).sum());
+        }
         let values = args.iter().map(|arg| match arg {
             ColumnarValue::Scalar(value) => Ok(value.clone()),
             ColumnarValue::Array(values) => ScalarValue::try_from_array(values, row),
@@ -114,6 +148,88 @@ fn longest(arg: &ColumnarValue) -> Option<i128> {
             _ => None,
         },
     }
+}
+
+/// Bytes of a whole column.
+fn whole_bytes(arg: &ColumnarValue) -> i128 {
+    match arg {
+        ColumnarValue::Array(values) => slice_bytes(values) as i128,
+        scalar @ ColumnarValue::Scalar(_) => row_bytes(scalar, 0),
+    }
+}
+
+/// Bytes of a row's value.
+fn row_bytes(arg: &ColumnarValue, row: usize) -> i128 {
+    match arg {
+        ColumnarValue::Array(values) => slice_bytes(&values.slice(row, 1)) as i128,
+        ColumnarValue::Scalar(value) => match value.try_as_str() {
+            Some(text) => text.map_or(0, str::len) as i128,
+            None => value.size() as i128,
+        },
+    }
+}
+
+/// The name of `||` of two texts as a function, which no expression can call.
+pub(super) const JOIN: &str = "||";
+
+/// `||` of two texts as a function, so that it can be bounded as others are.
+pub(super) fn joined(pair: &BinaryExpr, schema: &Schema) -> Option<Result<Arc<dyn PhysicalExpr>>> {
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+        let inner = ScalarUDF::from(Join { signature: Signature::any(2, Volatility::Immutable) });
+        Arc::new(ScalarUDF::from(Bounded { inner }))
+    });
+    let text = |side: &Arc<dyn PhysicalExpr>| {
+        side.data_type(schema).is_ok_and(|kind| matches!(kind, DataType::Utf8 | DataType::Utf8View))
+    };
+    let kind = pair.left().data_type(schema).ok()?;
+    let same = pair.right().data_type(schema).is_ok_and(|other| other == kind);
+    if *pair.op() != Operator::StringConcat || !text(pair.left()) || !same {
+        return None;
+    }
+    let field = Arc::new(Field::new(JOIN, kind, true));
+    let args = vec![Arc::clone(pair.left()), Arc::clone(pair.right())];
+    let options = Arc::new(ConfigOptions::default());
+    Some(Ok(Arc::new(ScalarFunctionExpr::new(JOIN, Arc::clone(&FUNCTION), args, field, options))))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Join {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Join {
+    fn name(&self) -> &'static str {
+        JOIN
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        let [left, _] = take_function_args(JOIN, arguments)?;
+        Ok(left.clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [left, right] = take_function_args(JOIN, args.args)?;
+        let (left, right) = (left.into_array(args.number_rows)?, right.into_array(args.number_rows)?);
+        Ok(ColumnarValue::Array(concat_elements_dyn(&left, &right)?))
+    }
+}
+
+/// How often the column that is copied most often stands in these expressions: what they make of rows has no more
+/// bytes than so many times the rows have, but for what grows otherwise.
+pub(crate) fn copies<'a>(exprs: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>) -> usize {
+    fn count(expr: &Arc<dyn PhysicalExpr>, found: &mut BTreeMap<usize, usize>) {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            *found.entry(column.index()).or_default() += 1;
+        }
+        expr.children().into_iter().for_each(|child| count(child, found));
+    }
+    let mut found = BTreeMap::new();
+    exprs.into_iter().for_each(|expr| count(expr, &mut found));
+    found.into_values().max().unwrap_or(0)
 }
 
 /// One of these functions, which gives no row a result that no row may have.
@@ -186,6 +302,12 @@ fn calls<'a>(expr: &'a Arc<dyn PhysicalExpr>, found: &mut Vec<(Growth, &'a Scala
             Growth::Series => false,
             Growth::Times { .. } => constant(1).is_some_and(|times| times <= 64),
             Growth::To { .. } => constant(1).is_some_and(|length| length <= 1024),
+            // As large as its arguments are.
+            Growth::Joined => true,
+            Growth::Replaced => {
+                let to = call.args().get(2).and_then(|arg| arg.downcast_ref::<Literal>());
+                to.is_some_and(|to| length(to.value()) <= 8)
+            }
         };
         if !small {
             found.push((growth, call));

@@ -72,6 +72,14 @@ fn http(table: &mut Table<'_>) -> HttpCall {
                 let message = format!("the header `{}` is the agent's to write", name.value);
                 let help = "take it away: it follows from `url`, `body` and the connection";
                 inner.fault(Fault::new(name.at, message).help(help));
+            } else if let Some((known, _)) = headers
+                .iter()
+                .find(|(known, _): &&(Spanned<String>, _)| known.value.eq_ignore_ascii_case(&name.value))
+            {
+                let message = format!("`{}` and `{}` name the same header", known.value, name.value);
+                let help =
+                    "names of headers are the same in capitals and small letters: take one of them away";
+                inner.fault(Fault::new(name.at, message).help(help));
             }
             match &entry.node.value {
                 Value::Text(text) if !text.trim().is_empty() => {

@@ -9,7 +9,7 @@ use datafusion_common::arrow::record_batch::RecordBatch;
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{OnError, Text};
 
-use super::{GroupTable, Table, WhenEmpty, batch, filters};
+use super::{GroupTable, WhenEmpty, batch, filters};
 use crate::aggregate::{AggregateProgram, Refused, Rows, Wanted};
 use crate::key::hash_rows;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
@@ -182,19 +182,18 @@ impl GroupTable {
         let kinds = &program.values.fields()[program.keys..];
         let mut pieces: Vec<Vec<ArrayRef>> = vec![Vec::new(); kinds.len()];
         let mut refused = Vec::new();
-        for index in 0..usize::from(self.partitions) {
-            let (start, end) = (scratch.starts[index] as usize, scratch.starts[index + 1] as usize);
+        let mut more = 0;
+        for index in 0..self.partitions {
+            let place = usize::from(index);
+            let (start, end) = (scratch.starts[place] as usize, scratch.starts[place + 1] as usize);
             if start == end {
                 continue;
             }
             let rows = &scratch.order[start..end];
-            let table = match &mut self.tables[index] {
-                Some(table) => table,
-                empty => empty.insert(Box::new(Table::new(&self.program)?)),
-            };
+            let table = self.table(index)?;
             let before = table.keys.len();
             table.keys.assign(&keys, &scratch.hashes, rows, &mut scratch.groups);
-            self.groups += table.keys.len() - before;
+            more += table.keys.len() - before;
             table.resize();
             let groups = &scratch.groups;
             let aggregates = program.aggregates.iter().zip(&filters);
@@ -224,7 +223,8 @@ impl GroupTable {
                 None => column,
             });
         }
-        self.scratch = scratch;
+        self.groups += more;
+        self.scratch = scratch.kept();
         Ok((batch(&program.values, columns, input.num_rows())?, refused))
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use datafusion_common::arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use datafusion_common::arrow::array::{Array, ArrayRef, BooleanArray, Scalar, UInt32Array};
 use datafusion_common::arrow::compute::kernels::zip::zip;
 use datafusion_common::arrow::compute::{concat, take};
 use datafusion_common::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -30,6 +30,8 @@ pub(super) struct Rounds {
     pub(super) ranks: UInt32Array,
     /// `order` and ranks are the rows and keys as they came.
     in_order: bool,
+    /// Whether the state of a row, by place in `order`, begins with the first values; empty if none does.
+    anew: Vec<bool>,
 }
 
 impl Rounds {
@@ -73,7 +75,27 @@ impl Rounds {
             in_order &= place == row;
         }
         let keys = ranked.into();
-        Self { order: order.into(), places: places.into(), starts, keys, ranks: ranks.into(), in_order }
+        Self {
+            order: order.into(),
+            places: places.into(),
+            starts,
+            keys,
+            ranks: ranks.into(),
+            in_order,
+            anew: Vec::new(),
+        }
+    }
+
+    /// The state of these rows' keys has run out before them.
+    #[must_use]
+    pub(super) fn beginning_anew(mut self, rows: Vec<u32>) -> Self {
+        if !rows.is_empty() {
+            self.anew.resize(self.places.len(), false);
+        }
+        for row in rows {
+            self.anew[self.places.value(row as usize) as usize] = true;
+        }
+        self
     }
 
     /// How many there are.
@@ -121,6 +143,12 @@ pub(super) fn run(
             if state.len() > keys {
                 kept.push(state.slice(keys, state.len() - keys));
                 *state = state.slice(0, keys);
+            }
+        }
+        if let Some(anew) = rounds.anew.get(start..end).filter(|anew| anew.contains(&true)) {
+            let mask = BooleanArray::from(anew.to_vec());
+            for (state, first) in before.iter_mut().zip(&inner.first) {
+                *state = zip(&mask, &Scalar::new(Arc::clone(first)), &*state)?;
             }
         }
         let columns: Vec<ArrayRef> = reads.iter().map(|column| column.slice(start, keys)).collect();

@@ -55,6 +55,29 @@ pub enum Advanced {
     Unnest(Box<UnnestState>),
 }
 
+/// The rows of a batch by their keys.
+struct Keyed {
+    /// Each row's key, by number.
+    key_of: Vec<u32>,
+    touched: Vec<Touched>,
+    /// The rows before which a state has run out.
+    anew: Vec<u32>,
+}
+
+/// When states run out.
+#[derive(Clone, Copy)]
+struct Until {
+    ttl: i64,
+    watermark: Option<i64>,
+}
+
+impl Until {
+    /// Whether a state that was last used at `seen` has run out at `now`; one that was never used has not.
+    fn has_passed(self, seen: i64, now: i64) -> bool {
+        seen > i64::MIN && seen.checked_add(self.ttl).is_some_and(|end| end <= now)
+    }
+}
+
 /// The keys that a batch has in one partition.
 struct Touched {
     partition: usize,
@@ -120,10 +143,10 @@ impl StatefulTable {
         if rows.batch.num_rows() == 0 {
             return Ok(Advanced::Rows(RecordBatch::new_empty(Arc::clone(&inner.output))));
         }
-        let (key_of, touched) =
+        let Keyed { key_of, touched, anew } =
             self.keys(keys.columns(), rows.batch.num_rows(), partitions, times.as_ref())?;
         let count = touched.iter().map(|one| one.groups.len()).sum();
-        let rounds = Rounds::new(&key_of, count);
+        let rounds = Rounds::new(&key_of, count).beginning_anew(anew);
         let states = self.states(&touched, &rounds)?;
         let mut outcome = rounds::run(&inner, &rows.batch, &rounds, states.clone(), false)
             .map_err(|error| rows.error(error))?;
@@ -209,20 +232,20 @@ impl StatefulTable {
         }
     }
 
-    /// Each row's key, and the keys by partition.
+    /// Numbers the keys of rows, partition by partition.
     fn keys(
         &mut self,
         columns: &[ArrayRef],
         rows: usize,
         partitions: Option<&UInt16Array>,
         times: Option<&TimestampNanosecondArray>,
-    ) -> Result<(Vec<u32>, Vec<Touched>), EvalError> {
+    ) -> Result<Keyed, EvalError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         hash_rows(columns, rows, &mut scratch.hashes)?;
         scratch.sort(self.partitions, partitions)?;
         let keys = self.form.read(columns)?;
         let mut key_of = vec![0; rows];
-        let mut touched = Vec::new();
+        let (mut touched, mut anew) = (Vec::new(), Vec::new());
         let (mut count, mut known) = (0_u32, HashMap::new());
         for partition in 0..usize::from(self.partitions) {
             let (start, end) = (scratch.starts[partition] as usize, scratch.starts[partition + 1] as usize);
@@ -238,9 +261,9 @@ impl StatefulTable {
             for state in &mut table.states {
                 state.resize(table.keys.len());
             }
-            if let Some(times) = times {
-                let until = self.program.ttl.zip(self.watermark);
-                table.see(&self.program.inner, times, rows, &scratch.groups, until)?;
+            if let (Some(times), Some(ttl)) = (times, self.program.ttl) {
+                let until = Until { ttl, watermark: self.watermark };
+                table.see(&self.program.inner, times, (rows, &scratch.groups), until, &mut anew)?;
             }
             known.clear();
             let mut groups = Vec::new();
@@ -254,7 +277,7 @@ impl StatefulTable {
             touched.push(Touched { partition, groups });
         }
         self.scratch = scratch;
-        Ok((key_of, touched))
+        Ok(Keyed { key_of, touched, anew })
     }
 
     /// The states of a batch's keys, by rank.
@@ -328,31 +351,33 @@ impl Table {
         Ok(Box::new(Self { keys: KeyTable::default(), states, seen: Vec::new() }))
     }
 
-    /// Rows of these keys have come; `until` is how long a state is kept, and the watermark. One that has run
-    /// out begins anew.
+    /// Rows of these groups have come, in their order. A state that has run out begins anew: at once if the
+    /// watermark says so, else before the row that says so by its own time, which is noted in `anew`. So a row that
+    /// is not late gets the same however rows come in batches.
     fn see(
         &mut self,
         inner: &Inner,
         times: &TimestampNanosecondArray,
-        rows: &[u32],
-        groups: &[u32],
-        until: Option<(i64, i64)>,
+        (rows, groups): (&[u32], &[u32]),
+        until: Until,
+        anew: &mut Vec<u32>,
     ) -> Result<(), EvalError> {
         self.seen.resize(self.keys.len(), i64::MIN);
-        if let Some((ttl, watermark)) = until {
-            for group in groups {
-                let seen = &mut self.seen[*group as usize];
-                if *seen > i64::MIN && seen.saturating_add(ttl) <= watermark {
-                    *seen = i64::MIN;
-                    for (state, first) in self.states.iter_mut().zip(&inner.first) {
-                        state.set(&[*group], first)?;
-                    }
+        for group in groups {
+            let seen = &mut self.seen[*group as usize];
+            if until.watermark.is_some_and(|watermark| until.has_passed(*seen, watermark)) {
+                *seen = i64::MIN;
+                for (state, first) in self.states.iter_mut().zip(&inner.first) {
+                    state.set(&[*group], first)?;
                 }
             }
         }
         for (row, group) in rows.iter().zip(groups) {
-            let seen = &mut self.seen[*group as usize];
-            *seen = (*seen).max(times.value(*row as usize));
+            let (seen, time) = (&mut self.seen[*group as usize], times.value(*row as usize));
+            if until.has_passed(*seen, time) {
+                anew.push(*row);
+            }
+            *seen = (*seen).max(time);
         }
         Ok(())
     }
