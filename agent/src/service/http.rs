@@ -243,7 +243,7 @@ mod tests {
         for wrong in
             ["http://127.0.0.1:99999/", "http://h:65536", "http://[::1]:70000/", "http://h:123456789012"]
         {
-            assert!(address(wrong).unwrap_err().to_string().contains("is no address"), "{wrong}");
+            assert!(address(wrong).unwrap_err().message.contains("is no address"), "{wrong}");
         }
     }
 

@@ -165,9 +165,9 @@ impl RouteOptions {
             admission: if paper { Admission::Strict } else { Admission::Relaxed },
             max_hold: (!paper).then_some(Duration::from_millis(100)),
             deal: if paper { 1 } else { DEAL },
-            v: VRule::Number(Weight::clamped(1.0)),
+            v: VRule::Number(Weight::clamped(if paper { 1.0 } else { 1.5 })),
             // The pair that costs least at shuffle's response on the simulated Fat-Tree (docs/simulation.md).
-            beta: BetaRule::Number(Weight::clamped(if paper { 1.0 } else { 12.0 })),
+            beta: BetaRule::Number(Weight::clamped(if paper { 1.0 } else { 16.0 })),
             gamma: None,
             cost: CostSource::Zones,
             record: 0,

@@ -163,6 +163,27 @@ proptest! {
     }
 
     #[test]
+    fn without_weight_on_costs_the_shortest_queue_gets_the_rows((mut wants, _, components) in system(6, 15)) {
+        let zero = Weight::new(0.0).unwrap();
+        let mut components: Vec<Component> =
+            components.iter().map(|c| Component::new(zero, c.targets().iter().map(|t| Target { credit: UNLIMITED, ..*t }).collect())).collect();
+        for want in &mut wants {
+            want.mandatory = 0;
+        }
+        let decision = decide_fast(&wants, UNLIMITED, &mut components);
+        for send in &decision.sends {
+            let targets = components[wants[send.want].component].targets();
+            prop_assert_eq!(Some(targets[send.target].queued), targets.iter().map(|t| t.queued).min());
+        }
+        for (index, want) in wants.iter().enumerate() {
+            let least = components[want.component].targets().iter().map(|t| t.queued).min();
+            let goes = least.is_some_and(|least| (least as f64) < want.beta.value() * want.q_out as f64);
+            let sent: u64 = decision.sends.iter().filter(|s| s.want == index).map(|s| s.rows).sum();
+            prop_assert_eq!(sent, if goes { want.q_out } else { 0 });
+        }
+    }
+
+    #[test]
     fn senders_of_one_agent_share_credit_in_both_forms((wants, gamma, components) in system(4, 15), turns in 1usize..4) {
         let (mut by_loop, mut by_fast) = (components.clone(), components);
         let mut orders: Vec<Order> = by_fast.iter().map(Order::of).collect();

@@ -245,3 +245,38 @@ fn agents_of_two_builds_run_what_both_have() {
     assert!(said.contains("agents b have another registry than the coordinator"), "{said}");
     drop(second);
 }
+
+#[test]
+fn a_policy_of_ones_own_deals_the_rows_of_a_live_edge() {
+    let world = World::new();
+    let job = world.file(
+        "near.toml",
+        "name = \"near\"\nstage = [{ id = \"s\", op = \"source\", connector = \"ids\", n = 4000, rate = 2000, on = \"a\" },\n\
+         { id = \"x\", op = \"rebalance\", in = \"s\", policy = \"near_or_drawn\", v = 3 },\n\
+         { id = \"w\", op = \"work\", in = \"x\", ms = 1, parallelism = 1 },\n\
+         { id = \"o\", op = \"sink\", in = \"w\", connector = \"count\" }]",
+    );
+    let offline = world.tuplane(&["check", &job]);
+    assert!(offline.status.success(), "{}", text(&offline));
+    let said = String::from_utf8_lossy(&offline.stdout);
+    assert!(said.contains("`near_or_drawn` is no built-in policy"), "{said}");
+    let stock = world.tuplane(&["run", &job, "--agents", "2"]);
+    assert_eq!(stock.status.code(), Some(2), "{}", text(&stock));
+    assert!(text(&stock).contains("no policy `near_or_drawn` here"), "{}", text(&stock));
+    world.up(&["--local", "2", "--slots", "1", "--agent", example("routing").to_str().unwrap()]);
+    let submitted = world.tuplane(&["submit", &job]);
+    assert!(submitted.status.success(), "{}", text(&submitted));
+    let routes = world.json(&["routes", "near"]);
+    assert_eq!(routes["edges"][0]["policy"], "near_or_drawn", "{routes}");
+    let status = world.wait_for("near", "finished", Duration::from_mins(1));
+    assert_exact_ledger(&status);
+    assert_eq!(vertex(&status, "w")["rows_in"], 4000, "{status}");
+    // The near one does a row a millisecond of two that come: what waits there sends rows to the other.
+    let shares: Vec<u64> = vertex(&status, "w")["per_instance"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["rows_in"].as_u64().unwrap())
+        .collect();
+    assert!(shares.len() == 2 && shares.iter().all(|rows| *rows >= 400), "{shares:?}");
+}

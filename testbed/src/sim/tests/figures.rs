@@ -3,7 +3,8 @@
 use super::*;
 
 /// The pair of `V` and `beta` that meets the bars.
-const PAIR: [(&str, &str); 3] = [("routing.setting", "default"), ("routing.v", "1"), ("routing.beta", "12")];
+const PAIR: [(&str, &str); 3] =
+    [("routing.setting", "default"), ("routing.v", "1.5"), ("routing.beta", "16")];
 
 fn default_with(slots: u32, more: &[(&'static str, &'static str)]) -> Config {
     let mut options = PAIR.to_vec();

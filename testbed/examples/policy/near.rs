@@ -1,27 +1,18 @@
-//! A policy of one's own in the simulator and beside POTUS: docs/own-policies.md walks through it.
-
-use std::process::ExitCode;
+//! The policy itself: the agent's example `routing` puts it on a live edge.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tuplane_core::route::{Choice, Policy, RouteOptions, Target, Targets, VRule, Waiting};
-use tuplane_testbed::sim::Registry;
-
-fn main() -> ExitCode {
-    let mut registry = Registry::default();
-    registry.policies.add("near_or_drawn", |options, seed| Ok(Box::new(NearOrDrawn::new(options, seed))));
-    tuplane_testbed::run(&registry)
-}
 
 /// The nearest target, or one drawn by lot where that is cheaper: rows queued there, and `V` for each unit of cost.
 #[derive(Debug)]
-struct NearOrDrawn {
+pub(crate) struct NearOrDrawn {
     v: f64,
     random: SmallRng,
 }
 
 impl NearOrDrawn {
-    fn new(options: &RouteOptions, seed: u64) -> Self {
+    pub(crate) fn new(options: &RouteOptions, seed: u64) -> Self {
         let v = if let VRule::Number(v) = options.v { v.value() } else { 1.0 };
         Self { v, random: SmallRng::seed_from_u64(seed) }
     }
