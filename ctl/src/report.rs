@@ -1,5 +1,6 @@
 //! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
 
+mod sum;
 mod text;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{event_time, now_ms, rfc3339};
 
+use sum::{Sum, reports, sum};
 pub(crate) use text::{files_text, instances_text, text};
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
@@ -496,57 +498,6 @@ fn vertex_view(
         rates,
         is_source: !dag.edges.iter().any(|edge| edge.to == id),
     }
-}
-
-/// Counters of a vertex's instances together.
-#[derive(Debug, Default)]
-struct Sum {
-    instances: u32,
-    rows_in: u64,
-    rows_out: u64,
-    busy_ns: u64,
-    waiting_core_ns: u64,
-    blocked_ns: u64,
-    idle_ns: u64,
-    queue_in: u64,
-    queue_out: u64,
-    state_bytes: u64,
-    dropped: BTreeMap<String, u64>,
-    unanswered: u64,
-    notes: Vec<String>,
-}
-
-/// Counters of a vertex's instances.
-fn reports(status: &JobStatus, id: VertexId) -> impl Iterator<Item = &InstanceReport> + Clone {
-    status.counters.iter().filter(move |report| {
-        status.instances.iter().any(|instance| instance.id == report.instance && instance.vertex == id)
-    })
-}
-
-fn sum(status: &JobStatus, id: VertexId) -> Sum {
-    let counters: BTreeMap<u32, &InstanceReport> =
-        status.counters.iter().map(|report| (report.instance, report)).collect();
-    let mut sum = Sum::default();
-    for instance in status.instances.iter().filter(|instance| instance.vertex == id) {
-        sum.instances += 1;
-        let Some(report) = counters.get(&instance.id) else { continue };
-        sum.rows_in += report.rows_in;
-        sum.rows_out += report.rows_out;
-        sum.busy_ns += report.busy_ns;
-        sum.waiting_core_ns += report.waiting_core_ns;
-        sum.blocked_ns += report.blocked_ns;
-        sum.idle_ns += report.idle_ns;
-        sum.queue_in += report.queue_in;
-        sum.queue_out += report.queue_out;
-        sum.state_bytes += report.state_bytes;
-        for (reason, rows) in &report.dropped {
-            *sum.dropped.entry(reason.clone()).or_default() += rows;
-        }
-        sum.unanswered += report.unanswered;
-        // What several instances say in the same words is said once.
-        sum.notes.extend(report.note.clone().filter(|note| !sum.notes.contains(note)));
-    }
-    sum
 }
 
 fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> Vec<InstanceView> {

@@ -281,8 +281,12 @@ fn a_server_that_is_away_fails_the_job_with_stage_host_and_cause() {
     let said =
         fails(&world, &job("retries = 0\ntimeout = \"300ms\"").replace(&address, &slow.address), "slow");
     assert!(said.contains(&format!("GET {}: no answer within 300ms", slow.address)), "{said}");
-    let said = fails(&world, &job("").replace("'http://", "'ftp://"), "scheme");
-    assert!(said.contains("`url` must begin with http:// or https://"), "{said}");
+    // A constant is looked at before anything runs.
+    let scheme =
+        world.file("scheme.toml", format!("name = \"scheme\"\n{}", job("").replace("'http://", "'ftp://")));
+    let refused = world.tuplane(&["check", &scheme]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("it begins with http:// or https://"), "{}", text(&refused));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! The publication's experiments: plan, figures, claims.
+
 use tuplane_core::route::Setting;
 
 use super::*;
