@@ -8,7 +8,7 @@ use tuplane_core::route::predict::{Score, score};
 
 use super::*;
 use crate::arrivals::{Column, Format, Scale, Series};
-use crate::skip::{shared, skip};
+use crate::skip::shared;
 
 /// Slots that a forecast reaches.
 const WINDOW: usize = 4;
@@ -104,8 +104,7 @@ fn all(traces: &[Trace], data: &Path) {
 
 #[test]
 fn predictors_on_the_nab_traces() {
-    let test = "predictors_on_the_nab_traces";
-    let Some(data) = shared(test, "data") else { return };
+    let Some(data) = shared("predictors_on_the_nab_traces", "data") else { return };
     all(&NAB, &data);
     match prophet_version(None) {
         Ok(version) => {
@@ -115,7 +114,8 @@ fn predictors_on_the_nab_traces() {
                 run(trace.label, &trace.rows(&data), "prophet", options);
             }
         }
-        Err(missing) => skip(test, &format!("for its last part the Python package prophet ({missing})")),
+        // It is not among what a machine needs for the tests: its Debian packages are none.
+        Err(missing) => println!("without the Python package prophet: {missing}"),
     }
 }
 
