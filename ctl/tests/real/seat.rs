@@ -138,13 +138,13 @@ fn a_persons_way_through_the_ui() {
     tmux.keys(&[":policy potus v=2", "Enter"]);
     tmux.shows("with v=2; nothing else");
     tmux.keys(&["Tab", "Enter"]);
-    tmux.shows("bids..work by potus: V 2, beta 8");
+    tmux.shows("bids..work by potus: V 2, beta 16");
     let prices = tmux.shows("= V*U ");
     assert!(prices.contains("a  backlog ") && prices.contains(" to work#"), "{prices}");
     tmux.keys(&[":option v=balance gamma=500", "Enter"]);
     tmux.shows("v: 2 → balance");
     tmux.keys(&["Tab", "Enter"]);
-    tmux.shows("V balance, beta 8, gamma 500");
+    tmux.shows("V balance, beta 16, gamma 500");
     let routes = world.json(&["routes", "seat"]);
     assert_eq!(routes["edges"][0]["options"], serde_json::json!({"v": "balance", "gamma": 500}));
     tmux.keys(&["1"]);
