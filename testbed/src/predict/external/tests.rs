@@ -229,7 +229,8 @@ fn prophet_says_that_it_is_missing_or_predicts() {
             let said = prophet.failure().unwrap();
             assert!(said.contains("exit status: 3") && said.contains(&missing), "{said}");
             assert_eq!(missing.lines().count(), 1);
-            skip(test, &format!("the Python package prophet ({missing})"));
+            // It is not among what a machine needs for the tests: its Debian packages are none.
+            println!("without the Python package prophet: {missing}");
         }
     }
 }
