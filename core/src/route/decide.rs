@@ -53,17 +53,20 @@ impl Component {
 
     /// The open target of least key and rank.
     pub(super) fn best(&self) -> Option<usize> {
-        // Keys stand next to each other: a pass over them alone, then ranks among the few that tie.
-        let least = *self.keys.iter().min()?;
-        let ties = |key: i64| {
-            let tied =
-                self.keys.iter().enumerate().filter(move |(_, of)| **of == key).map(|(index, _)| index);
-            tied.filter(|index| self.targets[*index].is_open()).min_by_key(|index| self.targets[*index].rank)
-        };
-        ties(least).or_else(|| {
-            let open = (0..self.targets.len()).filter(|index| self.targets[*index].is_open());
-            open.min_by_key(|index| self.order(*index))
-        })
+        let mut best: Option<usize> = None;
+        let mut least = i64::MAX;
+        for (index, key) in self.keys.iter().enumerate() {
+            // Nearly all keys are larger than the least so far: the rest of a target is looked at for few.
+            if *key > least {
+                continue;
+            }
+            let target = &self.targets[index];
+            let first = |b: usize| *key < least || target.rank < self.targets[b].rank;
+            if target.is_open() && best.is_none_or(first) {
+                (best, least) = (Some(index), *key);
+            }
+        }
+        best
     }
 
     pub(super) fn spend(&mut self, target: usize, rows: u64) {
