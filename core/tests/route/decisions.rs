@@ -200,7 +200,7 @@ proptest! {
     }
 }
 
-/// `PROPTEST_CASES` says how many instances a long campaign tries.
+/// A long campaign (`make test-long`) tries a million instances.
 fn cases(usually: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usually)
+    if std::env::var_os("TUPLANE_LONG").is_some() { 1_000_000 } else { usually }
 }
