@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::experiment::potus::PaperError;
 use crate::sim::Registry;
 use crate::{bench, demo, paper, simulate};
 
@@ -41,9 +42,18 @@ pub fn run(registry: &Registry) -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tuplane-testbed: {error:#}");
-            ExitCode::FAILURE
+            if is_refusal(&error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// A file or an option was refused: nothing was done.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let of_paper = matches!(
+        error.downcast_ref(),
+        Some(PaperError::Option(_) | PaperError::SetUp(_) | PaperError::Trace(_))
+    );
+    of_paper || error.is::<simulate::Refused>()
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use crate::sim::{self, Registry};
 
@@ -36,6 +36,11 @@ fn set(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// A file that cannot be run: nothing was done.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
 /// Runs it for each seed.
 pub(crate) fn run(args: &Sim, registry: &Registry, out: &mut impl Write) -> Result<()> {
     let config = sim::load(&args.file, &args.set, registry).map_err(|faults| {
@@ -43,7 +48,7 @@ pub(crate) fn run(args: &Sim, registry: &Registry, out: &mut impl Write) -> Resu
         for fault in faults {
             let _ = write!(all, "\n  {fault}");
         }
-        anyhow!(all)
+        anyhow::Error::from(Refused(all))
     })?;
     let seeds = if args.seed.is_empty() { std::slice::from_ref(&config.seed) } else { &args.seed };
     let mut runs = Vec::new();

@@ -179,8 +179,11 @@ fn what_cannot_be_run_is_refused_and_leaves_nothing() {
         (&["--resume", "none"], "cannot be used with"),
     ] {
         let refused = potus(program(), out.path(), args);
-        assert!(!refused.status.success() && err(&refused).contains(words), "{args:?}: {}", err(&refused));
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {}", err(&refused));
+        assert!(err(&refused).contains(words), "{args:?}: {}", err(&refused));
     }
+    let sim = program().args(["sim", "none.toml"]).output().unwrap();
+    assert_eq!(sim.status.code(), Some(2), "{}", err(&sim));
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }
 
