@@ -5,6 +5,8 @@ pub mod etp;
 pub mod fluid;
 pub mod graph;
 pub mod limit;
+pub mod machines;
+pub mod planner;
 pub mod whatif;
 
 pub use congestion::Congestion;
@@ -12,3 +14,5 @@ pub use etp::{NoOutput, Reading, SinkRate, etp};
 pub use fluid::{Engine, Steady, steady};
 pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};
 pub use limit::{Limit, Load, LoadState, limit};
+pub use machines::{Machine, Placement};
+pub use planner::{Ask, Plan, Planner, Planners, Refusal, Removal, TakeAsk};
