@@ -17,6 +17,7 @@ mod route {
 
 mod scale {
     mod etp;
+    mod planners;
 }
 
 mod plan {

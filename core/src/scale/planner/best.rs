@@ -223,3 +223,6 @@ fn in_order(model: &mut Model<'_>, planned: &[u32]) -> Vec<(usize, String)> {
         instances[vertex] += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;
