@@ -11,7 +11,7 @@ fn throughput(graph: &FlowGraph, instances: &[u32], engine: Engine) -> f64 {
     steady(graph, &graph.capacities(instances), engine).throughput
 }
 
-fn planned(graph: &FlowGraph, engine: Engine, slots: u32, planner: &str) -> Plan {
+pub(super) fn planned(graph: &FlowGraph, engine: Engine, slots: u32, planner: &str) -> Plan {
     let plan = Planners::default().scale_out(planner, &Ask::new(graph, engine, slots)).unwrap();
     // What holds for any plan: every slot is a step or left, and the prediction is the model's.
     let left = plan.left.as_ref().map_or(0, |left| left.slots);
@@ -63,21 +63,33 @@ fn the_published_planners_are_as_far_from_the_optimum_as_was_found() {
             plan.after / expected(case, engine, "optimum")
         };
         let measured = measured(cases().iter().map(ratio).collect());
-        println!("{planner} {engine}: {:.3} {:.3} {:.3}", measured.mean, measured.tenth, measured.least);
+        println!(
+            "{planner}, {engine}: {:.3}, p10 {:.3}, least {:.3}",
+            measured.mean, measured.tenth, measured.least
+        );
         measured.mean
     };
-    for planner in ["best", "stela", "stela-code", "ds2", "round-robin"] {
-        for engine in ENGINES {
-            means(planner, engine);
-        }
+    // elasticity.md section 2.1 has 0.897, 0.888, 0.906, 0.746 and 0.511, 1.000, 0.604 on 300 other graphs of the kind.
+    for (planner, engine, found) in [
+        ("stela-code", Engine::Queueing, 0.897),
+        ("stela", Engine::Queueing, 0.888),
+        ("ds2", Engine::Queueing, 0.906),
+        ("round-robin", Engine::Queueing, 0.746),
+        ("stela-code", Engine::BackPressured, 0.511),
+        ("stela", Engine::BackPressured, 0.511),
+        ("ds2", Engine::BackPressured, 1.0),
+        ("round-robin", Engine::BackPressured, 0.604),
+    ] {
+        let mean = means(planner, engine);
+        assert!((mean - found).abs() < 0.02, "{planner}, {engine}: {mean} and not {found}");
     }
 }
 
 /// Numbers from a seed, the same everywhere.
-struct Lots(u64);
+pub(super) struct Lots(pub(super) u64);
 
 impl Lots {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % bound
     }
@@ -88,7 +100,7 @@ impl Lots {
 }
 
 /// A random graph; each vertex but the sources has an earlier one before it. Small numbers, so that vertices often bind together.
-fn random(lots: &mut Lots, vertices: usize, sources: usize) -> FlowGraph {
+pub(super) fn random(lots: &mut Lots, vertices: usize, sources: usize) -> FlowGraph {
     let made = (0..vertices).map(|index| FlowVertex {
         selectivity: lots.one(&[0.2, 0.5, 0.8, 1.0, 1.0, 1.5, 3.0]),
         offered: (index < sources).then(|| lots.one(&[500.0, 1000.0, 1700.0, 2500.0, 6000.0])),

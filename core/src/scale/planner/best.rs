@@ -8,13 +8,13 @@ use crate::scale::fluid::{EQUAL, demand};
 /// All ways to deal the slots are tried if there are at most so many.
 const ALL: u64 = 4096;
 
-/// Rounds of moving one instance elsewhere.
+/// Rounds of moving one or two instances elsewhere.
 const ROUNDS: usize = 50;
 
 /// Scale-out: the instances with the highest throughput on the model, and of equals the fewest.
 ///
 /// All ways are tried where there are at most 4,096. Beyond that it takes the best of three beginnings, each then filled up by
-/// gain (with a look ahead to sets of full vertices) and improved by moving single instances: nothing, the search for the
+/// gain (with a look ahead to sets of full vertices) and improved by moving one or two instances: nothing, the search for the
 /// largest common share of the sources' rates (which is optimal for one source under
 /// back-pressure), and round-robin, so that it is never below that.
 ///
@@ -138,15 +138,18 @@ pub(super) fn searched(model: &mut Model<'_>) -> Vec<u32> {
     }
     for _ in 0..ROUNDS {
         let before = record.throughput;
-        for vertex in 0..present.len() {
-            if record.instances[vertex] > present[vertex] && !model.spent() {
-                let mut instances = record.instances.clone();
-                instances[vertex] -= 1;
-                let unused = left(ask, &instances);
-                model.grow(&mut instances, unused);
-                let throughput = model.throughput(&instances);
-                record.offer(&instances, throughput);
+        for given_up in given_up(&present, &record.instances) {
+            let mut instances = record.instances.clone();
+            for vertex in given_up {
+                instances[vertex] = instances[vertex].saturating_sub(1).max(present[vertex]);
             }
+            if model.spent() {
+                break;
+            }
+            let unused = left(ask, &instances);
+            model.grow(&mut instances, unused);
+            let throughput = model.throughput(&instances);
+            record.offer(&instances, throughput);
         }
         if record.throughput <= before {
             break;
@@ -155,6 +158,14 @@ pub(super) fn searched(model: &mut Model<'_>) -> Vec<u32> {
     let mut instances = record.instances;
     trim(model, &present, &mut instances);
     instances
+}
+
+/// One new instance each of every vertex that has some, then of every two of them: the sets to deal again.
+fn given_up(present: &[u32], planned: &[u32]) -> Vec<Vec<usize>> {
+    let grown: Vec<usize> = (0..present.len()).filter(|vertex| planned[*vertex] > present[*vertex]).collect();
+    let pairs = grown.iter().enumerate();
+    let pairs = pairs.flat_map(|(index, a)| grown[index..].iter().map(move |b| vec![*a, *b]));
+    grown.iter().map(|vertex| vec![*vertex]).chain(pairs).collect()
 }
 
 /// Slots that are not used yet.

@@ -12,7 +12,7 @@ use crate::scale::graph::{FlowGraph, Rates};
 ///
 /// Projection: its own rates grow by one instance's part, and a vertex below that was not congested
 /// is taken to process what then reaches it (the paper's "projected rates of all descendants").
-/// With no congested vertex left the slides say nothing: the slots are left.
+/// With no congested vertex left the slides say nothing; the slot goes where the code has it go, to the first source.
 #[derive(Debug, Clone, Copy)]
 pub struct Stela;
 
@@ -23,6 +23,9 @@ pub struct Stela;
 /// projected. With no congested vertex left the first source gets the slot, whatever it does.
 #[derive(Debug, Clone, Copy)]
 pub struct StelaCode;
+
+/// Why slots are left.
+const FULL: &str = "neither a congested vertex nor the first source may have more instances";
 
 /// What the planner believes, from round to round.
 struct Belief<'a> {
@@ -44,6 +47,17 @@ impl<'a> Belief<'a> {
     fn candidates(&self, congested: &[bool]) -> Vec<usize> {
         let may = |vertex: &usize| congested[*vertex] && may_grow(self.ask, &self.instances, *vertex);
         (0..congested.len()).filter(may).collect()
+    }
+
+    /// The first source, for a slot that no congested vertex gets. The code's counter of sources never moves
+    /// on, and notes neither the source's rates nor its instances: these only keep it from its most.
+    fn source(&mut self) -> Option<(usize, String)> {
+        let graph = self.ask.graph;
+        let source = (0..graph.len()).find(|vertex| graph.is_source(*vertex))?;
+        may_grow(self.ask, &self.instances, source).then(|| {
+            self.instances[source] += 1;
+            (source, "is the first source, and no vertex that may grow is congested".to_owned())
+        })
     }
 
     /// With `k` instances, one more brings another k-th; then what reaches the others is what is sent to them.
@@ -92,7 +106,6 @@ impl Planner for Stela {
     fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
         let mut belief = Belief::new(ask);
         let mut picks = Vec::new();
-        let mut left = "";
         while picks.len() < ask.slots as usize {
             let congested = belief.congested();
             let candidates = belief.candidates(&congested);
@@ -102,17 +115,14 @@ impl Planner for Stela {
                 .into_iter()
                 .reduce(|best, next| if shares[next] > shares[best] { next } else { best });
             let Some(vertex) = highest else {
-                left = if congested.contains(&true) {
-                    "every congested vertex has as many instances as it may have"
-                } else {
-                    "no vertex is congested, and the slides do not say what happens then"
-                };
-                break;
+                let Some(source) = belief.source() else { break };
+                picks.push(source);
+                continue;
             };
             picks.push((vertex, why(&belief, vertex, shares[vertex], "the highest ETP")));
             belief.project(vertex, &congested, true);
         }
-        Ok(Plan::of(self.name(), ask, picks, left))
+        Ok(Plan::of(self.name(), ask, picks, FULL))
     }
 }
 
@@ -124,7 +134,7 @@ impl Planner for StelaCode {
     fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
         let mut belief = Belief::new(ask);
         let mut picks = Vec::new();
-        let mut left = String::new();
+        let mut left = FULL.to_owned();
         while picks.len() < ask.slots as usize {
             let congested = belief.congested();
             let shares = match etp(ask.graph, &belief.rates, &congested, Reading::Path, SinkRate::Emitted) {
@@ -146,18 +156,8 @@ impl Planner for StelaCode {
                 belief.project(vertex, &congested, false);
                 continue;
             }
-            // The code's counter of sources never moves on, and neither rates nor instances of the source are noted.
-            let source = (0..ask.graph.len()).find(|vertex| ask.graph.is_source(*vertex));
-            let placed = picks.iter().filter(|(vertex, _)| Some(*vertex) == source).count();
-            let most = |source: usize| {
-                let vertex = &ask.graph.vertices()[source];
-                vertex.max_instances.unwrap_or(u32::MAX).saturating_sub(vertex.instances) as usize
-            };
-            let Some(source) = source.filter(|source| placed < most(*source)) else {
-                left = "no congested vertex and not the first source may have more instances".into();
-                break;
-            };
-            picks.push((source, "is the first source, and no vertex that may grow is congested".to_owned()));
+            let Some(source) = belief.source() else { break };
+            picks.push(source);
         }
         Ok(Plan::of(self.name(), ask, picks, left))
     }

@@ -11,6 +11,9 @@ use crate::scale::machines::Placement;
 /// Up to so many machines every choice is tried.
 const ALL: usize = 8;
 
+/// All ways to place the instances of machines that go are tried if there are at most so many.
+const WAYS: usize = 256;
+
 /// Stela's scale-in: the machines with the least sum of ETP over their instances (path, every instance with the ETP of its
 /// vertex). Their instances go to the others in turn, from the least sum on (elasticity.md section 1.6).
 #[derive(Debug, Clone, Copy)]
@@ -65,9 +68,9 @@ impl Planner for Random {
     }
 }
 
-/// Each choice of machines is evaluated on the model, with their instances placed where they cost least, and
-/// the one with the highest throughput is taken; of equals the one that moves the fewest instances. Up to 8 machines that is every choice;
-/// beyond, one machine after the other.
+/// Each choice of machines is evaluated on the model, with their instances placed where they cost least (all ways, if
+/// there are at most 256), and the one with the highest throughput is taken; of equals the one that moves the fewest
+/// instances. Up to 8 machines that is every choice; beyond, one machine after the other.
 pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     let free = removable(ask)?;
     let mut record: Option<(f64, usize, Vec<usize>, Placement)> = None;
@@ -173,6 +176,10 @@ fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize]) -> Placement {
         all.rates[vertex].input / (ask.graph.vertices()[vertex].capacity * before.on[vertex].len() as f64)
     };
     moving.sort_by(|a, b| load(b.0).total_cmp(&load(a.0)));
+    let ways = u32::try_from(moving.len()).ok().and_then(|moving| stay.len().checked_pow(moving));
+    if let Some(ways) = ways.filter(|ways| *ways <= WAYS) {
+        return everywhere(ask, after, &moving, &stay, ways);
+    }
     for (vertex, instance) in moving {
         let mut best: Option<(f64, f64, usize)> = None;
         let asked = after.asked(ask.graph);
@@ -192,6 +199,30 @@ fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize]) -> Placement {
         }
     }
     after
+}
+
+/// The best of all ways to place these, the first one of equals.
+fn everywhere(
+    ask: &TakeAsk<'_>,
+    mut after: Placement,
+    moving: &[(usize, usize)],
+    stay: &[usize],
+    ways: usize,
+) -> Placement {
+    let mut most = f64::NEG_INFINITY;
+    let mut best = after.clone();
+    for mut way in 0..ways {
+        for (vertex, instance) in moving {
+            after.on[*vertex][*instance] = stay[way % stay.len()];
+            way /= stay.len();
+        }
+        let throughput = after.steady(ask.graph, ask.engine).throughput;
+        if throughput > most + most.abs() * EQUAL {
+            most = throughput;
+            best = after.clone();
+        }
+    }
+    best
 }
 
 /// Every choice of so many.
