@@ -466,6 +466,12 @@ impl Job {
         }
     }
 
+    /// Live options that were changed while it ran: stage, option, value as JSON.
+    pub fn changed_options(&self) -> Vec<(String, String, String)> {
+        let all = self.options.iter();
+        all.map(|((stage, option), value)| (stage.clone(), option.clone(), value.clone())).collect()
+    }
+
     /// Policies that were changed while it ran, with their options, by edge.
     pub fn policies(&self) -> &BTreeMap<u32, (String, String)> {
         &self.policies

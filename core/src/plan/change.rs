@@ -10,6 +10,9 @@ use crate::job::{Files, Job, Op, SourceConnector};
 /// More instances of one vertex than this are a slip, not a plan.
 pub(super) const MOST: usize = 65_536;
 
+/// Bytes that a queue of an instance holds at least, of what its agent's queues may hold.
+pub const LEAST_QUEUE: u64 = 64 << 10;
+
 /// The plan that is to be changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Before<'a> {
