@@ -24,9 +24,10 @@ mod seal;
 /// fault or its owner takes it through `Stopping` to `Failed` or `Cancelled`, or to its next attempt: when
 /// `restart` says so, or when an agent was lost before all had started, since then nothing of it counts yet.
 ///
-/// A new coordinator lets each live job wait until its agents are back or count as dead. Then a job that was
-/// `Sealing` goes on with that; one that was `Starting` or `Running` is stopped, and fails or begins again as
-/// `restart` says; one that was `Stopping` stops as it was to.
+/// A new coordinator lets each live job wait until its agents are back or count as dead. Its rows flow on
+/// meanwhile, and a job all of whose agents are back has lost nothing: one that was `Running` or `Sealing` goes on.
+/// An agent that is dead, or back as another incarnation, counts as lost. A job that was `Starting` is stopped, and
+/// fails or begins again as `restart` says; one that was `Stopping` stops as it was to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The run id of its first attempt; names the job for good.
@@ -242,20 +243,7 @@ impl Job {
         }
         self.phase = JobPhase::Running;
         self.started_ms = Some(at_ms);
-        let run = self.run;
-        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
-            run,
-            stage: stage.clone(),
-            option: option.clone(),
-            value: value.clone(),
-        });
-        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
-            run,
-            edge,
-            policy: policy.clone(),
-            options: options.clone(),
-        });
-        let mut effects: Vec<_> = options.chain(policies).collect();
+        let mut effects = self.changes();
         effects.extend(self.seal_if_done(at_ms, alive));
         effects
     }
@@ -277,11 +265,12 @@ impl Job {
         self.seal_if_done(at_ms, alive).into_iter().collect()
     }
 
-    /// A new coordinator has found it live.
+    /// A new coordinator has found it live. One that runs goes on running on its agents; of one that was being
+    /// started nobody knows how far that came.
     pub(super) fn coordinator_started(&mut self) {
         self.waits = true;
-        if self.is_active() {
-            let message = "the coordinator ended while the job ran";
+        if self.phase == JobPhase::Starting {
+            let message = "the coordinator ended while the job was being started";
             self.fault = Some(WireFault::new(FaultCode::Agent, message));
             self.phase = JobPhase::Stopping;
             self.then = Some(match self.restart {
@@ -292,16 +281,44 @@ impl Job {
     }
 
     /// Its agents are back or dead: it goes on where it was under the earlier coordinator.
-    pub(super) fn resume(&mut self, alive: &Alive) -> Option<Effect> {
+    pub(super) fn resume(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
         self.waits = false;
         match (self.phase, self.then) {
-            (JobPhase::Sealing, _) => Some(self.seal(alive)),
-            (JobPhase::Stopping, Some(AfterStop::Replace)) => Some(Effect::Replace { run: self.run }),
-            (JobPhase::Stopping, Some(then)) => {
-                Some(self.stop(then, "the coordinator was started again".to_owned(), alive))
+            (JobPhase::Running, _) => {
+                // A change that was under way may have reached some of its agents and not others.
+                let mut effects = self.changes();
+                effects.extend(self.seal_if_done(at_ms, alive));
+                effects
             }
-            _ => None,
+            (JobPhase::Sealing, _) => vec![self.seal(alive)],
+            (JobPhase::Stopping, Some(AfterStop::Replace)) => vec![Effect::Replace { run: self.run }],
+            (JobPhase::Stopping, Some(then)) => {
+                let reason = match &self.fault {
+                    Some(fault) => fault.message.clone(),
+                    None => "cancelled by its owner".to_owned(),
+                };
+                self.stop(then, reason, alive).into_iter().collect()
+            }
+            _ => Vec::new(),
         }
+    }
+
+    /// What was changed since it was submitted, to be told its agents.
+    fn changes(&self) -> Vec<Effect> {
+        let run = self.run;
+        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
+            run,
+            stage: stage.clone(),
+            option: option.clone(),
+            value: value.clone(),
+        });
+        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
+            run,
+            edge,
+            policy: policy.clone(),
+            options: options.clone(),
+        });
+        options.chain(policies).collect()
     }
 
     /// One of its agents is dead.
@@ -336,13 +353,13 @@ impl Job {
         }
         let reason = fault.message.clone();
         self.fault = Some(fault);
-        vec![self.stop(then, reason, alive)]
+        self.stop(then, reason, alive).into_iter().collect()
     }
 
     pub(super) fn cancel(&mut self, at_ms: u64, reason: &str, alive: &Alive) -> Vec<Effect> {
         match (self.phase, self.then) {
             (JobPhase::Starting | JobPhase::Running, _) => {
-                return vec![self.stop(AfterStop::Cancel, reason.to_owned(), alive)];
+                return self.stop(AfterStop::Cancel, reason.to_owned(), alive).into_iter().collect();
             }
             (JobPhase::Stopping, Some(AfterStop::Restart)) => self.then = Some(AfterStop::Cancel),
             (JobPhase::Stopping, Some(AfterStop::Replace)) => self.end(at_ms, JobPhase::Cancelled),
@@ -351,11 +368,15 @@ impl Job {
         Vec::new()
     }
 
-    fn stop(&mut self, then: AfterStop, reason: String, alive: &Alive) -> Effect {
+    /// Stops it, once its agents are back or dead.
+    fn stop(&mut self, then: AfterStop, reason: String, alive: &Alive) -> Option<Effect> {
         self.phase = JobPhase::Stopping;
         self.then = Some(then);
+        if self.waits {
+            return None;
+        }
         let agents = self.agents.iter().map(|agent| &agent.id).filter(|id| alive.has(id)).cloned();
-        Effect::Stop { run: self.run, agents: agents.collect(), reason, discard: !self.has_begun() }
+        Some(Effect::Stop { run: self.run, agents: agents.collect(), reason, discard: !self.has_begun() })
     }
 
     /// All agents of this attempt had started it.

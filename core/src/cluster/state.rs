@@ -137,16 +137,16 @@ impl State {
         let mut effects = match command {
             Command::CoordinatorStarted => {
                 self.coordinator_started();
-                self.resume()
+                self.resume(at_ms)
             }
             Command::AgentRegistered(info) => {
                 let mut effects = self.registered(*info);
-                effects.extend(self.resume());
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::AgentLost { id, cause } => {
                 let mut effects = self.agent_lost(&id, &cause);
-                effects.extend(self.resume());
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::Submitted(new) => self.submitted(at_ms, *new),
@@ -227,14 +227,14 @@ impl State {
     }
 
     /// Jobs whose agents are all back or dead go on.
-    fn resume(&mut self) -> Vec<Effect> {
+    fn resume(&mut self, at_ms: u64) -> Vec<Effect> {
         let alive = self.those_alive();
         let Self { agents, jobs, .. } = self;
         let away = |info: &AgentInfo| {
             agents.get(&info.id.name).is_some_and(|agent| agent.presence == Presence::Away)
         };
         let ready = jobs.values_mut().filter(|job| job.waits && !job.agents.iter().any(away));
-        ready.filter_map(|job| job.resume(&alive)).collect()
+        ready.flat_map(|job| job.resume(at_ms, &alive)).collect()
     }
 
     fn registered(&mut self, info: AgentInfo) -> Vec<Effect> {
