@@ -2,6 +2,7 @@
 
 pub mod graph;
 pub mod limit;
+pub mod rates;
 
 pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};
 pub use limit::{Limit, Load, LoadState, limit};
