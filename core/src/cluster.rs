@@ -5,6 +5,7 @@
 
 pub mod command;
 pub mod job;
+pub mod rescale;
 pub mod state;
 pub mod types;
 

@@ -7,6 +7,7 @@ use tuplane_core::job::Restart;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobStatus, JobSummary,
 };
+use tuplane_wire::scaling::JobScale;
 
 use super::live::Live;
 
@@ -101,6 +102,7 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
             .map(|started| job.rows_ended_ms.unwrap_or(wall_ms).saturating_sub(started)),
         earlier_parts: job.earlier_parts.clone(),
         unasked: job.unasked.clone(),
+        scale: JobScale::default(),
     }
 }
 

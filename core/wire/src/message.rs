@@ -15,6 +15,7 @@ use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 
 use crate::routing::EdgeRouting;
+use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,6 +131,23 @@ pub enum ClusterRequest {
         /// With the decisions that were kept.
         decisions: bool,
     },
+    /// More or fewer instances, or others, while the job runs. Answered once the plan is logged (or refused, or
+    /// only made: `dry_run`); `Scalings` says how far it is.
+    Scale {
+        /// Name, or run id.
+        job: String,
+        /// What.
+        ask: ScaleAsk,
+        /// Refused unless the plan of this epoch holds.
+        if_epoch: Option<u64>,
+        /// The plan is made and not carried out.
+        dry_run: bool,
+    },
+    /// The rescales of a job.
+    Scalings {
+        /// Name, or run id.
+        job: String,
+    },
 }
 
 /// Replies of the coordinator.
@@ -168,6 +186,10 @@ pub enum ClusterReply {
     Agents(Vec<AgentStatus>),
     /// To `Routes`.
     Routes(Box<JobRoutes>),
+    /// To `Scale`.
+    Scaled(Box<ScalePlan>),
+    /// To `Scalings`.
+    Scalings(Box<JobScalings>),
 }
 
 /// How the edges of a job stand that choose their targets.
@@ -496,6 +518,8 @@ pub struct JobStatus {
     pub earlier_parts: Vec<SinkFile>,
     /// Sink instances that could not be asked for their parts.
     pub unasked: Vec<Unasked>,
+    /// The epoch of its plan, and its instances that come and go.
+    pub scale: JobScale,
 }
 
 /// A line of `tuplane agents`.

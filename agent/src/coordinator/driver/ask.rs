@@ -70,6 +70,9 @@ impl Driver {
                 Ok(job) => return routes::ask(job, decisions, self.links.clone(), self.notes.clone(), reply),
                 Err(fault) => Err(fault),
             },
+            ClusterRequest::Scale { .. } | ClusterRequest::Scalings { .. } => {
+                Err(WireFault::new(FaultCode::Refused, "jobs cannot be scaled while they run yet"))
+            }
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
