@@ -2,6 +2,7 @@
 
 pub mod graph;
 pub mod limit;
+pub mod observed;
 pub mod rates;
 
 pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};

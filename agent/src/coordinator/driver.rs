@@ -4,12 +4,13 @@ mod act;
 mod ask;
 mod routes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::scale::rates::Figure;
 use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
 
@@ -51,6 +52,8 @@ pub(super) enum Note {
     Apart { ids: [AgentId; 2], cause: String },
     /// An answer that took its time.
     Answered { reply: Reply, result: Box<Result<ClusterReply, WireFault>> },
+    /// The traces of a run were read, for their mean rates.
+    Means { run: u64, means: BTreeMap<String, Figure> },
     /// Agents have taken a change, or not.
     Changed { command: Command, result: Result<(), WireFault>, reply: Reply },
 }
@@ -266,8 +269,16 @@ impl Driver {
             Note::Gone { id, cause } => self.lose(turn, id, cause),
             Note::Apart { ids, cause } => self.apart(turn, &ids, &cause),
             Note::Answered { reply, result } => turn.answer(reply, *result),
+            Note::Means { run, means } => {
+                if self.state.run(run).is_some_and(Job::is_live) {
+                    self.live.set_means(run, means);
+                }
+            }
             Note::Changed { command, result, reply } => {
                 if result.is_ok() {
+                    if let Command::OptionSet { run, .. } = &command {
+                        self.live.option_set(*run, Instant::now());
+                    }
                     self.apply(turn, command);
                 }
                 turn.answer(reply, result.map(|()| ClusterReply::Done));

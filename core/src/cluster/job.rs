@@ -441,6 +441,11 @@ impl Job {
         }
     }
 
+    /// An option of a stage that was changed while it ran, as JSON.
+    pub fn option(&self, stage: &str, option: &str) -> Option<&str> {
+        self.options.get(&(stage.to_owned(), option.to_owned())).map(String::as_str)
+    }
+
     /// Policies that were changed while it ran, with their options, by edge.
     pub fn policies(&self) -> &BTreeMap<u32, (String, String)> {
         &self.policies

@@ -7,7 +7,7 @@ use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode, RunPla
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
-use crate::coordinator::{check, effects};
+use crate::coordinator::{check, effects, etp};
 
 /// How long a finished run may take until its last rows are accounted for.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -133,6 +133,7 @@ impl Driver {
 
     fn begin(&mut self, run: u64) {
         let Some(job) = self.state.run(run) else { return };
+        etp::read_traces(run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
         let plan = RunPlan {
             run,
             attempt: job.attempt,

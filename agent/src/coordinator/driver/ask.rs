@@ -13,7 +13,7 @@ use tuplane_wire::message::{
 use super::{Driver, Note, Reply, Turn, ids, phase_name, routes, wall_ms, wall_ns};
 use crate::coordinator::check::{self, Mixing, Surroundings};
 use crate::coordinator::places::{self, Lookup};
-use crate::coordinator::status;
+use crate::coordinator::{etp, status};
 
 impl Driver {
     /// Answers a request, or has it answered later.
@@ -73,6 +73,10 @@ impl Driver {
             ClusterRequest::Scale { .. } | ClusterRequest::Scalings { .. } => {
                 Err(WireFault::new(FaultCode::Refused, "jobs cannot be scaled while they run yet"))
             }
+            ClusterRequest::Etp { job, ratio } => self
+                .running(&job)
+                .and_then(|job| etp::answer(job, self.live.run(job.run), ratio, Instant::now()))
+                .map(|flow| ClusterReply::Etp(Box::new(flow))),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -123,6 +127,11 @@ impl Driver {
         self.alive(&id)?;
         let runs = self.state.runs_of(&id);
         let now = Instant::now();
+        for run in &runs {
+            if let Some(job) = self.state.run(*run) {
+                self.live.plan_is(*run, etp::epoch(job), etp::is_changing(job), now);
+            }
+        }
         self.live.report(&id, report, &runs, now);
         for run in &runs {
             self.settle(turn, *run, now);

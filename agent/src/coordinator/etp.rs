@@ -1,0 +1,131 @@
+//! Answers to `etp`: rates of a running job, from the reports that are kept, and what follows from them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use tuplane_core::cluster::Job;
+use tuplane_core::job::{self, Op, Overflow, Settings, Source, SourceConnector};
+use tuplane_core::plan::Dag;
+use tuplane_core::plan::placement::Instance;
+use tuplane_core::scale::congestion::{Congestion, PUBLISHED};
+use tuplane_core::scale::fluid::Engine;
+use tuplane_core::scale::observed::Running;
+use tuplane_core::scale::rates::{Figure, JobRates, Kind, Known, kinds};
+use tuplane_wire::etp::JobFlow;
+use tuplane_wire::message::{FaultCode, WireFault};
+
+use super::driver::Note;
+use super::live::{LiveRun, Measured};
+use crate::source;
+
+/// The plan that holds.
+pub(super) fn epoch(_job: &Job) -> u64 {
+    1
+}
+
+/// Another plan is under way: what is measured is of neither.
+pub(super) fn is_changing(_job: &Job) -> bool {
+    false
+}
+
+/// What was measured of a running job.
+pub(super) struct Seen {
+    pub(super) dag: Dag,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) engine: Engine,
+    pub(super) rates: JobRates,
+    /// Its instances, without those that a rescale has ended.
+    pub(super) instances: Vec<Instance>,
+    agents: Vec<String>,
+    /// The setting's, where it has one.
+    ratio: Option<f64>,
+}
+
+impl Seen {
+    /// Rates of a job now, as far as they are known.
+    pub(super) fn of(job: &Job, live: Option<&LiveRun>, now: Instant) -> Result<Self, WireFault> {
+        let unread = |what: &str, e: serde_json::Error| {
+            WireFault::new(FaultCode::Internal, format!("{what} cannot be read: {e}"))
+        };
+        let dag: Dag = serde_json::from_str(&job.dag).map_err(|e| unread("the plan", e))?;
+        let submitted: job::Job = serde_json::from_str(&job.job).map_err(|e| unread("the job", e))?;
+        let nothing = Measured::default();
+        let measured = live.map_or(&nothing, |live| &live.rates);
+        let set = |stage: &str, option: &str| serde_json::from_str(job.option(stage, option)?).ok();
+        let kinds = kinds(&dag, &submitted, set, |stage| measured.mean(stage));
+        let instances = job.instances.clone();
+        let agents: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
+        let known = Known { dag: &dag, kinds: &kinds, instances: &instances, agents: &agents };
+        let rates = measured.window().rates(&known, measured.at(now));
+        let engine = match submitted.options.overflow {
+            Overflow::Grow => Engine::Queueing,
+            Overflow::Block => Engine::BackPressured,
+        };
+        let ratio = (submitted.options.settings == Settings::Paper).then_some(PUBLISHED);
+        Ok(Self { dag, kinds, engine, rates, instances, agents, ratio })
+    }
+
+    /// As scaling takes it.
+    pub(super) fn running(&self, congestion: Congestion) -> Running<'_> {
+        Running { dag: &self.dag, kinds: &self.kinds, rates: &self.rates, engine: self.engine, congestion }
+    }
+}
+
+/// Rates, congestion and ETP of a running job.
+pub(super) fn answer(
+    job: &Job,
+    live: Option<&LiveRun>,
+    ratio: Option<f64>,
+    now: Instant,
+) -> Result<JobFlow, WireFault> {
+    let seen = Seen::of(job, live, now)?;
+    let (congestion, words) = match ratio.or(seen.ratio) {
+        Some(ratio) if ratio.is_finite() && ratio > 0.0 => {
+            (Congestion::Ratio(ratio), format!("input > {ratio} * processed"))
+        }
+        Some(ratio) => {
+            let message = format!("a congestion ratio of {ratio} is no number above 0");
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+        None => (Congestion::Demand, "demand > capacity".to_owned()),
+    };
+    let etp = seen.running(congestion).etp();
+    Ok(JobFlow {
+        job: job.name.clone(),
+        run: job.run,
+        epoch: epoch(job),
+        dag: job.dag.clone(),
+        agents: seen.agents,
+        instances: seen.instances,
+        engine: seen.engine.name().to_owned(),
+        congestion: words,
+        rates: seen.rates,
+        etp,
+    })
+}
+
+/// Reads the counts of a run's traces beside the driver, for their mean rates.
+pub(super) fn read_traces(run: u64, job: String, folder: PathBuf, notes: mpsc::UnboundedSender<Note>) {
+    let Ok(job) = serde_json::from_str::<job::Job>(&job) else { return };
+    let is_trace = |stage: &job::Stage| {
+        matches!(&stage.op, Op::Source(Source { connector: Some(SourceConnector::Trace(_)), .. }))
+    };
+    if !job.stages.iter().any(is_trace) {
+        return;
+    }
+    tokio::task::spawn_blocking(move || {
+        let mean = |stage: &job::Stage| {
+            let Op::Source(Source { connector: Some(SourceConnector::Trace(trace)), .. }) = &stage.op else {
+                return None;
+            };
+            let mean: Figure =
+                source::trace_schedule(trace, &folder).map(|trace| trace.mean()).map_err(|e| e.to_string());
+            Some((stage.id.clone(), mean))
+        };
+        let means: BTreeMap<String, Figure> = job.stages.iter().filter_map(mean).collect();
+        // Without its receiver the coordinator has ended.
+        let _ = notes.send(Note::Means { run, means });
+    });
+}
