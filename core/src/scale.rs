@@ -1,9 +1,16 @@
 //! How many instances and where: which vertex limits a job, and what more or fewer instances would bring.
 
+pub mod congestion;
+pub mod etp;
+pub mod fluid;
 pub mod graph;
 pub mod limit;
 pub mod observed;
 pub mod rates;
+pub mod whatif;
 
+pub use congestion::Congestion;
+pub use etp::{NoOutput, Reading, SinkRate, etp};
+pub use fluid::{Engine, Steady, steady};
 pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};
 pub use limit::{Limit, Load, LoadState, limit};

@@ -15,6 +15,10 @@ mod route {
     mod decisions;
 }
 
+mod scale {
+    mod etp;
+}
+
 mod plan {
     mod cases;
     mod helper;
