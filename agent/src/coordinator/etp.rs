@@ -20,16 +20,6 @@ use super::driver::Note;
 use super::live::{LiveRun, Measured};
 use crate::source;
 
-/// The plan that holds.
-pub(super) fn epoch(_job: &Job) -> u64 {
-    1
-}
-
-/// Another plan is under way: what is measured is of neither.
-pub(super) fn is_changing(_job: &Job) -> bool {
-    false
-}
-
 /// What was measured of a running job.
 pub(super) struct Seen {
     pub(super) dag: Dag,
@@ -55,7 +45,7 @@ impl Seen {
         let measured = live.map_or(&nothing, |live| &live.rates);
         let set = |stage: &str, option: &str| serde_json::from_str(job.option(stage, option)?).ok();
         let kinds = kinds(&dag, &submitted, set, |stage| measured.mean(stage));
-        let instances = job.instances.clone();
+        let instances: Vec<Instance> = job.standing().copied().collect();
         let agents: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
         let known = Known { dag: &dag, kinds: &kinds, instances: &instances, agents: &agents };
         let rates = measured.window().rates(&known, measured.at(now));
@@ -95,7 +85,7 @@ pub(super) fn answer(
     Ok(JobFlow {
         job: job.name.clone(),
         run: job.run,
-        epoch: epoch(job),
+        epoch: job.epoch(),
         dag: job.dag.clone(),
         agents: seen.agents,
         instances: seen.instances,

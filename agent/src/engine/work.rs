@@ -181,13 +181,15 @@ mod tests {
             let options = job::Work { ms: vec![2.0], spread: Spread::None, mode: WorkMode::Sleep };
             Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)))
         };
-        let (mut first, mut second) = (one(0), one(1));
         let start = Instant::now();
-        let clocks = [Clock::new(start), Clock::new(start)];
-        clocks.iter().for_each(|clock| clock.set(Doing::Busy));
-        for _ in 0..30 {
-            tokio::join!(first.run(1, &clocks[0]), second.run(1, &clocks[1]));
-        }
+        let rows = |mut work: Work| async move {
+            let clock = Clock::new(start);
+            clock.set(Doing::Busy);
+            for _ in 0..30 {
+                work.run(1, &clock).await;
+            }
+        };
+        tokio::join!(rows(one(0)), rows(one(1)));
         assert!(start.elapsed() >= Duration::from_millis(114), "{:?}", start.elapsed());
     }
 

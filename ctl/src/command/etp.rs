@@ -51,7 +51,7 @@ struct View {
     run: u64,
     epoch: u64,
     /// That rates are means over.
-    seconds: Value,
+    over_s: Value,
     full: bool,
     engine: String,
     congestion: String,
@@ -62,7 +62,7 @@ struct View {
     assumed: Vec<String>,
     vertices: Vec<VertexView>,
     edges: Vec<EdgeView>,
-    instances: Vec<InstanceView>,
+    per_instance: Vec<InstanceView>,
     why: Why,
 }
 
@@ -117,7 +117,7 @@ struct InstanceView {
     instance: String,
     id: u32,
     agent: String,
-    seconds: Value,
+    over_s: Value,
     input_per_s: Value,
     processed_per_s: Value,
     emitted_per_s: Value,
@@ -190,7 +190,8 @@ fn show(view: &View, args: &Args, output: &mut Output) -> Outcome {
     }
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+/// A bound of Stela's test of congestion.
+pub(super) fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
     ratio.ok_or_else(|| "write a number above 0, such as 1.2".to_owned())
 }
@@ -229,13 +230,13 @@ fn view(flow: JobFlow) -> Outcome<View> {
         }
     });
     let edges = edges.collect();
-    let instances = flow.rates.instances.iter().zip(&flow.instances).map(|(rates, one)| {
+    let per_instance = flow.rates.instances.iter().zip(&flow.instances).map(|(rates, one)| {
         let agent = flow.agents.get(usize::from(one.agent)).map_or("?", String::as_str);
         instance(format!("{}#{}", label(one.vertex), one.number), agent, rates)
     });
-    let instances = instances.collect();
+    let per_instance = per_instance.collect();
     Ok(View {
-        seconds: apart.of("seconds", &flow.rates.seconds),
+        over_s: apart.of("over_s", &flow.rates.seconds),
         throughput_per_s: apart.of("throughput_per_s", &flow.etp.throughput),
         modelled_per_s: apart.of("modelled_per_s", &flow.etp.modelled),
         limit: limit.map(|limit| limits::words(limit, &wording)),
@@ -249,7 +250,7 @@ fn view(flow: JobFlow) -> Outcome<View> {
         assumed: flow.etp.assumed,
         vertices,
         edges,
-        instances,
+        per_instance,
         why: apart.0,
     })
 }
@@ -298,7 +299,7 @@ fn instance(name: String, agent: &str, rates: &InstanceRates) -> InstanceView {
         instance: name,
         id: rates.instance,
         agent: agent.to_owned(),
-        seconds: apart.of("seconds", &rates.seconds),
+        over_s: apart.of("over_s", &rates.seconds),
         input_per_s: apart.of("input_per_s", &rates.input),
         processed_per_s: apart.of("processed_per_s", &rates.processed),
         emitted_per_s: apart.of("emitted_per_s", &rates.emitted),
@@ -313,10 +314,10 @@ fn instance(name: String, agent: &str, rates: &InstanceRates) -> InstanceView {
 
 fn text(view: &View, readings: bool, room: Option<usize>) -> String {
     let per_second = |value: &Value| rate(value.as_f64());
-    let window = match (view.seconds.as_f64(), view.full) {
+    let window = match (view.over_s.as_f64(), view.full) {
         (Some(seconds), true) => format!("means over {seconds:.0} s"),
         (Some(seconds), false) => format!("means over {seconds:.0} s so far"),
-        (None, _) => view.why.get("seconds").cloned().unwrap_or_default(),
+        (None, _) => view.why.get("over_s").cloned().unwrap_or_default(),
     };
     let mut text = format!(
         "{}: {} rows/s at its sinks ({} by the model of a {} engine), {window}\n",

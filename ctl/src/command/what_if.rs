@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tuplane_core::route::whatif::{self, Answer, Case, Form};
+use tuplane_core::scale::whatif::{self as graphs, EtpAnswer};
+use tuplane_core::scale::{Congestion, congestion};
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::jobfile::JobFile;
-use crate::output::table::{Align, Table};
+use crate::output::table::{Align, Table, percent};
 use crate::output::{Format, Output, safe};
 
 /// What is asked.
@@ -22,7 +25,25 @@ pub(crate) struct Args {
 enum What {
     /// Where POTUS sends the rows of one sender in one slot, and at what prices
     Route(RouteArgs),
+    /// Which vertices of a graph are congested, and what share of its output each carries
+    Etp(EtpArgs),
 }
+
+/// Options of `what-if etp`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = GRAPH)]
+struct EtpArgs {
+    /// A JSON file with one case or an array of cases; `-` reads standard input
+    file: PathBuf,
+    /// Congested is what more than RATIO times as much reaches as it processes
+    #[arg(long, value_name = "RATIO", value_parser = super::etp::ratio, default_value_t = congestion::PUBLISHED)]
+    congestion: f64,
+}
+
+const GRAPH: &str = "\
+A case: {\"id\", \"graph\": {\"vertices\": [{\"id\", \"instances\", \"capacity_per_instance\", \"selectivity\" (1 if left out),
+\"offered\" (rows per second; sources alone)}], \"edges\": [[\"from\", \"to\"]]}}.
+Rates are those of a queueing engine. An array is answered by an array, one element for each case.";
 
 /// Options of `what-if route`.
 #[derive(Debug, clap::Args)]
@@ -50,15 +71,13 @@ An array is answered by an array, one element for each case.";
 pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     match &args.what {
         What::Route(args) => route(args, output),
+        What::Etp(args) => etp(args, output),
     }
 }
 
 fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &Overrides::default())?;
-    let refuse = |faults: Vec<String>| {
-        let lines: Vec<String> = faults.iter().map(|fault| safe::line(fault)).collect();
-        Failure::Usage(format!("{}: {}", safe::line(&file.name), lines.join("\n")))
-    };
+    let refuse = |faults: Vec<String>| refused(&file, &faults);
     let (cases, is_array) = whatif::read(&file.text).map_err(refuse)?;
     let form = match args.form {
         FormArg::Literal => Form::Literal,
@@ -71,16 +90,7 @@ fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
     }
     let answers: Vec<Answer> = decided.into_iter().flatten().collect();
     match output.format {
-        Format::Json | Format::Jsonl => {
-            let mut values: Vec<Value> = answers.iter().map(|answer| json!(answer)).collect();
-            match values.pop() {
-                Some(only) if !is_array => output.value(&only),
-                last => {
-                    values.extend(last);
-                    output.value(&Value::Array(values))
-                }
-            }
-        }
+        Format::Json | Format::Jsonl => documents(&answers, is_array, output),
         _ => {
             for (case, answer) in cases.iter().zip(&answers) {
                 explain(case, answer, output)?;
@@ -88,6 +98,53 @@ fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
             Ok(())
         }
     }
+}
+
+fn refused(file: &JobFile, faults: &[String]) -> Failure {
+    let lines: Vec<String> = faults.iter().map(|fault| safe::line(fault)).collect();
+    Failure::Usage(format!("{}: {}", safe::line(&file.name), lines.join("\n")))
+}
+
+/// An array is answered by an array.
+fn documents(answers: &[impl Serialize], is_array: bool, output: &mut Output) -> Outcome {
+    let mut values: Vec<Value> = answers.iter().map(|answer| json!(answer)).collect();
+    match values.pop() {
+        Some(only) if !is_array => output.value(&only),
+        last => {
+            values.extend(last);
+            output.value(&Value::Array(values))
+        }
+    }
+}
+
+fn etp(args: &EtpArgs, output: &mut Output) -> Outcome {
+    let file = JobFile::read(&args.file, &Overrides::default())?;
+    let (cases, is_array) = graphs::read(&file.text).map_err(|faults| refused(&file, &faults))?;
+    let answers: Vec<EtpAnswer> =
+        cases.iter().map(|case| case.etp(Congestion::Ratio(args.congestion))).collect();
+    if !output.is_text() {
+        return documents(&answers, is_array, output);
+    }
+    answers.iter().try_for_each(|answer| output.text(&shares(answer)))
+}
+
+/// Every vertex with its share in the three readings.
+fn shares(answer: &EtpAnswer) -> String {
+    let mut table = Table::new(&[
+        ("VERTEX", Align::Left),
+        ("CONGESTED", Align::Left),
+        ("PATH", Align::Right),
+        ("SINKS", Align::Right),
+        ("FLOW", Align::Right),
+    ]);
+    for (vertex, path) in &answer.path {
+        let shares = [Some(path), answer.sink_set.get(vertex), answer.flow_share.get(vertex)];
+        let mark = if answer.congested.contains(vertex) { "yes" } else { "" };
+        let shares = shares.map(|share| percent(share.copied().flatten()));
+        table.row([vertex.clone(), mark.to_owned()].into_iter().chain(shares));
+    }
+    let reason = answer.reason.as_ref().map(|why| format!("{}\n", safe::line(why))).unwrap_or_default();
+    format!("case {}\n{}{reason}", safe::line(&answer.id), table.render())
 }
 
 /// Every target with its price and what it gets: the least price below 0 is served first.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::world::{World, text, workspace};
 
 /// Fields whose members are named by what they count, not by us.
-const BY_NAME: [&str; 6] = ["dropped", "round_trips_us", "options", "parallelism", "value", "row"];
+const BY_NAME: [&str; 7] = ["dropped", "round_trips_us", "options", "parallelism", "value", "row", "why"];
 
 /// Fields of a schema as the page has them; those that may be missing are marked.
 type Page = BTreeMap<String, BTreeMap<String, bool>>;
@@ -197,6 +197,7 @@ fn every_field_of_every_document_is_on_the_page() {
     for args in [
         &["status", "endless"][..],
         &["routes", "endless", "--decisions"],
+        &["etp", "endless"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],

@@ -129,7 +129,7 @@ impl Driver {
         let now = Instant::now();
         for run in &runs {
             if let Some(job) = self.state.run(*run) {
-                self.live.plan_is(*run, etp::epoch(job), etp::is_changing(job), now);
+                self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now);
             }
         }
         self.live.report(&id, report, &runs, now);
