@@ -7,6 +7,8 @@ pub mod graph;
 pub mod limit;
 pub mod observed;
 pub mod rates;
+pub mod machines;
+pub mod planner;
 pub mod whatif;
 
 pub use congestion::Congestion;
@@ -14,3 +16,5 @@ pub use etp::{NoOutput, Reading, SinkRate, etp};
 pub use fluid::{Engine, Steady, steady};
 pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};
 pub use limit::{Limit, Load, LoadState, limit};
+pub use machines::{Machine, Placement};
+pub use planner::{Ask, Plan, Planner, Planners, Refusal, Removal, TakeAsk};

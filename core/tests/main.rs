@@ -17,6 +17,9 @@ mod route {
 
 mod scale {
     mod etp;
+    mod named;
+    mod planners;
+    mod take;
 }
 
 mod plan {

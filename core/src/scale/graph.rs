@@ -89,6 +89,9 @@ pub enum GraphError {
         /// How many there are.
         vertices: usize,
     },
+    /// A source of which nothing is known.
+    #[error("source `{0}` has neither an offered rate nor a known capacity: give one of them")]
+    Open(String),
     /// Rows could go round.
     #[error("the graph has a cycle: {}", cycle.join(" -> "))]
     Cycle {
@@ -133,6 +136,13 @@ impl FlowGraph {
             inputs[edge.to].push(index);
         }
         let mut graph = Self { vertices, edges: merged, inputs, outputs, order: Vec::new() };
+        let open = |v: &&FlowVertex| v.offered.is_none() && v.capacity.is_infinite();
+        let sources = graph.vertices.iter().zip(&graph.inputs).filter(|(_, inputs)| inputs.is_empty());
+        let open: Vec<GraphError> =
+            sources.map(|(vertex, _)| vertex).filter(open).map(|v| GraphError::Open(v.id.clone())).collect();
+        if !open.is_empty() {
+            return Err(open);
+        }
         graph.order = graph.sorted();
         if graph.order.len() < graph.vertices.len() {
             return Err(vec![GraphError::Cycle { cycle: graph.cycle() }]);
@@ -337,6 +347,14 @@ mod tests {
                 "edge `a` to `b`: its selectivity is -1: it must be 0 or more",
             ]
         );
+    }
+
+    #[test]
+    fn a_source_of_which_nothing_is_known_is_refused() {
+        let mut vertices = chain(&["a", "b"]);
+        vertices.iter_mut().for_each(|vertex| vertex.capacity = f64::INFINITY);
+        let faults = FlowGraph::new(vertices, vec![edge(0, 1)]).unwrap_err();
+        assert_eq!(faults, [GraphError::Open("a".into())]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::congestion::Congestion;
 use super::etp::{Reading, SinkRate, etp};
 use super::fluid::{Engine, steady};
 use super::graph::{FlowEdge, FlowGraph, FlowVertex};
+use super::planner::{Ask, Plan, Planners};
 
 /// One graph, and what is asked of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,6 +141,29 @@ fn case(form: Form) -> Result<Case, Vec<String>> {
     Ok(Case { id, graph, new_instances, expected })
 }
 
+/// The answer to `what-if scale`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScaleAnswer {
+    /// The case's name.
+    pub id: String,
+    /// Instances of every vertex after the plan.
+    pub instances: BTreeMap<String, u32>,
+    /// Rows a second that the sinks process with them, on the model of the engine.
+    pub predicted: f64,
+    /// Slots that the plan does not use, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<LeftAnswer>,
+}
+
+/// Slots that a plan does not use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftAnswer {
+    /// How many.
+    pub slots: u32,
+    /// Why.
+    pub why: String,
+}
+
 /// The answer to `what-if etp`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EtpAnswer {
@@ -159,6 +183,28 @@ pub struct EtpAnswer {
 }
 
 impl Case {
+    /// The plan of a planner for the case's new instances, with rates from the engine's model.
+    ///
+    /// # Errors
+    /// A sentence that names the case, if it does not say how many instances are new, or the planner refuses.
+    pub fn plan(&self, engine: Engine, planner: &str, planners: &Planners) -> Result<Plan, String> {
+        let refuse = |what: &dyn std::fmt::Display| format!("case {}: {what}", self.id);
+        let slots = self.new_instances.ok_or_else(|| refuse(&"it has no `new_instances`"))?;
+        planners.scale_out(planner, &Ask::new(&self.graph, engine, slots)).map_err(|error| refuse(&error))
+    }
+
+    /// A plan of [`Self::plan`] as the answer.
+    pub fn answer(&self, plan: &Plan) -> ScaleAnswer {
+        let names = self.graph.vertices().iter().map(|vertex| vertex.id.clone());
+        let left = plan.left.as_ref().map(|left| LeftAnswer { slots: left.slots, why: left.why.clone() });
+        ScaleAnswer {
+            id: self.id.clone(),
+            instances: names.zip(plan.instances.iter().copied()).collect(),
+            predicted: plan.after,
+            left,
+        }
+    }
+
     /// ETP in its readings, and who is congested, on the rates of a queueing engine.
     pub fn etp(&self, congestion: Congestion) -> EtpAnswer {
         let graph = &self.graph;
