@@ -8,7 +8,6 @@ mod links;
 mod live;
 mod log;
 mod places;
-#[expect(dead_code, reason = "requests to scale come to it next")]
 mod scaling;
 mod status;
 

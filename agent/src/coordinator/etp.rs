@@ -43,7 +43,11 @@ impl Seen {
         let submitted: job::Job = serde_json::from_str(&job.job).map_err(|e| unread("the job", e))?;
         let nothing = Measured::default();
         let measured = live.map_or(&nothing, |live| &live.rates);
-        let set = |stage: &str, option: &str| serde_json::from_str(job.option(stage, option)?).ok();
+        let changed = job.changed_options();
+        let set = |stage: &str, option: &str| {
+            let found = changed.iter().find(|(of, name, _)| of == stage && name == option);
+            serde_json::from_str(&found?.2).ok()
+        };
         let kinds = kinds(&dag, &submitted, set, |stage| measured.mean(stage));
         let instances: Vec<Instance> = job.standing().copied().collect();
         let agents: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();

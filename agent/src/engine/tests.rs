@@ -66,6 +66,7 @@ path = "out"
         .zip(&agents)
         .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: 1 })
         .collect();
+    let first_agents = agents.len() as u16;
     RunPlan {
         run,
         attempt: 1,
@@ -75,6 +76,12 @@ path = "out"
         agents,
         headers: std::collections::BTreeMap::new(),
         costs: Vec::new(),
+        epoch: 1,
+        coming: Vec::new(),
+        going: Vec::new(),
+        first_agents,
+        options: Vec::new(),
+        policies: Vec::new(),
     }
 }
 

@@ -466,9 +466,10 @@ impl Job {
         }
     }
 
-    /// An option of a stage that was changed while it ran, as JSON.
-    pub fn option(&self, stage: &str, option: &str) -> Option<&str> {
-        self.options.get(&(stage.to_owned(), option.to_owned())).map(String::as_str)
+    /// Live options that were changed while it ran: stage, option, value as JSON.
+    pub fn changed_options(&self) -> Vec<(String, String, String)> {
+        let all = self.options.iter();
+        all.map(|((stage, option), value)| (stage.clone(), option.clone(), value.clone())).collect()
     }
 
     /// Policies that were changed while it ran, with their options, by edge.

@@ -31,13 +31,25 @@ pub struct RunPlan {
     pub dag: String,
     /// Participating agents; `Instance::agent` is an index into it.
     pub agents: Vec<AgentInfo>,
-    /// All instances of the run.
+    /// All instances of the run but those that an earlier plan has ended.
     pub instances: Vec<Instance>,
     /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
     /// Cost of a row from each agent (row) to each (column), by the cluster's table: so many rows of so many
     /// columns as there are agents.
     pub costs: Vec<u32>,
+    /// The number of the plan.
+    pub epoch: u64,
+    /// Instances that it adds to the plan before; nothing is sent to them until it is committed.
+    pub coming: Vec<u32>,
+    /// Instances of the plan before that end with it.
+    pub going: Vec<u32>,
+    /// How many agents the attempt began with: rows are numbered by it.
+    pub first_agents: u16,
+    /// Live options that were changed since the attempt began: stage, option, value as JSON.
+    pub options: Vec<(String, String, String)>,
+    /// Policies that were changed since then: edge, policy, options as JSON.
+    pub policies: Vec<(u32, String, String)>,
 }
 
 impl RunPlan {
@@ -45,6 +57,16 @@ impl RunPlan {
     pub fn cost(&self, from: u16, to: u16) -> u32 {
         let known = self.costs.get(usize::from(from) * self.agents.len() + usize::from(to));
         known.copied().unwrap_or(u32::from(from != to))
+    }
+
+    /// Instances that take rows by this plan.
+    pub fn targets(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.going.contains(&instance.id))
+    }
+
+    /// Instances that have sent rows by the plan before.
+    pub fn senders_before(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.coming.contains(&instance.id))
     }
 }
 
@@ -323,6 +345,30 @@ pub enum AgentRequest {
         run: u64,
         /// With the newest decisions that were kept, as many as so many bytes hold; 0: without.
         decisions: u64,
+    },
+    /// Makes what the next plan of a run needs: instances, queues, channels. Nothing is sent to them, and nothing
+    /// of them runs.
+    Extend(Box<RunPlan>),
+    /// The plan was committed: its new instances start.
+    StartNew {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// All new instances have started: rows go by the new plan, and those that go get their end.
+    Switch {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// The plan failed before it was committed: nothing of it stays.
+    Abort {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
     },
 }
 
