@@ -132,3 +132,56 @@ fn etp_of_a_graph_is_a_table() {
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("no vertex is called `u`"), "{}", refused.err);
 }
+
+#[test]
+fn best_is_near_the_optimum_of_the_file_and_each_planner_answers_every_graph() {
+    let runtime = tempfile::tempdir().unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(GRAPHS).unwrap()).unwrap();
+    for engine in ["queueing", "backpressured"] {
+        for planner in ["best", "stela", "stela-code", "ds2", "round-robin"] {
+            let args = ["what-if", "scale", GRAPHS, "--engine", engine, "--planner", planner, "-o", "json"];
+            let ran = ran(tuplane(&runtime).args(args));
+            assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{planner}");
+            let answers: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+            assert_eq!(answers.len(), cases.len());
+            let mut shares = Vec::new();
+            for (answer, case) in answers.iter().zip(&cases) {
+                assert_eq!(answer["id"], case["id"]);
+                let number = |value: &Value| value.as_f64().unwrap();
+                let before = case["graph"]["vertices"].as_array().unwrap();
+                let had: f64 = before.iter().map(|vertex| number(&vertex["instances"])).sum();
+                let has: f64 = answer["instances"].as_object().unwrap().values().map(number).sum();
+                let left = answer.get("left").map_or(0.0, |left| number(&left["slots"]));
+                assert_eq!(has + left, had + number(&case["new_instances"]), "{planner} {answer}");
+                let optimum = number(&case[engine]["optimum"]);
+                assert!(number(&answer["predicted"]) <= optimum * (1.0 + 1e-9), "{planner} {answer}");
+                shares.push(number(&answer["predicted"]) / optimum);
+            }
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            assert!(planner != "best" || mean >= 0.995, "{engine}: {mean}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_says_why_and_what_it_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chain.json");
+    let vertex = |id: &str, capacity: f64| json!({"id": id, "instances": 1, "capacity_per_instance": capacity});
+    let mut vertices = vec![vertex("src", 900.0), vertex("slow", 100.0), vertex("out", 900.0)];
+    vertices[0]["offered"] = json!(150.0);
+    let edges = json!([["src", "slow"], ["slow", "out"]]);
+    let case = json!({"id": "chain", "new_instances": 2, "graph": {"vertices": vertices, "edges": edges}});
+    std::fs::write(&file, case.to_string()).unwrap();
+    let path = file.to_str().unwrap();
+    let shown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "backpressured"]));
+    assert_eq!((shown.code, shown.err.as_str()), (Some(0), ""));
+    for part in ["case chain: 100 rows/s, 150 with 1 more instances", "slow", "1 not used: "] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
+    let unknown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "queueing", "--planner", "bets"]));
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.err.contains("did you mean `best`?"), "{}", unknown.err);
+    let unknown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "storm"]));
+    assert_eq!(unknown.code, Some(2));
+}

@@ -2,6 +2,7 @@
 
 mod act;
 mod ask;
+mod measure;
 mod routes;
 mod scale;
 
@@ -210,6 +211,7 @@ impl Driver {
             let cause = format!("it was not heard of for {} s", lease.as_secs_f64());
             self.lose(turn, id, cause);
         }
+        self.measure(turn, now);
         let settled: Vec<_> = self.settling.keys().copied().collect();
         for run in settled {
             self.settle(turn, run, now);

@@ -7,8 +7,8 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tuplane_core::cluster::Job;
 use tuplane_core::job::{self, Op, Overflow, Settings, Source, SourceConnector};
-use tuplane_core::plan::Dag;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Dag, VertexId};
 use tuplane_core::scale::congestion::{Congestion, PUBLISHED};
 use tuplane_core::scale::fluid::Engine;
 use tuplane_core::scale::observed::Running;
@@ -18,11 +18,13 @@ use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::driver::Note;
 use super::live::{LiveRun, Measured};
+use super::scaling;
 use crate::source;
 
 /// What was measured of a running job.
 pub(super) struct Seen {
     pub(super) dag: Dag,
+    submitted: job::Job,
     pub(super) kinds: Vec<Kind>,
     pub(super) engine: Engine,
     pub(super) rates: JobRates,
@@ -58,12 +60,22 @@ impl Seen {
             Overflow::Block => Engine::BackPressured,
         };
         let ratio = (submitted.options.settings == Settings::Paper).then_some(PUBLISHED);
-        Ok(Self { dag, kinds, engine, rates, instances, agents, ratio })
+        Ok(Self { dag, submitted, kinds, engine, rates, instances, agents, ratio })
     }
 
-    /// As scaling takes it.
-    pub(super) fn running(&self, congestion: Congestion) -> Running<'_> {
-        Running { dag: &self.dag, kinds: &self.kinds, rates: &self.rates, engine: self.engine, congestion }
+    /// As scaling takes it. `fixed` are vertices that can have no more instances.
+    pub(super) fn running<'a>(
+        &'a self,
+        congestion: Congestion,
+        fixed: &'a BTreeMap<VertexId, String>,
+    ) -> Running<'a> {
+        let Self { dag, kinds, rates, engine, .. } = self;
+        Running { dag, kinds, rates, engine: *engine, congestion, fixed, alone: false }
+    }
+
+    /// The test of congestion that the job's setting has.
+    pub(super) fn congestion(&self) -> Congestion {
+        self.ratio.map_or(Congestion::Demand, Congestion::Ratio)
     }
 }
 
@@ -85,7 +97,7 @@ pub(super) fn answer(
         }
         None => (Congestion::Demand, "demand > capacity".to_owned()),
     };
-    let etp = seen.running(congestion).etp();
+    let etp = seen.running(congestion, &scaling::fixed(job, &seen.submitted, &seen.dag)).etp();
     Ok(JobFlow {
         job: job.name.clone(),
         run: job.run,

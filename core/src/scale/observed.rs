@@ -1,5 +1,7 @@
 //! A running job as scaling sees it: its graph with measured capacities, who is congested, what each vertex carries.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::congestion::Congestion;
@@ -34,6 +36,11 @@ pub struct Running<'a> {
     pub engine: Engine,
     /// How a vertex is found to be congested.
     pub congestion: Congestion,
+    /// Which of its vertices can have no more instances than they have, and why.
+    pub fixed: &'a BTreeMap<VertexId, String>,
+    /// Capacities are those of instances that do not wait for a core: where they are on machines whose cores are counted
+    /// apart.
+    pub alone: bool,
 }
 
 /// A job's congestion, what its vertices carry, and what more of them would bring.
@@ -78,14 +85,15 @@ impl Running<'_> {
         let mut assumed = Vec::new();
         let ids: Vec<String> = (0..self.dag.vertices.len()).map(|index| name(self.dag, index)).collect();
         let vertices = self.rates.vertices.iter().zip(&ids).enumerate().map(|(index, (rates, id))| {
-            let capacity = rates.capacity.clone().unwrap_or_else(|why| {
+            let capacity = if self.alone { &rates.capacity_alone } else { &rates.capacity };
+            let capacity = capacity.clone().unwrap_or_else(|why| {
                 assumed.push(format!("{id} limits nothing: what it can do is not known ({why})"));
                 f64::INFINITY
             });
             FlowVertex {
                 selectivity: rates.selectivity.clone().unwrap_or(1.0),
                 offered: self.offered(index, rates, &mut assumed),
-                max_instances: self.most(index, rates),
+                max_instances: self.fixed_at(index).map(|_| rates.instances),
                 ..FlowVertex::new(id, rates.instances, capacity)
             }
         });
@@ -135,11 +143,15 @@ impl Running<'_> {
         }
     }
 
-    /// The most instances that help: one that all rows go to, or that gets every row, is not helped by others.
-    fn most(&self, index: usize, rates: &VertexRates) -> Option<u32> {
+    /// Why more instances of a vertex cannot be, or would not help.
+    fn fixed_at(&self, index: usize) -> Option<String> {
+        let vertex = VertexId(index as u32);
         let whole = |routing: &Routing| matches!(routing, Routing::AllToOne | Routing::Broadcast);
-        let mut inputs = self.dag.inputs(VertexId(index as u32)).map(|(_, edge)| &edge.routing).peekable();
-        (inputs.peek().is_some() && inputs.all(whole)).then_some(rates.instances)
+        let mut inputs = self.dag.inputs(vertex).map(|(_, edge)| &edge.routing).peekable();
+        if inputs.peek().is_some() && inputs.all(whole) {
+            return Some("every row goes to one instance, or to all: more of them share nothing".to_owned());
+        }
+        self.fixed.get(&vertex).cloned()
     }
 
     /// Congestion, ETP in its three readings, and what one more instance of each vertex would bring.
@@ -180,7 +192,7 @@ impl Running<'_> {
     }
 
     /// Why nothing can be said, while no vertex's capacity is known.
-    fn nothing_known(&self) -> Option<String> {
+    pub fn nothing_known(&self) -> Option<String> {
         let mut whys = self.rates.vertices.iter().map(|rates| rates.capacity.clone().err());
         let first = whys.next()??;
         whys.all(|why| why.is_some()).then_some(first)
@@ -195,12 +207,11 @@ impl Running<'_> {
     }
 
     fn gain(&self, graph: &FlowGraph, instances: &[u32], vertex: usize, now: &Steady) -> Figure {
-        let of = &graph.vertices()[vertex];
         if let Err(why) = &self.rates.vertices[vertex].capacity {
             return Err(why.clone());
         }
-        if of.max_instances.is_some_and(|most| instances[vertex] >= most) {
-            return Err("every row goes to one instance, or to all: more of them share nothing".to_owned());
+        if let Some(why) = self.fixed_at(vertex) {
+            return Err(why);
         }
         let mut more = instances.to_vec();
         more[vertex] += 1;

@@ -61,6 +61,7 @@ impl Driver {
             budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
             agents,
             live: self.live.run(run),
+            planners: self.config.registry.planners(),
         };
         let change = scaling::wanted(ask, &known)?;
         let (mut plan, new) = known.plan(ask, change)?;
