@@ -10,6 +10,7 @@ use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
 use super::history::{History, Rates};
 use super::routing::Routes;
+use super::scaling::Flow;
 use crate::limits::{self, Wording};
 use crate::presence::SILENT_MS;
 use crate::tui::event::{EdgeFacts, JobFacts, Telemetry};
@@ -86,6 +87,8 @@ pub(crate) struct Picture {
     pub(crate) job: Option<JobPicture>,
     /// How its edges choose their targets; `None` while that was not asked for.
     pub(crate) routes: Option<Rc<Routes>>,
+    /// What it does in a second; `None` while that was not asked for.
+    pub(crate) flow: Option<Rc<Flow>>,
 }
 
 /// One job.
@@ -218,6 +221,7 @@ impl Picture {
             agents: telemetry.agents.clone(),
             job,
             routes: None,
+            flow: None,
         }
     }
 

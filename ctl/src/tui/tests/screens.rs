@@ -10,8 +10,8 @@ const SCREENS: [(&str, &str); 7] = [
     ("graph, an edge selected", "<tab>"),
     ("edges", "2"),
     ("targets of the first edge", "2<enter>"),
-    ("instances", "4"),
-    ("agents", "5"),
+    ("instances", "5"),
+    ("agents", "6"),
     ("jobs", "0"),
 ];
 
