@@ -90,6 +90,8 @@ pub(super) struct Driver {
     beginning: HashMap<u64, AbortHandle>,
     /// Runs that were sealed and whose ledger is not settled, with the time since.
     settling: HashMap<u64, (Instant, SealWork)>,
+    /// The last plan of each run that was shown only.
+    shown: HashMap<u64, scale::Shown>,
     ending: bool,
 }
 
@@ -115,6 +117,7 @@ impl Driver {
             notes,
             beginning: HashMap::new(),
             settling: HashMap::new(),
+            shown: HashMap::new(),
             ending: false,
         }
     }

@@ -1,5 +1,6 @@
 //! Requests to scale a job: which instances are to be added where and which end, and the plan that this makes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use tuplane_core::cluster::{Job, NewScale};
@@ -112,6 +113,12 @@ impl Known<'_> {
         self.job.agents.get(usize::from(instance.agent)).map_or("?", |agent| agent.id.name.as_str())
     }
 
+    /// Rows that wait for an instance, as it last said.
+    fn queued(&self, instance: &Instance) -> u64 {
+        let report = self.live.and_then(|live| live.counters.get(&instance.id));
+        report.map_or(0, |report| report.queue_in + report.queue_out)
+    }
+
     fn name_of(&self, instance: &Instance) -> String {
         format!("{}#{}", self.dag.vertex(instance.vertex).label(), instance.number)
     }
@@ -149,7 +156,10 @@ impl Known<'_> {
         }
         while own.len() > wanted as usize {
             let on = |agent: u16| own.iter().filter(|one| one.agent == agent).count();
-            let most = own.iter().enumerate().max_by_key(|(_, one)| (on(one.agent), one.number));
+            let most = own
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, one)| (on(one.agent), Reverse(self.queued(one)), one.number));
             let Some((index, _)) = most else { break };
             change.remove.push(own.remove(index).id);
         }

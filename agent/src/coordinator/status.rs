@@ -81,8 +81,9 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
         Some(run) => run.ledger(),
         None => Vec::new(),
     };
+    let needed = |name: &str| job.agents.iter().any(|agent| agent.id.name == name && job.needs(&agent.id));
     let flowing = job.phase == JobPhase::Running;
-    let age = run.filter(|_| job.is_live()).map(|run| run.age(now)).unwrap_or_default();
+    let age = run.filter(|_| job.is_live()).map(|run| run.age(now, needed)).unwrap_or_default();
     let cost =
         run.filter(|_| flowing).map(|run| run.cost_per_second(&job.agents, now, |a, b| costs.of(a, b)));
     JobStatus {

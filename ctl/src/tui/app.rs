@@ -291,7 +291,7 @@ impl<A: Asks> App<A> {
     fn ask_from_now_on(&mut self, asks: Arc<A>) {
         self.asks = Some(Arc::clone(&asks));
         tokio::spawn(effect::poll(Arc::clone(&asks), self.watching.clone(), self.out.clone()));
-        for (subject, wanted) in [(Subject::Routes, &self.routing), (Subject::Flow, &self.flowing)] {
+        for (subject, wanted) in [(Subject::Routes, &self.routing), (Subject::Etp, &self.flowing)] {
             let (asks, wanted) = (Arc::clone(&asks), wanted.clone());
             tokio::spawn(effect::poll_shown(asks, subject, wanted, self.out.clone()));
         }
@@ -455,7 +455,7 @@ impl<A: Asks> App<A> {
             Effect::Routes(run) => {
                 self.routed.send_replace(run);
             }
-            Effect::Flow(run) => {
+            Effect::Etp(run) => {
                 self.flowed.send_replace(run);
             }
             Effect::StartLocal => {

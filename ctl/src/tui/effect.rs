@@ -10,7 +10,7 @@ use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{AgentStatus, ClusterRequest, JobRoutes, JobStatus, JobSummary};
 use tuplane_wire::scaling::Rescale;
 
-use super::event::{FlowFacts, JobFacts, News, RouteFacts, Telemetry, What};
+use super::event::{EtpFacts, JobFacts, News, RouteFacts, Telemetry, What};
 
 /// The cluster is asked so often.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ pub(crate) enum Effect {
     /// From now on it is asked how the edges of this run choose their targets; of `None` nothing is asked.
     Routes(Option<u64>),
     /// From now on it is asked what this run does in a second; of `None` nothing is asked.
-    Flow(Option<u64>),
+    Etp(Option<u64>),
     /// Agents are started here, with the demo.
     StartLocal,
     /// The process is stopped, as shells do.
@@ -169,7 +169,7 @@ pub(crate) enum Subject {
     /// How the edges of a run choose their targets.
     Routes,
     /// What it does in a second.
-    Flow,
+    Etp,
 }
 
 impl Subject {
@@ -179,9 +179,9 @@ impl Subject {
                 Ok(routes) => RouteFacts::from(routes),
                 Err(cause) => RouteFacts { run, fault: Some(cause), ..RouteFacts::default() },
             })),
-            Self::Flow => What::Flow(Box::new(match asks.flow(run).await {
-                Ok((flow, history)) => FlowFacts { run, flow: Some(flow), history, fault: None },
-                Err(cause) => FlowFacts { run, fault: Some(cause), ..FlowFacts::default() },
+            Self::Etp => What::Etp(Box::new(match asks.flow(run).await {
+                Ok((flow, history)) => EtpFacts { run, flow: Some(flow), history, fault: None },
+                Err(cause) => EtpFacts { run, fault: Some(cause), ..EtpFacts::default() },
             })),
         }
     }

@@ -45,7 +45,7 @@ pub(crate) enum What {
     /// It was said how the edges of a job choose their targets.
     Routes(Box<RouteFacts>),
     /// It was said what a job does in a second.
-    Flow(Box<FlowFacts>),
+    Etp(Box<EtpFacts>),
     /// A request was answered: what was done, or why it was not.
     Reply(Result<String, String>),
     /// The connection to the cluster has changed.
@@ -121,7 +121,7 @@ pub(crate) struct RouteFacts {
 
 /// What a job does in a second, what its vertices carry, and how it was rescaled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FlowFacts {
+pub(crate) struct EtpFacts {
     /// The run.
     pub(crate) run: u64,
     /// Rates and what follows from them.
@@ -243,7 +243,7 @@ pub(crate) fn coalesce(older: &mut Event, newer: Event) -> Option<Event> {
         (&older.what, &newer.what),
         (What::Telemetry(_), What::Telemetry(_))
             | (What::Routes(_), What::Routes(_))
-            | (What::Flow(_), What::Flow(_))
+            | (What::Etp(_), What::Etp(_))
             | (What::Resize { .. }, What::Resize { .. })
             | (What::Tick, _)
     );

@@ -9,7 +9,7 @@ mod walk;
 use std::rc::Rc;
 
 use super::effect::Effect;
-use super::event::{Event, FlowFacts, Mouse, News, RouteFacts, Telemetry, What};
+use super::event::{Event, EtpFacts, Mouse, News, RouteFacts, Telemetry, What};
 use super::model::area;
 use super::model::link::Link;
 use super::model::picture::Picture;
@@ -34,7 +34,7 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     let flowing = wanted(model, model.screen == Screen::Scaling);
     if flowing != model.flow_of {
         model.flow_of = flowing;
-        effects.push(Effect::Flow(flowing));
+        effects.push(Effect::Etp(flowing));
     }
     effects
 }
@@ -78,7 +78,7 @@ fn take(model: &mut Model, event: Event) -> Vec<Effect> {
         What::Resize { width, height } => resize(model, width, height),
         What::Telemetry(telemetry) => telemetry_came(model, &telemetry),
         What::Routes(facts) => routes_came(model, *facts),
-        What::Flow(facts) => flow_came(model, *facts),
+        What::Etp(facts) => flow_came(model, *facts),
         What::Reply(Ok(done)) => {
             say(model, done);
             let ends = model.ending.take();
@@ -156,7 +156,7 @@ fn routes_came(model: &mut Model, facts: RouteFacts) {
     model.changed |= shown && model.frozen.is_none();
 }
 
-fn flow_came(model: &mut Model, facts: FlowFacts) {
+fn flow_came(model: &mut Model, facts: EtpFacts) {
     let now = model.now;
     let Some(live) = model.live.as_mut().filter(|live| live.run() == Some(facts.run)) else { return };
     live.flow = Some(Rc::new(Flow { at: now, facts }));

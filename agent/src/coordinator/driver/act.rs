@@ -102,6 +102,7 @@ impl Driver {
             }
             Effect::Forget { run, agents } => {
                 self.live.forget(run);
+                self.shown.remove(&run);
                 tokio::spawn(
                     async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await },
                 );

@@ -10,7 +10,7 @@ use super::picture::JobPicture;
 use super::table::{Cell, Column, Row, column};
 use super::{Model, Screen, Seen};
 use crate::presence::SILENT_MS;
-use crate::tui::event::FlowFacts;
+use crate::tui::event::EtpFacts;
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
@@ -41,7 +41,7 @@ pub(crate) struct Flow {
     /// When it came: ms since the start.
     pub(crate) at: u64,
     /// What was said.
-    pub(crate) facts: FlowFacts,
+    pub(crate) facts: EtpFacts,
 }
 
 /// Lines with how they look.
