@@ -314,6 +314,13 @@ impl JobRates {
         let sinks = (0u32..).zip(&self.vertices).filter(|(id, _)| dag.outputs(VertexId(*id)).next().is_none());
         sinks.map(|(_, sink)| sink.processed.clone()).sum()
     }
+
+    /// Rows a second that vertices take beyond what reaches them: rows that had piled up before.
+    pub fn worked_off(&self, dag: &Dag) -> Figure {
+        let readers = (0u32..).zip(&self.vertices).filter(|(id, _)| dag.inputs(VertexId(*id)).next().is_some());
+        let beyond = |rates: &VertexRates| Ok((rates.processed.clone()? - rates.input.clone()?).max(0.0));
+        readers.filter(|(_, rates)| rates.instances > 0).map(|(_, rates)| beyond(rates)).sum()
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::world::{World, text, vertex, wait};
+use super::world::{ByHand, World, text, vertex, wait};
 
 /// 300 rows a second through 1 ms on two instances into 20 ms on one, which takes 50.
 const JOB: &str = r#"
@@ -140,4 +140,103 @@ fn it_is_followed_until_the_job_ends_and_refused_for_one_that_has() {
     assert_eq!(late.status.code(), Some(2), "{}", text(&late));
     assert!(text(&late).contains("bottle is not running: it is finished"), "{}", text(&late));
     assert_eq!(world.tuplane(&["etp", "nobody"]).status.code(), Some(6));
+}
+
+/// 300 rows a second from agent a into 10 ms on two instances, which take 200.
+const SHORT: &str = r#"
+name = "short"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = 100_000_000
+rate = 300
+distributed = false
+on = ["a"]
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "rows"
+[[stage]]
+id = "slow"
+op = "work"
+in = "spread"
+ms = 10
+instances = 2
+[[stage]]
+id = "gather"
+op = "rebalance"
+in = "slow"
+[[stage]]
+id = "out"
+op = "sink"
+in = "gather"
+connector = "count"
+instances = 2
+"#;
+
+fn registered(world: &World, first: &ByHand, count: usize) {
+    wait("all agents are there", Duration::from_secs(20), || {
+        let agents = world.json_at(&first.address, &["agents"]);
+        agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == count
+    });
+}
+
+fn names(list: &Value, field: &str) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_what_it_said() {
+    let world = World::new();
+    let first = world.agent_with("a", None, |_| {});
+    let second = world.agent_with("b", Some(&first.address), |_| {});
+    registered(&world, &first, 2);
+    let file = world.file("short.toml", SHORT);
+    let at = |args: &[&str]| world.json_at(&first.address, args);
+    at(&["submit", &file]);
+    let measured = |epoch: u64| {
+        let mut etp = Value::Null;
+        wait("a window is full", Duration::from_secs(60), || {
+            etp = at(&["etp", "short"]);
+            etp["full"] == true && etp["epoch"] == epoch
+        });
+        etp
+    };
+    let before = measured(1);
+    assert_eq!(before["limiting"], "slow", "{before}");
+    // There is no agent to be added yet, and nothing has changed when that is said.
+    let refused = world.refused_at(&first.address, &["scale", "out", "short", "--agents", "1"]);
+    assert!(refused.contains("--agents 1: of 2 registered agents 0 have no instance of job short"), "{refused}");
+    let refused = world.refused_at(&first.address, &["scale", "out", "short", "--instances", "1", "--planner", "bets"]);
+    assert!(refused.contains("did you mean `best`?"), "{refused}");
+    let third = world.agent_with("c", Some(&first.address), |_| {});
+    registered(&world, &first, 3);
+    // Of three instances one is enough for what the source gives.
+    let out = ["scale", "out", "short", "--agents", "1", "--instances", "3"];
+    let shown = at(&[&out[..], &["--dry-run"]].concat());
+    assert_eq!((&shown["next"], &shown["planner"]), (&Value::Null, &Value::from("best")), "{shown}");
+    let plan = at(&[&out[..], &["--wait=60s"]].concat());
+    assert_eq!(plan["outcome"]["step"], "done", "{plan}");
+    let started = plan["started"].as_array().unwrap();
+    assert!(!started.is_empty() && names(&plan["started"], "agent").iter().all(|agent| agent == "c"), "{plan}");
+    assert!(names(&plan["started"], "name").iter().all(|name| name.starts_with("slow#")), "{plan}");
+    let predicted = number(&plan["predicted_per_s"]);
+    let held = number(&before["throughput_per_s"]);
+    assert!(predicted > held * 1.2 && predicted <= 300.1, "{predicted} after {held}: {plan}");
+    assert!(!plan["why"].as_str().unwrap().is_empty());
+    let mut history = Value::Null;
+    wait("the outcome is measured", Duration::from_secs(90), || {
+        history = at(&["scale", "history", "short"]);
+        !history["history"][0]["measured_per_s"].is_null()
+    });
+    let came = number(&history["history"][0]["measured_per_s"]);
+    assert_eq!(number(&history["history"][0]["predicted_per_s"]), predicted);
+    assert!((came / predicted - 1.0).abs() < 0.3, "{came} came, {predicted} was foretold");
+    // Back again: the source's agent is kept.
+    let back = at(&["scale", "in", "short", "--agents", "1", "--wait=60s"]);
+    assert_eq!(back["outcome"]["step"], "done", "{back}");
+    let left = |agent: &str| back["moved"].as_array().unwrap().iter().any(|one| one["from"]["agent"] == agent);
+    assert!(!left("a") && (left("b") || left("c")), "{back}");
+    drop((second, third));
 }

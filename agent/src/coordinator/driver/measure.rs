@@ -1,6 +1,6 @@
 //! What came of a rescale: the throughput of a whole window behind it goes into its history, beside what was foretold.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::rescale::{Rescale, Step};
 use tuplane_core::cluster::{Command, Job};
@@ -9,6 +9,12 @@ use tuplane_wire::message::JobPhase;
 
 use super::{Driver, Turn};
 use crate::coordinator::etp::Seen;
+
+/// Below this share of the throughput what is worked off does not count.
+const STEADY: f64 = 0.03;
+
+/// So long it is waited for that.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Driver {
     /// Notes the throughput of jobs whose last rescale was done a whole window ago.
@@ -25,12 +31,17 @@ impl Driver {
         };
         let last = job.rescales().0.last().filter(waits).filter(|last| last.epoch == job.epoch())?;
         let live = self.live.run(job.run).filter(|_| job.phase == JobPhase::Running)?;
+        let since = live.rates.at(now).saturating_sub(live.rates.window().cut_at()?);
         // Before that it is not worth reading the plan.
-        if live.rates.window().cut_at()? + WindowOptions::default().span > live.rates.at(now) {
+        if since < WindowOptions::default().span {
             return None;
         }
         let seen = Seen::of(job, Some(live), now).ok().filter(|seen| seen.rates.full)?;
         let rows_per_second = seen.rates.throughput(&seen.dag).ok()?;
+        // Rows that had piled up before are worked off: for as long more comes out than can go on coming.
+        if seen.rates.worked_off(&seen.dag).ok()? > rows_per_second * STEADY && since < PATIENCE {
+            return None;
+        }
         tracing::info!(run = job.run, epoch = last.epoch, rows_per_second, predicted = last.predicted, "measured");
         Some(Command::RescaleMeasured { run: job.run, epoch: last.epoch, rows_per_second })
     }

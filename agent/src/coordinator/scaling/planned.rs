@@ -57,8 +57,7 @@ impl Known<'_> {
         if fresh.len() < agents as usize {
             let all = self.open().count();
             return Err(refused(format!(
-                "{agents} agents are asked for, and {} of the {all} registered ones has no instance of job {}; start more \
-                 of them first",
+                "--agents {agents}: of {all} registered agents {} have no instance of job {}; start more of them first",
                 fresh.len(),
                 self.job.name
             )));
@@ -113,11 +112,12 @@ impl Known<'_> {
         change.why = (!whys.is_empty()).then(|| whys.join("; "));
         if let Some(left) = &plan.left {
             notes.push(format!("{} of {slots} instances are not used: {}", left.slots, left.why));
+            let stay = |(id, why): (&VertexId, &String)| format!("{} stays as it is: {why}", name(self.dag, id.0 as usize));
+            notes.extend(fixed.iter().map(stay));
         }
         if let (Some(before), Some(after)) = (finite(plan.before), finite(plan.after)) {
             notes.push(format!("the model says {before:.0} rows/s before it and {after:.0} after it"));
         }
-        notes.extend(fixed.iter().map(|(id, why)| format!("{} stays as it is: {why}", name(self.dag, id.0 as usize))));
         change.notes = notes;
         Ok(change)
     }
@@ -194,7 +194,8 @@ impl Known<'_> {
         kept: impl Fn(&AgentInfo) -> Option<String>,
     ) -> (Placement, Vec<Vec<u32>>) {
         let machine = |agent: &&AgentInfo| {
-            let cores = if agent.cores == 0 { f64::INFINITY } else { f64::from(agent.cores) };
+            // An instance works on one row at a time: a core for each is as good as no limit.
+            let cores = if agent.cores == 0 { self.running.len() as f64 } else { f64::from(agent.cores) };
             Machine { kept: kept(agent), ..Machine::new(agent.id.name.clone(), cores) }
         };
         let machines: Vec<Machine> = agents.iter().map(machine).collect();
@@ -223,8 +224,12 @@ impl Known<'_> {
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let other = used.iter().find(|other| other.id != agent.id)?;
         let to = names.iter().position(|name| *name == other.id.name)? as u16;
-        let here: Vec<&Instance> =
-            self.running.iter().filter(|one| self.agent_of(one) == agent.id.name).collect();
+        // What has ended moves no more.
+        let here: Vec<&Instance> = self
+            .running
+            .iter()
+            .filter(|one| self.agent_of(one) == agent.id.name && !has_ended(one.id))
+            .collect();
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
         before.change(&add, &remove, &has_ended).err()

@@ -262,6 +262,22 @@ fn rows_that_pile_up_are_input_and_not_processed() {
 }
 
 #[test]
+fn what_had_piled_up_and_is_worked_off_is_no_rate_that_lasts() {
+    let mut world = World::chain();
+    for _ in 0..48 {
+        world.moves(0, 20, 20, 10);
+        world.moves(1, 50, 50, 250);
+        world.moves(2, 50, 0, 5);
+        world.emits(0, 20);
+        world.emits(1, 50);
+        world.reports();
+    }
+    let rates = world.rates();
+    near(&rates.throughput(&world.dag), 200.0);
+    near(&rates.worked_off(&world.dag), 120.0);
+}
+
+#[test]
 fn skew_is_the_most_over_the_mean_and_idle_instances_get_the_others_capacity() {
     let mut world = World::of(dag("", WORK), &[1, 3, 1]);
     for _ in 0..48 {
