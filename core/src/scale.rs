@@ -1,5 +1,6 @@
 //! How many instances and where: which vertex limits a job, and what more or fewer instances would bring.
 
+pub mod auto;
 pub mod congestion;
 pub mod etp;
 pub mod fluid;
@@ -11,6 +12,7 @@ pub mod machines;
 pub mod planner;
 pub mod whatif;
 
+pub use auto::{Act, Auto, AutoOptions, Look};
 pub use congestion::Congestion;
 pub use etp::{NoOutput, Reading, SinkRate, etp};
 pub use fluid::{Engine, Steady, steady};

@@ -1,12 +1,24 @@
 //! Scale-in on the model of elasticity.md section 2.1 (7): 6 machines of 3 cores, 400 random placements, one given back.
 
-use tuplane_core::scale::{Engine, FlowGraph, Machine, Placement, Planners, Removal, TakeAsk};
+use tuplane_core::scale::{
+    Engine, FlowGraph, FlowVertex, Machine, Placement, Planners, Removal, TakeAsk, fluid,
+};
 
 use super::planners::{Lots, random};
 
+/// A random graph that asks for nine tenths of the cores, with about as many instances as that takes, somewhere.
 fn placed(lots: &mut Lots, machines: usize, cores: f64) -> (FlowGraph, Placement) {
     let vertices = 5 + lots.below(3);
     let graph = random(lots, vertices, 1);
+    let demand = fluid::demand(&graph, &graph.capacities(&graph.instances()));
+    let whole: f64 = graph.vertices().iter().zip(&demand).map(|(vertex, rows)| rows / vertex.capacity).sum();
+    let factor = 0.9 * cores * machines as f64 / whole;
+    let made = graph.vertices().iter().zip(&demand).map(|(vertex, rows)| FlowVertex {
+        instances: (rows * factor / vertex.capacity * 1.1).ceil().clamp(1.0, 8.0) as u32,
+        offered: vertex.offered.map(|rows| rows * factor),
+        ..vertex.clone()
+    });
+    let graph = FlowGraph::new(made.collect(), graph.edges().to_vec()).unwrap();
     let on = graph.instances().iter().map(|n| (0..*n).map(|_| lots.below(machines)).collect()).collect();
     let machines = (0..machines).map(|index| Machine::new(format!("m{index}"), cores)).collect();
     (graph, Placement { machines, on })
@@ -57,27 +69,41 @@ fn optimum(graph: &FlowGraph, placement: &Placement, engine: Engine) -> f64 {
 
 #[test]
 fn best_gives_back_the_best_machine_and_the_others_do_not() {
-    let mut means = Vec::new();
-    for planner in ["best", "etp-sum", "random"] {
-        let (mut sum, mut count) = (0.0, 0.0);
-        for seed in 0..400 {
-            let (graph, placement) = placed(&mut Lots(seed), 6, 3.0);
-            let engine = if seed % 4 == 0 { Engine::Queueing } else { Engine::BackPressured };
-            // The optimum over all ways is dear: where at most three instances move.
-            if placement.hosted().iter().max() > Some(&3) {
-                continue;
-            }
-            let optimum = optimum(&graph, &placement, engine);
-            let after = taken(&graph, &placement, engine, 1, planner).after;
-            assert!(after <= optimum * (1.0 + 1e-9), "seed {seed}");
-            sum += if optimum > 0.0 { after / optimum } else { 1.0 };
+    let planners = ["best", "etp-sum", "random"];
+    let mut sums = [0.0; 3];
+    let mut count = 0.0;
+    for seed in 0..400 {
+        let (graph, placement) = placed(&mut Lots(seed), 6, 3.0);
+        // The optimum over all ways is dear: where at most four instances move, and of those one in four queues.
+        if placement.hosted().iter().max() > Some(&4) {
+            continue;
+        }
+        let engine = if seed % 16 == 0 { Engine::Queueing } else { Engine::BackPressured };
+        let optimum = optimum(&graph, &placement, engine);
+        for (sum, planner) in sums.iter_mut().zip(planners) {
+            *sum += taken(&graph, &placement, engine, 1, planner).after / optimum;
+        }
+        count += 1.0;
+    }
+    let means = sums.map(|sum| sum / count);
+    println!("{planners:?}: {means:.4?} of the best choice, {count} placements");
+    assert!(count > 20.0 && (means[0] - 1.0).abs() < 1e-9, "{means:?}");
+    assert!(means[1] < 0.98 && means[2] < 0.98, "{means:?}");
+}
+
+#[test]
+fn with_too_many_instances_to_try_all_ways_best_is_near_the_best_choice() {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for seed in 0..60 {
+        let (graph, placement) = placed(&mut Lots(seed), 4, 3.0);
+        if placement.hosted().iter().max().is_some_and(|most| (7..9).contains(most)) {
+            let optimum = optimum(&graph, &placement, Engine::BackPressured);
+            sum += taken(&graph, &placement, Engine::BackPressured, 1, "best").after / optimum;
             count += 1.0;
         }
-        println!("{planner}: {:.4} of the best choice, {count} placements", sum / count);
-        means.push(sum / count);
     }
-    assert!(means[0] > 1.0 - 1e-9, "{means:?}");
-    assert!(means[1] < means[0] && means[2] < means[0]);
+    println!("best: {:.4} of the best choice, {count} placements", sum / count);
+    assert!(count > 5.0 && sum / count >= 0.98, "{sum} {count}");
 }
 
 #[test]

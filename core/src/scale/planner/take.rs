@@ -12,7 +12,7 @@ use crate::scale::machines::Placement;
 const ALL: usize = 8;
 
 /// All ways to place the instances of machines that go are tried if there are at most so many.
-const WAYS: usize = 256;
+const WAYS: usize = 1024;
 
 /// Stela's scale-in: the machines with the least sum of ETP over their instances (path, every instance with the ETP of its
 /// vertex). Their instances go to the others in turn, from the least sum on (elasticity.md section 1.6).
@@ -69,7 +69,7 @@ impl Planner for Random {
 }
 
 /// Each choice of machines is evaluated on the model, with their instances placed where they cost least (all ways, if
-/// there are at most 256), and the one with the highest throughput is taken; of equals the one that moves the fewest
+/// there are at most 1,024), and the one with the highest throughput is taken; of equals the one that moves the fewest
 /// instances. Up to 8 machines that is every choice; beyond, one machine after the other.
 pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     let free = removable(ask)?;
@@ -201,7 +201,7 @@ fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize]) -> Placement {
     after
 }
 
-/// The best of all ways to place these, the first one of equals.
+/// The best of all ways to place these; of equals the one that leaves the fullest machine least full.
 fn everywhere(
     ask: &TakeAsk<'_>,
     mut after: Placement,
@@ -209,20 +209,25 @@ fn everywhere(
     stay: &[usize],
     ways: usize,
 ) -> Placement {
-    let mut most = f64::NEG_INFINITY;
-    let mut best = after.clone();
+    let mut best: Option<(f64, f64, Placement)> = None;
     for mut way in 0..ways {
         for (vertex, instance) in moving {
             after.on[*vertex][*instance] = stay[way % stay.len()];
             way /= stay.len();
         }
         let throughput = after.steady(ask.graph, ask.engine).throughput;
-        if throughput > most + most.abs() * EQUAL {
-            most = throughput;
-            best = after.clone();
+        if best.as_ref().is_some_and(|(most, ..)| throughput < most * (1.0 - EQUAL)) {
+            continue;
+        }
+        let loads = after.asked(ask.graph).into_iter().zip(&after.machines);
+        let load = loads.map(|(asked, machine)| asked / machine.cores).fold(0.0, f64::max);
+        let better =
+            best.as_ref().is_none_or(|(most, least, _)| throughput > most * (1.0 + EQUAL) || load < *least);
+        if better {
+            best = Some((throughput, load, after.clone()));
         }
     }
-    best
+    best.map_or(after, |(_, _, best)| best)
 }
 
 /// Every choice of so many.
