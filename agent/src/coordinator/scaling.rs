@@ -360,3 +360,147 @@ impl Known<'_> {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tuplane_core::cluster::{Command, Logged, NewJob, Placed, State};
+    use tuplane_core::job::{FileFormat, Restart};
+    use tuplane_core::plan::{AgentSlot, place, plan};
+    use tuplane_wire::message::AgentId;
+
+    use super::*;
+
+    const LINE: &str = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
+         [[stage]]\nid='w'\nop='work'\nin='s'\nms=1\ninstances=2\n\
+         [[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\ninstances=1\n";
+
+    fn info(name: &str, slots: u32) -> AgentInfo {
+        AgentInfo {
+            id: AgentId { name: name.to_owned(), incarnation: 1 },
+            address: String::new(),
+            slots,
+            cores: 0,
+            zone: String::new(),
+            pid: 0,
+            version: String::new(),
+            host: String::new(),
+            registry: 0,
+        }
+    }
+
+    /// A job on `a` alone, of a cluster with these agents.
+    struct World {
+        state: State,
+        spec: job::Job,
+        dag: Dag,
+        agents: Vec<AgentInfo>,
+    }
+
+    impl World {
+        fn new(agents: Vec<AgentInfo>) -> Self {
+            let spec = job::Job::parse(LINE, FileFormat::Toml).unwrap();
+            let dag = plan(&spec).unwrap();
+            let slots = [AgentSlot { index: 0, name: "a".to_owned(), slots: 2 }];
+            let instances = place(&dag, &spec, &slots).unwrap();
+            let mut state = State::default();
+            let mut apply = |command| state.apply(Logged { at_ms: 1, command });
+            for agent in &agents {
+                apply(Command::AgentRegistered(Box::new(agent.clone())));
+            }
+            apply(Command::Submitted(Box::new(NewJob {
+                name: "line".to_owned(),
+                job: serde_json::to_string(&spec).unwrap(),
+                dag: serde_json::to_string(&dag).unwrap(),
+                edge_names: Vec::new(),
+                file_sinks: BTreeMap::new(),
+                headers: BTreeMap::new(),
+                restart: Restart::Never,
+                placed: Placed { agents: agents[..1].to_vec(), instances, splits: BTreeMap::new() },
+            })));
+            apply(Command::Prepared { run: 1 });
+            Self { state, spec, dag, agents }
+        }
+
+        fn known(&self, budget: Option<u64>) -> Known<'_> {
+            let job = self.state.run(1).unwrap();
+            Known {
+                job,
+                spec: &self.spec,
+                dag: &self.dag,
+                running: job.standing().copied().collect(),
+                agents: self.agents.clone(),
+                live: None,
+                budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
+            }
+        }
+
+        fn set(&self, instances: u32, place: ScalePlace) -> Result<ScalePlan, WireFault> {
+            let ask = ScaleAsk::Set { vertex: "w".to_owned(), instances, place };
+            let known = self.known(Some(128 << 20));
+            let (plan, new) = known.plan(&ask, wanted(&ask, &known)?)?;
+            assert_eq!(new.is_none(), plan.is_empty());
+            Ok(plan)
+        }
+    }
+
+    fn agents(plan: &ScalePlan) -> Vec<&str> {
+        plan.started.iter().map(|one| one.instance.agent.as_str()).collect()
+    }
+
+    #[test]
+    fn new_instances_go_where_there_are_fewest_or_to_new_agents_alone() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 1), info("d", 0)]);
+        assert_eq!(agents(&world.set(5, ScalePlace::Anywhere).unwrap()), ["b", "c", "b"]);
+        assert_eq!(agents(&world.set(6, ScalePlace::OnlyFresh).unwrap()), ["b", "c", "b", "c"]);
+        let alone = World::new(vec![info("a", 2)]);
+        let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
+        assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
+        assert_eq!(agents(&alone.set(3, ScalePlace::Fresh).unwrap()), ["a"]);
+    }
+
+    #[test]
+    fn a_plan_names_what_comes_goes_and_moves_and_asking_for_what_is_there_is_nothing() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let same = world.set(2, ScalePlace::Anywhere).unwrap();
+        assert!(same.is_empty() && same.notes[0].starts_with("nothing to do"), "{same:?}");
+        let fewer = world.set(1, ScalePlace::Anywhere).unwrap();
+        assert_eq!((fewer.stopped.len(), &fewer.counts[0].name[..]), (1, "w"));
+        assert_eq!((fewer.counts[0].before, fewer.counts[0].after), (2, 1));
+        let known = world.known(None);
+        let ask = ScaleAsk::In { agents: 1, agent: Some("a".to_owned()), planner: None, keep: true };
+        let refused = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap_err();
+        assert!(refused.message.contains("`s` is a source"), "{refused:?}");
+        let nobody = ScaleAsk::In { agents: 1, agent: Some("z".to_owned()), planner: None, keep: true };
+        assert_eq!(wanted(&nobody, &known).unwrap_err().code, FaultCode::NotFound);
+        let change = Change {
+            add: vec![(VertexId(1), "b".to_owned())],
+            remove: vec![known.running.iter().find(|one| one.vertex == VertexId(1)).unwrap().id],
+            ..Change::default()
+        };
+        let (plan, new) = known.plan(&ask, change).unwrap();
+        assert_eq!((plan.moved[0].from.name.as_str(), plan.moved[0].to.agent.as_str()), ("w#0", "b"));
+        let new = new.unwrap();
+        assert_eq!((new.epoch, new.before, new.agents.len()), (2, known.job.instances.len(), 2));
+    }
+
+    #[test]
+    fn an_agent_has_room_for_so_many_queues() {
+        let world = World::new(vec![info("a", 2)]);
+        // Each instance of work has two queues of 64 KiB at least, and half of 128 MiB is there for all.
+        assert!(world.set(500, ScalePlace::Anywhere).is_ok());
+        let refused = world.set(600, ScalePlace::Anywhere).unwrap_err();
+        assert!(
+            refused.message.contains("602 instances") && refused.message.contains("64 MiB"),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_asked_is_said_as_the_command_has_it() {
+        let out =
+            ScaleAsk::Out { agents: 2, instances: 0, planner: Some("stela".to_owned()), anywhere: true };
+        assert_eq!(asked(&out), "out --agents 2 --planner stela --place anywhere");
+        let leave = ScaleAsk::In { agents: 1, agent: Some("h3".to_owned()), planner: None, keep: true };
+        assert_eq!(asked(&leave), "in --agent h3 --keep");
+    }
+}

@@ -10,6 +10,8 @@ use tuplane_wire::message::{AgentInfo, Split};
 
 use super::*;
 
+mod plans;
+
 struct NoSplits;
 
 impl SplitClient for NoSplits {

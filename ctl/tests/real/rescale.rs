@@ -148,7 +148,10 @@ fn twenty_rescales(policy: &str) {
     let last = world.wait_for("line", "finished", Duration::from_mins(2));
     assert_exact_ledger(&last);
     for name in ["rows..work", "work..out"] {
-        assert_eq!((&edge(&last, name)["emitted"], &edge(&last, name)["lost"]), (&ROWS.into(), &0.into()));
+        assert_eq!(
+            (&edge(&last, name)["emitted"], &edge(&last, name)["taken"]),
+            (&ROWS.into(), &ROWS.into())
+        );
     }
     assert_each_once(&world.path("out"), ROWS);
     let history = world.json(&["scale", "history", "line"]);
@@ -177,9 +180,19 @@ fn second_agent(world: &World, first: &ByHand, lease_ms: u64) -> ByHand {
     second
 }
 
+/// The rest goes fast, and all of it is there once.
+fn finish(world: &World, at: &dyn Fn(&[&str]) -> Value, rows: u64) {
+    at(&["set", "line", "work.ms=0.01"]);
+    wait("the job finishes", Duration::from_mins(1), || at(&["status", "line"])["phase"] != "running");
+    let last = at(&["status", "line"]);
+    assert_eq!(last["phase"], "finished", "{last}");
+    assert_exact_ledger(&last);
+    assert_each_once(&world.path("out"), rows);
+}
+
 #[test]
 fn an_agent_without_the_job_gets_instances_gives_them_back_and_may_end() {
-    const ROWS: u64 = 12_000;
+    const ROWS: u64 = 60_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 2);
     let at = |args: &[&str]| world.json_at(&first.address, args);
@@ -214,12 +227,7 @@ fn an_agent_without_the_job_gets_instances_gives_them_back_and_may_end() {
             .iter()
             .any(|agent| agent["agent"] == "b" && agent["alive"] == false)
     });
-    at(&["set", "line", "work.ms=0.01"]);
-    wait("the job finishes", Duration::from_mins(1), || at(&["status", "line"])["phase"] != "running");
-    let last = at(&["status", "line"]);
-    assert_eq!(last["phase"], "finished", "{last}");
-    assert_exact_ledger(&last);
-    assert_each_once(&world.path("out"), ROWS);
+    finish(&world, &at, ROWS);
 }
 
 #[test]
@@ -337,7 +345,7 @@ id = "work"
 op = "work"
 in = "spread"
 ms = 0.5
-spread = 0.9
+spread = "exp"
 instances = 3
 [[stage]]
 id = "by"
@@ -386,4 +394,37 @@ path = "{}"
         }
     }
     assert_eq!(counted, ROWS);
+}
+
+#[test]
+fn all_that_an_agent_has_moves_at_once() {
+    const ROWS: u64 = 120_000;
+    let world = World::new();
+    let first = world.agent_with("a", None, |config| config.slots = 2);
+    let at = |args: &[&str]| world.json_at(&first.address, args);
+    let _second = second_agent(&world, &first, 10_000);
+    let file = std::fs::read_to_string(job(&world, ROWS, 4, 1.0, "")).unwrap();
+    let file = file.replace("distributed = false", "distributed = false\non = [\"a\"]") + "instances = 4\n";
+    at(&["submit", &world.file("line.toml", file)]);
+    let on_b = |status: &Value| {
+        let all = status["per_instance"].as_array().unwrap().iter();
+        all.filter(|one| one["agent"] == "b" && one["state"] == "running").count()
+    };
+    wait("b works", Duration::from_secs(20), || {
+        let status = at(&["status", "line"]);
+        vertex(&status, "out")["rows_in"].as_u64().unwrap() > 500 && on_b(&status) == 4
+    });
+    let done = at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    assert_eq!(
+        (&done["outcome"]["step"], done["moved"].as_array().unwrap().len()),
+        (&"done".into(), 4),
+        "{done}"
+    );
+    assert_eq!(on_b(&at(&["status", "line"])), 0);
+    // And out again, of both.
+    let done = at(&["scale", "set", "line", "out=6", "--place", "new", "--wait=20s"]);
+    assert!(done["started"].as_array().unwrap().iter().all(|one| one["agent"] == "b"), "{done}");
+    at(&["scale", "set", "line", "work=5", "--wait=20s"]);
+    at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    finish(&world, &at, ROWS);
 }
