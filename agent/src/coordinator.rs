@@ -3,6 +3,7 @@
 mod check;
 mod driver;
 mod effects;
+mod etp;
 mod links;
 mod live;
 mod log;

@@ -23,6 +23,7 @@ use tuplane_core::job::{
     UsingService,
 };
 use tuplane_core::route::{OptionError, Policies, Policy, RouteOptions};
+use tuplane_core::scale::{Planner, Planners};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::types::Asked;
@@ -55,6 +56,7 @@ pub struct Registry {
     sinks: Named<dyn SinkKind>,
     services: Named<dyn ServiceKind>,
     policies: Policies,
+    planners: Planners,
     /// Versions of the policies that are not built in.
     own_policies: BTreeMap<String, u32>,
 }
@@ -220,6 +222,20 @@ impl Registry {
     /// Policies by name, the built-in ones among them.
     pub(crate) fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// Adds a planner, which decides where new instances of a running job go, or which agents are given back
+    /// (`tuplane scale out JOB --planner NAME`). One of the same name, a built-in one too, is replaced. It is the coordinator's
+    /// registry that counts; agents need not have it.
+    #[must_use]
+    pub fn planner(mut self, planner: impl Planner + 'static) -> Self {
+        self.planners.add(planner);
+        self
+    }
+
+    /// Planners by name, the built-in ones among them.
+    pub(crate) fn planners(&self) -> &Planners {
+        &self.planners
     }
 
     /// Equal for registries with equal names, versions and types; 0 for an empty one.

@@ -6,6 +6,8 @@ pub mod etp;
 pub mod fluid;
 pub mod graph;
 pub mod limit;
+pub mod observed;
+pub mod rates;
 pub mod machines;
 pub mod planner;
 pub mod whatif;

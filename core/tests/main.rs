@@ -18,6 +18,7 @@ mod route {
 mod scale {
     mod etp;
     mod named;
+    mod observed;
     mod planners;
     mod take;
 }

@@ -8,6 +8,7 @@ use tuplane_testbed::launch::{
     ClusterFile, ClusterFolder, Ended, Stopped, check_name, end_processes, find_clusters, runtime_root,
 };
 use tuplane_wire::client::{CallError, Carrier, Client, LinkState};
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobRoutes, JobStatus, JobSummary,
     Peeked,
@@ -222,6 +223,14 @@ impl Cluster {
     pub(crate) async fn routes(&self, job: String, decisions: bool) -> Outcome<JobRoutes> {
         match self.ask(ClusterRequest::Routes { job, decisions }).await? {
             ClusterReply::Routes(routes) => Ok(*routes),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What a running job does in a second, and what its vertices carry.
+    pub(crate) async fn etp(&self, job: String, ratio: Option<f64>) -> Outcome<JobFlow> {
+        match self.ask(ClusterRequest::Etp { job, ratio }).await? {
+            ClusterReply::Etp(flow) => Ok(*flow),
             other => Err(unexpected(&other)),
         }
     }

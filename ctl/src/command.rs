@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod clean;
 pub(crate) mod down;
+pub(crate) mod etp;
 pub(crate) mod fetch;
 pub(crate) mod hosts;
 pub(crate) mod jobs;
@@ -50,6 +51,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
         Command::Routes(args) => routes::run(args, global, output).await,
+        Command::Etp(args) => etp::run(args, global, output).await,
         Command::Scale(args) => Box::pin(scale::run(args, global, output)).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
         Command::Peek(args) => peek::run(args, global, output).await,

@@ -9,6 +9,7 @@ mod headers;
 mod hostsfile;
 mod interrupt;
 mod jobfile;
+mod limits;
 mod output;
 mod presence;
 mod report;

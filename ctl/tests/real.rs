@@ -2,6 +2,7 @@
 
 mod bounds;
 mod documents;
+mod etp;
 mod failures;
 mod jobs;
 mod language;

@@ -2,15 +2,17 @@
 
 mod act;
 mod ask;
+mod measure;
 mod routes;
 mod scale;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::scale::rates::Figure;
 use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
 
@@ -52,6 +54,8 @@ pub(super) enum Note {
     Apart { ids: [AgentId; 2], cause: String },
     /// An answer that took its time.
     Answered { reply: Reply, result: Box<Result<ClusterReply, WireFault>> },
+    /// The traces of a run were read, for their mean rates.
+    Means { run: u64, means: BTreeMap<String, Figure> },
     /// Agents have taken a change, or not.
     Changed { command: Command, result: Result<(), WireFault>, reply: Reply },
 }
@@ -86,6 +90,8 @@ pub(super) struct Driver {
     beginning: HashMap<u64, AbortHandle>,
     /// Runs that were sealed and whose ledger is not settled, with the time since.
     settling: HashMap<u64, (Instant, SealWork)>,
+    /// The last plan of each run that was shown only.
+    shown: HashMap<u64, scale::Shown>,
     ending: bool,
 }
 
@@ -111,6 +117,7 @@ impl Driver {
             notes,
             beginning: HashMap::new(),
             settling: HashMap::new(),
+            shown: HashMap::new(),
             ending: false,
         }
     }
@@ -207,6 +214,7 @@ impl Driver {
             let cause = format!("it was not heard of for {} s", lease.as_secs_f64());
             self.lose(turn, id, cause);
         }
+        self.measure(turn, now);
         let settled: Vec<_> = self.settling.keys().copied().collect();
         for run in settled {
             self.settle(turn, run, now);
@@ -268,8 +276,16 @@ impl Driver {
             Note::Gone { id, cause } => self.lose(turn, id, cause),
             Note::Apart { ids, cause } => self.apart(turn, &ids, &cause),
             Note::Answered { reply, result } => turn.answer(reply, *result),
+            Note::Means { run, means } => {
+                if self.state.run(run).is_some_and(Job::is_live) {
+                    self.live.set_means(run, means);
+                }
+            }
             Note::Changed { command, result, reply } => {
                 if result.is_ok() {
+                    if let Command::OptionSet { run, .. } = &command {
+                        self.live.option_set(*run, Instant::now());
+                    }
                     self.apply(turn, command);
                 }
                 turn.answer(reply, result.map(|()| ClusterReply::Done));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use tuplane_core::scale::rates::{Figure, RateWindow};
 use tuplane_wire::message::{AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport};
 
 /// A rate that is not renewed for so long counts as 0.
@@ -44,6 +45,48 @@ pub(super) struct LiveRun {
     sent: BTreeMap<String, Sent>,
     /// Agents that have stopped it: what comes from them after that is older.
     stopped: BTreeSet<String>,
+    pub(super) rates: Measured,
+}
+
+/// What the rates of a run are taken from.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    window: RateWindow,
+    /// Times of the window are from here on.
+    began: Option<Instant>,
+    /// The plan that was measured, and whether it was being changed.
+    plan: Option<(u64, bool)>,
+    /// Mean rates of its traces by stage, once they are read.
+    means: BTreeMap<String, Figure>,
+}
+
+impl Measured {
+    /// The looks that are kept.
+    pub(super) fn window(&self) -> &RateWindow {
+        &self.window
+    }
+
+    /// A moment, as the window counts time.
+    pub(super) fn at(&self, now: Instant) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began))
+    }
+
+    /// The mean rate of a stage that is a trace.
+    pub(super) fn mean(&self, stage: &str) -> Figure {
+        let known = self.means.get(stage).cloned();
+        known.unwrap_or_else(|| Err("the counts of the trace are being read".to_owned()))
+    }
+
+    fn report(&mut self, agent: &str, report: &RunReport, now: Instant) {
+        let began = *self.began.get_or_insert(now);
+        let at = now.saturating_duration_since(began);
+        self.window.report(agent, at, &report.instances, &report.edges);
+    }
+
+    fn cut(&mut self, now: Instant) {
+        let at = self.at(now);
+        self.window.cut(at);
+    }
 }
 
 /// Rows that one agent sent to each other one (by index in the plan).
@@ -84,6 +127,10 @@ impl Live {
         agent.round_trips = report.round_trips;
         for run in report.runs {
             if known.contains(&run.run) {
+                let known = self.runs.entry(run.run).or_default();
+                if !known.stopped.contains(&id.name) {
+                    known.rates.report(&id.name, &run, now);
+                }
                 self.run_reported(&id.name, run, now);
             }
         }
@@ -148,6 +195,27 @@ impl Live {
         }
         run.edges.insert(agent.to_owned(), last.edges.into_iter().map(|edge| (edge.edge, edge)).collect());
         run.stopped.insert(agent.to_owned());
+    }
+
+    /// The plan of a run that holds now, and whether another one is under way. Rates of another plan than before
+    /// are not those of this one.
+    pub(super) fn plan_is(&mut self, run: u64, epoch: u64, changing: bool, now: Instant) {
+        let rates = &mut self.runs.entry(run).or_default().rates;
+        if rates.plan.replace((epoch, changing)).is_some_and(|before| before != (epoch, changing)) {
+            rates.cut(now);
+        }
+    }
+
+    /// An option of a run was set: what a row costs from now on says nothing of before.
+    pub(super) fn option_set(&mut self, run: u64, now: Instant) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.rates.cut(now);
+        }
+    }
+
+    /// The mean rates of a run's traces.
+    pub(super) fn set_means(&mut self, run: u64, means: BTreeMap<String, Figure>) {
+        self.runs.entry(run).or_default().rates.means = means;
     }
 
     /// Runs that are not listed any more.

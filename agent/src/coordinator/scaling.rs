@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use tuplane_core::cluster::{Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::scale::Planners;
 use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -13,6 +14,10 @@ use tuplane_wire::scaling::{
 };
 
 use super::live::LiveRun;
+
+pub(super) use planned::fixed;
+
+mod planned;
 
 /// What is known when a request to scale is looked at.
 pub(super) struct Known<'a> {
@@ -30,6 +35,8 @@ pub(super) struct Known<'a> {
     pub(super) live: Option<&'a LiveRun>,
     /// Bytes that each agent's queues may hold, by its name; as far as it has said so.
     pub(super) budgets: BTreeMap<String, u64>,
+    /// Who may choose.
+    pub(super) planners: &'a Planners,
 }
 
 /// What is wanted of a job.
@@ -57,9 +64,13 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
     match ask {
         ScaleAsk::Set { vertex, instances, place } => known.set(vertex, *instances, *place),
         ScaleAsk::In { agents, agent: Some(agent), planner: None, .. } if *agents <= 1 => known.leave(agent),
-        ScaleAsk::Out { .. } | ScaleAsk::In { .. } => {
-            Err(refused("only `scale set` and `scale in --agent NAME` are there yet"))
+        ScaleAsk::In { agent: Some(agent), .. } => {
+            Err(refused(format!("{agent} is named: no other agent and no planner can be asked for with it")))
         }
+        ScaleAsk::Out { agents, instances, planner, anywhere } => {
+            known.out(*agents, *instances, planner.as_deref(), *anywhere)
+        }
+        ScaleAsk::In { agents, agent: None, planner, .. } => known.take(*agents, planner.as_deref()),
     }
 }
 

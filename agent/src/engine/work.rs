@@ -27,6 +27,9 @@ pub(crate) struct Work {
     /// When the work so far ends by the schedule. Waits are to absolute instants: one that ends
     /// late makes the next one shorter, so that the mean is exact.
     due: Instant,
+    /// Nanoseconds that the instance had not been busy when the work so far ended, or that it had waited for a
+    /// core: the schedule stands still meanwhile, else a row that comes after a pause would take less than its time.
+    paused: u64,
     lots: SmallRng,
     timer: Timer,
     /// The agent's cores: so many rows are in `work` at once.
@@ -46,6 +49,7 @@ impl Work {
             spread: work.spread,
             mode: work.mode,
             due: Instant::now(),
+            paused: 0,
             lots: SmallRng::seed_from_u64(u64::from(instance_number)),
             timer,
             cores,
@@ -97,12 +101,15 @@ impl Work {
             }
             None => None,
         };
-        let now = Instant::now();
+        let (now, times) = (Instant::now(), clock.read());
+        let paused = times.idle + times.blocked + times.waiting_core;
         match self.mode {
             WorkMode::Sleep => {
-                // Behind the schedule by more than a step: the instance was idle or waited for a core.
-                let idle = now.saturating_duration_since(self.due) > Duration::from_millis(3);
-                self.due = if idle { now } else { self.due } + time;
+                self.due += Duration::from_nanos(paused.saturating_sub(self.paused));
+                self.paused = paused;
+                // Behind the schedule by more than a step: others had the machine.
+                let late = now.saturating_duration_since(self.due) > Duration::from_millis(3);
+                self.due = if late { now } else { self.due } + time;
                 self.timer.sleep_until(self.due).await;
             }
             WorkMode::Spin => {
@@ -135,6 +142,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::clock::Doing;
 
     fn work(ms: f64, spread: Spread) -> Work {
         let options = job::Work { ms: vec![ms], spread, mode: WorkMode::Sleep };
@@ -150,6 +158,39 @@ mod tests {
             work.run(1, &clock).await;
         }
         assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn pauses_between_rows_make_none_shorter() {
+        let clock = Clock::new(Instant::now());
+        let mut work = work(2.0, Spread::None);
+        for _ in 0..60 {
+            clock.set(Doing::Busy);
+            work.run(1, &clock).await;
+            clock.set(Doing::Idle);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // But for what the last wait was late, which the next would make good.
+        assert!(clock.read().busy >= 117_000_000, "{:?}", clock.read());
+    }
+
+    #[tokio::test]
+    async fn waits_for_a_core_make_no_row_shorter() {
+        let cores = Arc::new(Semaphore::new(1));
+        let one = |number| {
+            let options = job::Work { ms: vec![2.0], spread: Spread::None, mode: WorkMode::Sleep };
+            Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)))
+        };
+        let start = Instant::now();
+        let rows = |mut work: Work| async move {
+            let clock = Clock::new(start);
+            clock.set(Doing::Busy);
+            for _ in 0..30 {
+                work.run(1, &clock).await;
+            }
+        };
+        tokio::join!(rows(one(0)), rows(one(1)));
+        assert!(start.elapsed() >= Duration::from_millis(114), "{:?}", start.elapsed());
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 //! itself, and a vertex that writes to it is blocked. Shares are those of the busiest and of the most
 //! blocked instance: one full instance holds a vertex back whatever the others do.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::{Dag, VertexId};
 
 /// Above this share of time blocked a writer is held back (Flink's bound between OK and LOW).
@@ -66,7 +68,7 @@ pub enum LoadState {
 }
 
 /// What holds a job back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Limit {
     /// The busiest vertex behind which others are blocked.
     Vertex {

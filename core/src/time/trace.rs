@@ -222,6 +222,11 @@ impl Trace {
         self.rows
     }
 
+    /// Rows a second, the mean of a pass.
+    pub fn mean(&self) -> f64 {
+        self.total() * self.factor / (self.pass_steps() as f64 * self.step_ns as f64 / 1e9)
+    }
+
     /// The step of a row; `None` behind the last one.
     pub fn step_of(&self, row: u64) -> Option<TraceStep> {
         if row >= self.rows {

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod codec;
+pub mod etp;
 pub mod frame;
 pub mod launch;
 pub mod message;

@@ -14,6 +14,7 @@ pub use tuplane_core::cluster::types::{
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 
+use crate::etp::JobFlow;
 use crate::routing::EdgeRouting;
 use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
 
@@ -170,6 +171,14 @@ pub enum ClusterRequest {
         /// Name, or run id.
         job: String,
     },
+    /// What a running job does in a second, and what its vertices carry.
+    Etp {
+        /// Name, or run id.
+        job: String,
+        /// Congested is what more than this many times as much reaches as it processes. `None`: the job's setting
+        /// says (`paper`: 1.2; `default`: what more would reach than it can take).
+        ratio: Option<f64>,
+    },
 }
 
 /// Replies of the coordinator.
@@ -212,6 +221,8 @@ pub enum ClusterReply {
     Scaled(Box<ScalePlan>),
     /// To `Scalings`.
     Scalings(Box<JobScalings>),
+    /// To `Etp`.
+    Etp(Box<JobFlow>),
 }
 
 /// How the edges of a job stand that choose their targets.

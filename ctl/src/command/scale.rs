@@ -9,7 +9,7 @@ use serde_json::json;
 use tuplane_wire::message::{ClusterReply, ClusterRequest};
 use tuplane_wire::scaling::{JobScalings, Rescale, ScaleAsk, ScalePlace, ScalePlan, Step};
 
-use crate::args::Global;
+use crate::args::{Global, whole};
 use crate::cluster::{Cluster, unexpected};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -33,7 +33,9 @@ pub(crate) struct Args {
 enum Action {
     /// Gives a vertex so many instances while the job runs
     Set(SetArgs),
-    /// Moves what an agent has of a job elsewhere while the job runs
+    /// Adds instances where they pay most, on more agents or on those that there are, while the job runs
+    Out(OutArgs),
+    /// Moves what an agent, or the agents that a planner chooses, have of a job elsewhere while the job runs
     In(InArgs),
     /// Lists the rescales of a job: what was asked, what came of it
     History(history::Args),
@@ -78,12 +80,55 @@ enum Place {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("how_many").required(true).multiple(true).args(["agents", "instances"]), after_help = OUT)]
+struct OutArgs {
+    /// Name or run id
+    job: String,
+    /// So many more agents: registered ones without an instance of the job, with as many instances as the others have in
+    /// the mean
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
+    agents: Option<u32>,
+    /// So many more instances; without --agents on the agents that have some
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 10_000))]
+    instances: Option<u32>,
+    /// Who chooses the stages: best, stela, stela-code, ds2, round-robin, storm-default, least-link-load [default: best;
+    /// stela in the setting paper]
+    #[arg(long, value_name = "NAME")]
+    planner: Option<String>,
+    /// Where new instances go: to the added agents alone, or to any
+    #[arg(long, value_enum, default_value_t = OutPlace::New, value_name = "WHERE")]
+    place: OutPlace,
+    #[command(flatten)]
+    carry: Carry,
+}
+
+const OUT: &str = "\
+The planner sees the rates of the last 10 s (`tuplane etp JOB`): let a job run that long. A whole window after the rescale \
+is done, `tuplane scale history` has what came of it beside what was predicted.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OutPlace {
+    New,
+    Anywhere,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("who").required(true).args(["agents", "agent"]))]
 struct InArgs {
     /// Name or run id
     job: String,
-    /// The agent; it stays in the cluster
+    /// So many agents, which a planner chooses
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
+    agents: Option<u32>,
+    /// This agent
     #[arg(long, value_name = "NAME")]
-    agent: String,
+    agent: Option<String>,
+    /// Who chooses the agents: best, etp-sum, random [default: best; etp-sum in the setting paper]
+    #[arg(long, value_name = "NAME", conflicts_with = "agent")]
+    planner: Option<String>,
+    /// The agents stay in the cluster, which they do in any case as it is
+    #[arg(long)]
+    keep: bool,
     #[command(flatten)]
     carry: Carry,
 }
@@ -105,8 +150,17 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let ask = ScaleAsk::Set { vertex, instances, place };
             carry_out(job, ask, &carry, global, output).await
         }
-        Action::In(InArgs { job, agent, carry }) => {
-            let ask = ScaleAsk::In { agents: 1, agent: Some(agent), planner: None, keep: true };
+        Action::Out(OutArgs { job, agents, instances, planner, place, carry }) => {
+            let ask = ScaleAsk::Out {
+                agents: agents.unwrap_or(0),
+                instances: instances.unwrap_or(0),
+                planner,
+                anywhere: place == OutPlace::Anywhere,
+            };
+            carry_out(job, ask, &carry, global, output).await
+        }
+        Action::In(InArgs { job, agents, agent, planner, keep, carry }) => {
+            let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent, planner, keep };
             carry_out(job, ask, &carry, global, output).await
         }
         Action::History(args) => history::run(args, global, output).await,

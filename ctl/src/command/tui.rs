@@ -10,13 +10,15 @@ use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::plan;
 use tuplane_testbed::jobs::HOT_ITEMS;
 use tuplane_testbed::launch::{LocalCluster, runtime_root, start};
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobRoutes, JobStatus, JobSummary,
 };
+use tuplane_wire::scaling::Rescale;
 
 use super::{submit, up};
 use crate::args::{Command, Global, LocalArgs, Overrides};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, unexpected};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::jobfile::JobFile;
@@ -238,6 +240,16 @@ impl Asks for Cluster {
 
     async fn routes(&self, run: u64) -> Result<JobRoutes, String> {
         Self::routes(self, run.to_string(), false).await.map_err(|failure| failure.to_string())
+    }
+
+    async fn flow(&self, run: u64) -> Result<(JobFlow, Vec<Rescale>), String> {
+        let flow = self.etp(run.to_string(), None).await.map_err(|failure| failure.to_string())?;
+        let history = match self.ask(ClusterRequest::Scalings { job: run.to_string() }).await {
+            Ok(ClusterReply::Scalings(scalings)) => scalings.history,
+            Ok(other) => return Err(unexpected(&other).to_string()),
+            Err(failure) => return Err(failure.to_string()),
+        };
+        Ok((flow, history))
     }
 
     async fn agents(&self) -> Result<Vec<AgentStatus>, String> {

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tuplane_core::route::whatif::{self, Answer, Case, Form};
+use tuplane_core::scale::whatif::{self as graphs, EtpAnswer, ScaleAnswer};
+use tuplane_core::scale::{Congestion, Engine, Plan, Planners, congestion};
 
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::jobfile::JobFile;
-use crate::output::table::{Align, Table};
+use crate::output::table::{Align, Table, percent, rate};
 use crate::output::{Format, Output, safe};
 
 /// What is asked.
@@ -22,7 +25,42 @@ pub(crate) struct Args {
 enum What {
     /// Where POTUS sends the rows of one sender in one slot, and at what prices
     Route(RouteArgs),
+    /// Which vertices of a graph are congested, and what share of its output each carries
+    Etp(EtpArgs),
+    /// Which vertices of a graph a planner gives more instances, and what comes of it
+    Scale(ScaleArgs),
 }
+
+/// Options of `what-if scale`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = GRAPH)]
+struct ScaleArgs {
+    /// A JSON file with one case or an array of cases, each with `new_instances`; `-` reads standard input
+    file: PathBuf,
+    /// What happens to rows that a vertex cannot take: `queueing` (they wait without bound) or `backpressured` (their
+    /// senders are held back)
+    #[arg(long, value_name = "ENGINE")]
+    engine: Engine,
+    /// Who decides
+    #[arg(long, value_name = "NAME", default_value = "best")]
+    planner: String,
+}
+
+/// Options of `what-if etp`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = GRAPH)]
+struct EtpArgs {
+    /// A JSON file with one case or an array of cases; `-` reads standard input
+    file: PathBuf,
+    /// Congested is what more than RATIO times as much reaches as it processes
+    #[arg(long, value_name = "RATIO", value_parser = super::etp::ratio, default_value_t = congestion::PUBLISHED)]
+    congestion: f64,
+}
+
+const GRAPH: &str = "\
+A case: {\"id\", \"graph\": {\"vertices\": [{\"id\", \"instances\", \"capacity_per_instance\", \"selectivity\" (1 if left out),
+\"offered\" (rows per second; sources alone), \"max_instances\" (may be left out)}], \"edges\": [[\"from\", \"to\"]]},
+\"new_instances\" (for `scale`)}. `etp` has the rates of a queueing engine. An array is answered by an array, one element for each case.";
 
 /// Options of `what-if route`.
 #[derive(Debug, clap::Args)]
@@ -50,15 +88,14 @@ An array is answered by an array, one element for each case.";
 pub(super) fn run(args: &Args, output: &mut Output) -> Outcome {
     match &args.what {
         What::Route(args) => route(args, output),
+        What::Etp(args) => etp(args, output),
+        What::Scale(args) => scale(args, output),
     }
 }
 
 fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &Overrides::default())?;
-    let refuse = |faults: Vec<String>| {
-        let lines: Vec<String> = faults.iter().map(|fault| safe::line(fault)).collect();
-        Failure::Usage(format!("{}: {}", safe::line(&file.name), lines.join("\n")))
-    };
+    let refuse = |faults: Vec<String>| refused(&file, &faults);
     let (cases, is_array) = whatif::read(&file.text).map_err(refuse)?;
     let form = match args.form {
         FormArg::Literal => Form::Literal,
@@ -71,16 +108,7 @@ fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
     }
     let answers: Vec<Answer> = decided.into_iter().flatten().collect();
     match output.format {
-        Format::Json | Format::Jsonl => {
-            let mut values: Vec<Value> = answers.iter().map(|answer| json!(answer)).collect();
-            match values.pop() {
-                Some(only) if !is_array => output.value(&only),
-                last => {
-                    values.extend(last);
-                    output.value(&Value::Array(values))
-                }
-            }
-        }
+        Format::Json | Format::Jsonl => documents(&answers, is_array, output),
         _ => {
             for (case, answer) in cases.iter().zip(&answers) {
                 explain(case, answer, output)?;
@@ -88,6 +116,102 @@ fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
             Ok(())
         }
     }
+}
+
+fn refused(file: &JobFile, faults: &[String]) -> Failure {
+    let lines: Vec<String> = faults.iter().map(|fault| safe::line(fault)).collect();
+    Failure::Usage(format!("{}: {}", safe::line(&file.name), lines.join("\n")))
+}
+
+/// An array is answered by an array.
+fn documents(answers: &[impl Serialize], is_array: bool, output: &mut Output) -> Outcome {
+    let mut values: Vec<Value> = answers.iter().map(|answer| json!(answer)).collect();
+    match values.pop() {
+        Some(only) if !is_array => output.value(&only),
+        last => {
+            values.extend(last);
+            output.value(&Value::Array(values))
+        }
+    }
+}
+
+fn etp(args: &EtpArgs, output: &mut Output) -> Outcome {
+    let file = JobFile::read(&args.file, &Overrides::default())?;
+    let (cases, is_array) = graphs::read(&file.text).map_err(|faults| refused(&file, &faults))?;
+    let answers: Vec<EtpAnswer> =
+        cases.iter().map(|case| case.etp(Congestion::Ratio(args.congestion))).collect();
+    if !output.is_text() {
+        return documents(&answers, is_array, output);
+    }
+    answers.iter().try_for_each(|answer| output.text(&shares(answer)))
+}
+
+fn scale(args: &ScaleArgs, output: &mut Output) -> Outcome {
+    let file = JobFile::read(&args.file, &Overrides::default())?;
+    let (cases, is_array) = graphs::read(&file.text).map_err(|faults| refused(&file, &faults))?;
+    let planners = Planners::default();
+    planners.get(&args.planner).map_err(|unknown| Failure::Usage(unknown.to_string()))?;
+    let (mut plans, mut faults) = (Vec::new(), Vec::new());
+    for case in &cases {
+        match case.plan(args.engine, &args.planner, &planners) {
+            Ok(plan) => plans.push((case, plan)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(refused(&file, &faults));
+    }
+    if output.is_text() {
+        return plans.iter().try_for_each(|(case, plan)| output.text(&steps(case, plan)));
+    }
+    let answers: Vec<ScaleAnswer> = plans.iter().map(|(case, plan)| case.answer(plan)).collect();
+    documents(&answers, is_array, output)
+}
+
+/// Every new instance with why, and what the model says comes of it.
+fn steps(case: &graphs::Case, plan: &Plan) -> String {
+    let mut table = Table::new(&[("NEW", Align::Left), ("ROWS/S", Align::Right), ("WHY", Align::Left)]);
+    for step in &plan.steps {
+        let name = case.graph.vertices()[step.vertex].id.clone();
+        table.row([name, rate(Some(step.after)), step.why.clone()]);
+    }
+    let mut text = format!(
+        "case {}: {} rows/s, {} with {} more instances\n",
+        safe::line(&case.id),
+        rate(Some(plan.before)),
+        rate(Some(plan.after)),
+        plan.steps.len()
+    );
+    if !plan.steps.is_empty() {
+        text.push_str(&table.render());
+    }
+    if !plan.moves.is_empty() {
+        text.push_str(&format!("{} instances change their machine\n", plan.moves.len()));
+    }
+    if let Some(left) = &plan.left {
+        text.push_str(&safe::line(&format!("{} not used: {}", left.slots, left.why)));
+        text.push('\n');
+    }
+    text
+}
+
+/// Every vertex with its share in the three readings.
+fn shares(answer: &EtpAnswer) -> String {
+    let mut table = Table::new(&[
+        ("VERTEX", Align::Left),
+        ("CONGESTED", Align::Left),
+        ("PATH", Align::Right),
+        ("SINKS", Align::Right),
+        ("FLOW", Align::Right),
+    ]);
+    for (vertex, path) in &answer.path {
+        let shares = [Some(path), answer.sink_set.get(vertex), answer.flow_share.get(vertex)];
+        let mark = if answer.congested.contains(vertex) { "yes" } else { "" };
+        let shares = shares.map(|share| percent(share.copied().flatten()));
+        table.row([vertex.clone(), mark.to_owned()].into_iter().chain(shares));
+    }
+    let reason = answer.reason.as_ref().map(|why| format!("{}\n", safe::line(why))).unwrap_or_default();
+    format!("case {}\n{}{reason}", safe::line(&answer.id), table.render())
 }
 
 /// Every target with its price and what it gets: the least price below 0 is served first.

@@ -177,7 +177,8 @@ pub(crate) fn bytes(n: u64) -> String {
 pub(crate) fn percent(share: Option<f64>) -> String {
     share
         .filter(|share| share.is_finite())
-        .map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0))
+        // A zero may have a sign.
+        .map_or_else(|| "-".into(), |share| format!("{:.0}%", share * 100.0 + 0.0))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{self as terminal, MouseButton, MouseEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::effect::{self, Asks, Effect, Quit};
+use super::effect::{self, Asks, Effect, Quit, Subject};
 use super::event::{Event, Mouse, News, Telemetry, What, coalesce};
 use super::key::Key;
 use super::model::link::Link;
@@ -111,6 +111,7 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
     let (out, inbox) = mpsc::channel(WAITING);
     let (watched, watching) = watch::channel(None);
     let (routed, routing) = watch::channel(None);
+    let (flowed, flowing) = watch::channel(None);
     let keys = Keys::read(out.clone());
     let mut model = Model::new(setup.options);
     // A recording begins with its own size.
@@ -126,6 +127,8 @@ pub(crate) async fn run<A: Asks, S: Starts<A>>(setup: Setup, feed: Feed<A, S>) -
         watching,
         routed,
         routing,
+        flowed,
+        flowing,
         asks: None,
         recorder,
         panics: std::env::var(PANIC).ok().filter(|_| cfg!(debug_assertions)),
@@ -240,6 +243,9 @@ struct App<A> {
     /// The run whose routes are asked for.
     routed: watch::Sender<Option<u64>>,
     routing: watch::Receiver<Option<u64>>,
+    /// The run whose rates are asked for.
+    flowed: watch::Sender<Option<u64>>,
+    flowing: watch::Receiver<Option<u64>>,
     asks: Option<Arc<A>>,
     recorder: Option<Recorder<File>>,
     panics: Option<String>,
@@ -285,7 +291,10 @@ impl<A: Asks> App<A> {
     fn ask_from_now_on(&mut self, asks: Arc<A>) {
         self.asks = Some(Arc::clone(&asks));
         tokio::spawn(effect::poll(Arc::clone(&asks), self.watching.clone(), self.out.clone()));
-        tokio::spawn(effect::poll_routes(asks, self.routing.clone(), self.out.clone()));
+        for (subject, wanted) in [(Subject::Routes, &self.routing), (Subject::Etp, &self.flowing)] {
+            let (asks, wanted) = (Arc::clone(&asks), wanted.clone());
+            tokio::spawn(effect::poll_shown(asks, subject, wanted, self.out.clone()));
+        }
     }
 
     async fn until_end<S: Starts<A>>(
@@ -445,6 +454,9 @@ impl<A: Asks> App<A> {
             }
             Effect::Routes(run) => {
                 self.routed.send_replace(run);
+            }
+            Effect::Etp(run) => {
+                self.flowed.send_replace(run);
             }
             Effect::StartLocal => {
                 let Some(starts) = starts else { return Ok(None) };

@@ -110,6 +110,7 @@ const TABLES: On = On::Only(&[
     Screen::Targets,
     Screen::Routes,
     Screen::Prices,
+    Screen::Scaling,
     Screen::Instances,
     Screen::Agents,
     Screen::Jobs,
@@ -152,8 +153,16 @@ pub(crate) const COMMANDS: &[Command] = &[
         ),
         "[EDGE]",
     ),
-    command(Do::Show(Screen::Instances), &["4"], "instances", "the instances", On::All, "inst"),
-    command(Do::Show(Screen::Agents), &["5"], "agents", "the agents and their machines", On::All, "agents"),
+    command(
+        Do::Show(Screen::Scaling),
+        &["4"],
+        "scaling",
+        "what vertices do and could do, what they carry, and where one more instance pays",
+        On::All,
+        "scale",
+    ),
+    command(Do::Show(Screen::Instances), &["5"], "instances", "the instances", On::All, "inst"),
+    command(Do::Show(Screen::Agents), &["6"], "agents", "the agents and their machines", On::All, "agents"),
     command(Do::Show(Screen::Jobs), &["0"], "jobs", "the jobs of the cluster", On::All, "jobs"),
     command(Do::Move(Step::Up), &["<up>", "k"], "up", "one up", On::All, ""),
     command(Do::Move(Step::Down), &["<down>", "j"], "down", "one down", On::All, ""),
@@ -284,7 +293,7 @@ impl Command {
             Do::ReadOnly if read_only || source != Source::Cluster => "nothing can be changed here as it is",
             Do::StartLocal if matches!(model.link, Link::Starting) => "agents are being started already",
             Do::StartLocal if !nobody => "there is a cluster already",
-            Do::Show(Screen::Routes | Screen::Instances | Screen::Agents | Screen::Jobs)
+            Do::Show(Screen::Routes | Screen::Scaling | Screen::Instances | Screen::Agents | Screen::Jobs)
             | Do::Enter
             | Do::Freeze
                 if source == Source::Plan =>

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{AgentStatus, ClusterRequest, JobRoutes, JobStatus, JobSummary};
+use tuplane_wire::scaling::Rescale;
 
-use super::event::{JobFacts, News, RouteFacts, Telemetry, What};
+use super::event::{EtpFacts, JobFacts, News, RouteFacts, Telemetry, What};
 
 /// The cluster is asked so often.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
@@ -25,6 +27,8 @@ pub(crate) enum Effect {
     Watch(u64),
     /// From now on it is asked how the edges of this run choose their targets; of `None` nothing is asked.
     Routes(Option<u64>),
+    /// From now on it is asked what this run does in a second; of `None` nothing is asked.
+    Etp(Option<u64>),
     /// Agents are started here, with the demo.
     StartLocal,
     /// The process is stopped, as shells do.
@@ -102,6 +106,8 @@ pub(crate) trait Asks: Send + Sync + 'static {
     fn status(&self, run: u64) -> impl Future<Output = Result<Option<JobStatus>, String>> + Send;
     /// How the edges of a run choose their targets.
     fn routes(&self, run: u64) -> impl Future<Output = Result<JobRoutes, String>> + Send;
+    /// What a run does in a second, and its rescales.
+    fn flow(&self, run: u64) -> impl Future<Output = Result<(JobFlow, Vec<Rescale>), String>> + Send;
     /// All agents.
     fn agents(&self) -> impl Future<Output = Result<Vec<AgentStatus>, String>> + Send;
     /// A change.
@@ -157,10 +163,35 @@ pub(crate) async fn poll<A: Asks>(
     }
 }
 
-/// Asks how the edges of a run choose their targets, as long as that is wanted. It is a question of its own: an
-/// agent that does not answer makes its answer late, and nothing else.
-pub(crate) async fn poll_routes<A: Asks>(
+/// What is asked for only where it is shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subject {
+    /// How the edges of a run choose their targets.
+    Routes,
+    /// What it does in a second.
+    Etp,
+}
+
+impl Subject {
+    async fn ask(self, asks: &impl Asks, run: u64) -> What {
+        match self {
+            Self::Routes => What::Routes(Box::new(match asks.routes(run).await {
+                Ok(routes) => RouteFacts::from(routes),
+                Err(cause) => RouteFacts { run, fault: Some(cause), ..RouteFacts::default() },
+            })),
+            Self::Etp => What::Etp(Box::new(match asks.flow(run).await {
+                Ok((flow, history)) => EtpFacts { run, flow: Some(flow), history, fault: None },
+                Err(cause) => EtpFacts { run, fault: Some(cause), ..EtpFacts::default() },
+            })),
+        }
+    }
+}
+
+/// Asks about a run, as long as that is wanted. It is a question of its own: an agent that does not answer makes its
+/// answer late, and nothing else.
+pub(crate) async fn poll_shown<A: Asks>(
     asks: Arc<A>,
+    subject: Subject,
     mut wanted: watch::Receiver<Option<u64>>,
     out: mpsc::Sender<What>,
 ) {
@@ -173,11 +204,7 @@ pub(crate) async fn poll_routes<A: Asks>(
             }
             continue;
         };
-        let facts = match asks.routes(run).await {
-            Ok(routes) => RouteFacts::from(routes),
-            Err(cause) => RouteFacts { run, fault: Some(cause), ..RouteFacts::default() },
-        };
-        if out.send(What::Routes(Box::new(facts))).await.is_err() {
+        if out.send(subject.ask(&*asks, run).await).await.is_err() {
             return;
         }
         let rest = EVERY.saturating_sub(began.elapsed()).max(LEAST);
@@ -271,6 +298,10 @@ mod tests {
             self.asked.lock().unwrap().push(run);
             Err("it has ended".into())
         }
+        async fn flow(&self, run: u64) -> Result<(JobFlow, Vec<Rescale>), String> {
+            self.asked.lock().unwrap().push(run);
+            Err("it has ended".into())
+        }
         async fn agents(&self) -> Result<Vec<AgentStatus>, String> {
             Ok(Vec::new())
         }
@@ -315,7 +346,7 @@ mod tests {
         let fake = Arc::new(Fake { asked: std::sync::Mutex::default(), down: false });
         let (out, mut inbox) = mpsc::channel(8);
         let (want, wanted) = watch::channel(None);
-        let polling = tokio::spawn(poll_routes(Arc::clone(&fake), wanted, out));
+        let polling = tokio::spawn(poll_shown(Arc::clone(&fake), Subject::Routes, wanted, out));
         tokio::task::yield_now().await;
         assert!(fake.asked.lock().unwrap().is_empty());
         for run in [7, 8] {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tuplane_core::plan::Instance;
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobRoutes, JobStatus, JobSummary,
 };
 use tuplane_wire::routing::EdgeRouting;
+use tuplane_wire::scaling::Rescale;
 
 use super::key::Key;
 
@@ -42,6 +44,8 @@ pub(crate) enum What {
     Telemetry(Box<Telemetry>),
     /// It was said how the edges of a job choose their targets.
     Routes(Box<RouteFacts>),
+    /// It was said what a job does in a second.
+    Etp(Box<EtpFacts>),
     /// A request was answered: what was done, or why it was not.
     Reply(Result<String, String>),
     /// The connection to the cluster has changed.
@@ -111,6 +115,19 @@ pub(crate) struct RouteFacts {
     pub(crate) edges: Vec<(u16, EdgeRouting)>,
     /// Agents that did not answer, and why.
     pub(crate) silent: Vec<(String, String)>,
+    /// Why the cluster did not say it.
+    pub(crate) fault: Option<String>,
+}
+
+/// What a job does in a second, what its vertices carry, and how it was rescaled.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EtpFacts {
+    /// The run.
+    pub(crate) run: u64,
+    /// Rates and what follows from them.
+    pub(crate) flow: Option<JobFlow>,
+    /// Its rescales, the oldest first.
+    pub(crate) history: Vec<Rescale>,
     /// Why the cluster did not say it.
     pub(crate) fault: Option<String>,
 }
@@ -230,6 +247,7 @@ pub(crate) fn coalesce(older: &mut Event, newer: Event) -> Option<Event> {
         (&older.what, &newer.what),
         (What::Telemetry(_), What::Telemetry(_))
             | (What::Routes(_), What::Routes(_))
+            | (What::Etp(_), What::Etp(_))
             | (What::Resize { .. }, What::Resize { .. })
             | (What::Tick, _)
     );

@@ -10,6 +10,7 @@ pub(crate) mod link;
 pub(crate) mod picture;
 pub(crate) mod route_words;
 pub(crate) mod routing;
+pub(crate) mod scaling;
 pub(crate) mod table;
 pub(crate) mod why;
 pub(crate) mod words;
@@ -45,8 +46,10 @@ pub(crate) enum Screen {
     /// One edge of 3.
     Prices,
     /// 4.
-    Instances,
+    Scaling,
     /// 5.
+    Instances,
+    /// 6.
     Agents,
     /// 0.
     Jobs,
@@ -55,12 +58,13 @@ pub(crate) enum Screen {
 impl Screen {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Graph,
         Self::Edges,
         Self::Targets,
         Self::Routes,
         Self::Prices,
+        Self::Scaling,
         Self::Instances,
         Self::Agents,
         Self::Jobs,
@@ -74,6 +78,7 @@ impl Screen {
             Self::Targets => "targets",
             Self::Routes => "routes",
             Self::Prices => "prices",
+            Self::Scaling => "scaling",
             Self::Instances => "instances",
             Self::Agents => "agents",
             Self::Jobs => "jobs",
@@ -206,6 +211,8 @@ pub(crate) struct Model {
     pub(crate) edge: u32,
     /// The run whose routes the cluster is asked for.
     pub(super) routes_of: Option<u64>,
+    /// The run whose rates the cluster is asked for.
+    pub(super) flow_of: Option<u64>,
     /// Where Esc leads.
     pub(crate) back: Vec<Place>,
     pub(crate) link: Link,
@@ -251,6 +258,7 @@ impl Model {
             scope: Scope::All,
             edge: 0,
             routes_of: None,
+            flow_of: None,
             back: Vec::new(),
             link,
             live: None,

@@ -4,6 +4,7 @@ mod docs;
 mod keys;
 mod old;
 mod routes;
+mod scaling;
 mod screens;
 mod seat;
 mod second;

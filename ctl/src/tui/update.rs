@@ -9,11 +9,12 @@ mod walk;
 use std::rc::Rc;
 
 use super::effect::Effect;
-use super::event::{Event, Mouse, News, RouteFacts, Telemetry, What};
+use super::event::{Event, EtpFacts, Mouse, News, RouteFacts, Telemetry, What};
 use super::model::area;
 use super::model::link::Link;
 use super::model::picture::Picture;
 use super::model::routing::Routes;
+use super::model::scaling::Flow;
 use super::model::{Flash, LARGEST, Model, Screen, Source};
 
 /// A sentence stays so long.
@@ -24,18 +25,22 @@ pub(crate) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     model.changed = false;
     let mut effects = take(model, event);
     walk::settle(model);
-    // Routes are asked for only where they are shown.
-    let wanted = wanted_routes(model);
-    if wanted != model.routes_of {
-        model.routes_of = wanted;
-        effects.push(Effect::Routes(wanted));
+    // Routes and rates are asked for only where they are shown.
+    let routed = wanted(model, matches!(model.screen, Screen::Routes | Screen::Prices));
+    if routed != model.routes_of {
+        model.routes_of = routed;
+        effects.push(Effect::Routes(routed));
+    }
+    let flowing = wanted(model, model.screen == Screen::Scaling);
+    if flowing != model.flow_of {
+        model.flow_of = flowing;
+        effects.push(Effect::Etp(flowing));
     }
     effects
 }
 
-/// The run whose routes are shown, as long as it can say them.
-fn wanted_routes(model: &Model) -> Option<u64> {
-    let shown = matches!(model.screen, Screen::Routes | Screen::Prices);
+/// The run of which something is shown that has to be asked for, as long as it can say it.
+fn wanted(model: &Model, shown: bool) -> Option<u64> {
     let job =
         model.live.as_ref().filter(|_| shown && model.options.source == Source::Cluster)?.job.as_ref()?;
     (!job.summary.phase.is_final()).then_some(job.summary.run)
@@ -73,6 +78,7 @@ fn take(model: &mut Model, event: Event) -> Vec<Effect> {
         What::Resize { width, height } => resize(model, width, height),
         What::Telemetry(telemetry) => telemetry_came(model, &telemetry),
         What::Routes(facts) => routes_came(model, *facts),
+        What::Etp(facts) => flow_came(model, *facts),
         What::Reply(Ok(done)) => {
             say(model, done);
             let ends = model.ending.take();
@@ -118,7 +124,9 @@ fn telemetry_came(model: &mut Model, telemetry: &Telemetry) {
     let mut picture = Picture::new(model.now, telemetry, &mut model.history, model.plan.clone());
     model.plan = picture.job.as_ref().map(|job| Rc::clone(&job.plan)).or_else(|| model.plan.take());
     let another = model.live.as_ref().is_some_and(|live| live.run() != picture.run());
-    picture.routes = model.live.as_mut().filter(|_| !another).and_then(|live| live.routes.take());
+    if let Some(live) = model.live.as_mut().filter(|_| !another) {
+        (picture.routes, picture.flow) = (live.routes.take(), live.flow.take());
+    }
     let running = picture.jobs.iter().filter(|job| !job.phase.is_final()).count();
     // Several jobs, or none that runs: the person chooses.
     let may_choose = !picture.jobs.is_empty() && (running != 1 || picture.job.is_none());
@@ -146,6 +154,13 @@ fn routes_came(model: &mut Model, facts: RouteFacts) {
     live.routes = Some(Rc::new(Routes { at: now, facts }));
     let shown = matches!(model.screen, Screen::Routes | Screen::Prices);
     model.changed |= shown && model.frozen.is_none();
+}
+
+fn flow_came(model: &mut Model, facts: EtpFacts) {
+    let now = model.now;
+    let Some(live) = model.live.as_mut().filter(|live| live.run() == Some(facts.run)) else { return };
+    live.flow = Some(Rc::new(Flow { at: now, facts }));
+    model.changed |= model.screen == Screen::Scaling && model.frozen.is_none();
 }
 
 fn mouse(model: &mut Model, mouse: Mouse) -> Vec<Effect> {

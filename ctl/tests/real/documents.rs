@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::world::{World, text, workspace};
 
 /// Fields whose members are named by what they count, not by us.
-const BY_NAME: [&str; 7] =
-    ["instance_states", "dropped", "round_trips_us", "options", "parallelism", "value", "row"];
+const BY_NAME: [&str; 8] =
+    ["instance_states", "dropped", "round_trips_us", "options", "parallelism", "value", "row", "why"];
 
 /// Fields of a schema as the page has them; those that may be missing are marked.
 type Page = BTreeMap<String, BTreeMap<String, bool>>;
@@ -198,6 +198,7 @@ fn every_field_of_every_document_is_on_the_page() {
     for args in [
         &["status", "endless"][..],
         &["routes", "endless", "--decisions"],
+        &["etp", "endless"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],

@@ -100,7 +100,7 @@ fn a_persons_way_through_the_ui() {
     assert!(graph.contains("3/3 agents") && graph.contains("LIVE"), "{graph}");
 
     // Filter.
-    tmux.keys(&["4"]);
+    tmux.keys(&["5"]);
     tmux.shows("bids#0");
     tmux.keys(&["/", "busy>0.8 host=a", "Enter"]);
     let filtered = tmux.shows("/busy>0.8 host=a");

@@ -183,17 +183,27 @@ impl World {
 
     /// As [`World::json`], for the cluster whose coordinator listens there in the clear.
     pub(crate) fn json_at(&self, address: &str, args: &[&str]) -> Value {
-        let key = self.file(
+        let key = self.key_at(address);
+        self.json(&[args, &["--cluster", address, "--key", &key]].concat())
+    }
+
+    /// What the command says there, which must be refused.
+    pub(crate) fn refused_at(&self, address: &str, args: &[&str]) -> String {
+        let key = self.key_at(address);
+        let output = self.tuplane(&[args, &["--cluster", address, "--key", &key]].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        text(&output)
+    }
+
+    fn key_at(&self, address: &str) -> String {
+        self.file(
             "cluster.json",
             serde_json::json!({
                 "schema": "tuplane/cluster/1", "name": "hand", "coordinator": address, "key": null,
                 "agents": [], "launcher": { "pid": 1, "started": 0 }, "detached": false,
             })
             .to_string(),
-        );
-        let mut all = args.to_vec();
-        all.extend(["--cluster", address, "--key", &key]);
-        self.json(&all)
+        )
     }
 
     /// The job's document.

@@ -7,7 +7,7 @@ use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
-use crate::coordinator::{check, effects};
+use crate::coordinator::{check, effects, etp};
 
 /// How long a finished run may take until its last rows are accounted for.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -102,6 +102,7 @@ impl Driver {
             }
             Effect::Forget { run, agents } => {
                 self.live.forget(run);
+                self.shown.remove(&run);
                 tokio::spawn(
                     async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await },
                 );
@@ -139,6 +140,7 @@ impl Driver {
 
     fn begin(&mut self, run: u64) {
         let Some(job) = self.state.run(run) else { return };
+        etp::read_traces(run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
         let plan = self.run_plan(job);
         let (links, notes) = (self.links.clone(), self.notes.clone());
         let agents = job.agents.clone();

@@ -13,7 +13,7 @@ use tuplane_wire::message::{
 use super::{Driver, Note, Reply, Turn, ids, phase_name, routes, wall_ms, wall_ns};
 use crate::coordinator::check::{self, Mixing, Surroundings};
 use crate::coordinator::places::{self, Lookup};
-use crate::coordinator::status;
+use crate::coordinator::{etp, status};
 
 impl Driver {
     /// Answers a request, or has it answered later.
@@ -72,6 +72,10 @@ impl Driver {
                 self.scale(turn, &job, &ask, if_epoch, dry_run)
             }
             ClusterRequest::Scalings { job } => self.scalings(&job),
+            ClusterRequest::Etp { job, ratio } => self
+                .running(&job)
+                .and_then(|job| etp::answer(job, self.live.run(job.run), ratio, Instant::now()))
+                .map(|flow| ClusterReply::Etp(Box::new(flow))),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -122,6 +126,11 @@ impl Driver {
         self.alive(&id)?;
         let runs = self.state.runs_of(&id);
         let now = Instant::now();
+        for run in &runs {
+            if let Some(job) = self.state.run(*run) {
+                self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now);
+            }
+        }
         self.live.report(&id, report, &runs, now);
         for run in &runs {
             self.settle(turn, *run, now);

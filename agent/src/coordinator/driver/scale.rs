@@ -1,6 +1,6 @@
 //! Rescales of running jobs: asked for, prepared on the agents, committed, and carried through.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::rescale::Step;
 use tuplane_core::cluster::{Command, Job};
@@ -11,10 +11,13 @@ use tuplane_wire::scaling::{JobScalings, ScaleAsk};
 
 use super::{Driver, Note, Turn};
 use crate::coordinator::effects;
-use crate::coordinator::scaling::{self, Known};
+use crate::coordinator::scaling::{self, Change, Known};
 
 /// A plan is prepared within this time, or fails.
 const PREPARE: Duration = Duration::from_secs(20);
+
+/// A plan that was shown holds for so long.
+const AGREED: Duration = Duration::from_secs(60);
 
 impl Driver {
     /// Looks at a request to scale, and begins to carry it out unless it is only asked what it would do.
@@ -61,9 +64,17 @@ impl Driver {
             budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
             agents,
             live: self.live.run(run),
+            planners: self.config.registry.planners(),
         };
-        let change = scaling::wanted(ask, &known)?;
-        let (mut plan, new) = known.plan(ask, change)?;
+        let epoch = job.epoch();
+        let change = match self.shown.get(&run).filter(|_| !dry_run).filter(|shown| shown.is(ask, epoch)) {
+            Some(shown) => shown.change.clone(),
+            None => scaling::wanted(ask, &known)?,
+        };
+        let (mut plan, new) = known.plan(ask, change.clone())?;
+        if dry_run {
+            self.shown.insert(run, Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
+        }
         if let Some(new) = new.filter(|_| !dry_run) {
             let epoch = new.epoch;
             self.apply(turn, Command::RescaleAsked { run, new: Box::new(new) });
@@ -193,6 +204,21 @@ impl Driver {
             // Without its receiver the coordinator has ended.
             let _ = notes.send(Note::Happened(command));
         });
+    }
+}
+
+/// A plan that was shown and not carried out. Rates that a planner sees change from one second to the next: who agrees to
+/// what was shown gets that.
+pub(super) struct Shown {
+    ask: ScaleAsk,
+    epoch: u64,
+    change: Change,
+    at: Instant,
+}
+
+impl Shown {
+    fn is(&self, ask: &ScaleAsk, epoch: u64) -> bool {
+        self.ask == *ask && self.epoch == epoch && self.at.elapsed() < AGREED
     }
 }
 

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use super::dialog::Dialog;
 use super::link::Link;
 use super::picture::JobPicture;
-use super::{Graph, Model, Screen, Source, route_words, words};
+use super::{Graph, Model, Screen, Source, route_words, scaling, words};
 use crate::tui::text;
 use crate::tui::theme::Tone;
 
@@ -103,6 +103,11 @@ pub(crate) fn table_parts(model: &Model, body: Rect) -> TableParts {
             let said = usize::from(body.height / 2);
             above = route_words::above(model, width, said.div_ceil(2));
             below = route_words::below(model, width, said - said.div_ceil(2));
+        }
+        (Screen::Scaling, _) => {
+            let said = usize::from(body.height / 2);
+            above = scaling::above(model, width, said.div_ceil(2).min(3));
+            below = scaling::below(model, width, said - above.len().min(said));
         }
         _ => {}
     }

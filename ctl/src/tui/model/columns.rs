@@ -4,6 +4,7 @@ use tuplane_core::scale::LoadState;
 
 use super::picture::{InstancePicture, Picture};
 use super::routing::{self, PRICES, ROUTES};
+use super::scaling::{self, SCALING};
 use super::table::{Cell, Column, Row, Unit, column};
 use super::{Screen, Seen};
 use crate::output::time::event_time;
@@ -133,6 +134,7 @@ pub(crate) fn columns(screen: Screen) -> &'static [Column] {
         Screen::Targets => TARGETS,
         Screen::Routes => ROUTES,
         Screen::Prices => PRICES,
+        Screen::Scaling => SCALING,
         Screen::Instances => INSTANCES,
         Screen::Agents => AGENTS,
         Screen::Jobs => JOBS,
@@ -147,6 +149,7 @@ pub(crate) fn rows(screen: Screen, seen: &Seen<'_>) -> Vec<Row> {
         Screen::Targets => targets(seen),
         Screen::Routes => routing::routes(seen),
         Screen::Prices => routing::prices(seen),
+        Screen::Scaling => scaling::rows(seen),
         Screen::Instances => instances(seen),
         Screen::Agents => agents(seen),
         Screen::Jobs => jobs(seen),

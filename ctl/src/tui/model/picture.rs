@@ -10,6 +10,8 @@ use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
 use super::history::{History, Rates};
 use super::routing::Routes;
+use super::scaling::Flow;
+use crate::limits::{self, Wording};
 use crate::presence::SILENT_MS;
 use crate::tui::event::{EdgeFacts, JobFacts, Telemetry};
 use crate::tui::layout::{Laid, Layered, Layout};
@@ -85,6 +87,8 @@ pub(crate) struct Picture {
     pub(crate) job: Option<JobPicture>,
     /// How its edges choose their targets; `None` while that was not asked for.
     pub(crate) routes: Option<Rc<Routes>>,
+    /// What it does in a second; `None` while that was not asked for.
+    pub(crate) flow: Option<Rc<Flow>>,
 }
 
 /// One job.
@@ -219,6 +223,7 @@ impl Picture {
             agents: telemetry.agents.clone(),
             job,
             routes: None,
+            flow: None,
         }
     }
 
@@ -381,46 +386,13 @@ impl JobPicture {
         let label = |id: VertexId| {
             self.vertices.get(id.0 as usize).map_or_else(String::new, |vertex| text::name(&vertex.label))
         };
-        let percent = |share: f64| text::share(Some(share));
-        match &self.limit {
-            None => String::new(),
-            Some(Limit::Vertex { vertex, busy, behind, blocked }) => format!(
-                "limits the job: {} (busy {}, {} blocked {})",
-                label(*vertex),
-                percent(*busy),
-                label(*behind),
-                percent(*blocked)
-            ),
-            Some(Limit::Queue { vertex, busy, waits_s }) => format!(
-                "limits the job: {} (busy {}, {} of its work waits before it)",
-                label(*vertex),
-                percent(*busy),
-                text::age((*waits_s * 1000.0) as u64)
-            ),
-            Some(Limit::Source { vertex, busy }) => {
-                format!(
-                    "limits the job: its source {} (busy {}, nobody blocked)",
-                    label(*vertex),
-                    percent(*busy)
-                )
-            }
-            Some(Limit::Transit { vertex, blocked }) => format!(
-                "limits the job: the way out of {} (blocked {}, no reader busy)",
-                label(*vertex),
-                percent(*blocked)
-            ),
-            Some(Limit::Nothing) => "nothing limits the job: it keeps up with its input".to_owned(),
-        }
+        let wording = Wording { label: &label, share: &|share| text::share(Some(share)), time: &text::age };
+        self.limit.as_ref().map_or_else(String::new, |limit| limits::words(limit, &wording))
     }
 
     /// The limiting vertex.
     pub(crate) fn limiting(&self) -> Option<u32> {
-        match self.limit {
-            Some(
-                Limit::Vertex { vertex, .. } | Limit::Queue { vertex, .. } | Limit::Source { vertex, .. },
-            ) => Some(vertex.0),
-            _ => None,
-        }
+        self.limit.as_ref().and_then(limits::vertex).map(|vertex| vertex.0)
     }
 
     /// The agent of an instance.

@@ -170,7 +170,7 @@ pub(crate) fn below(model: &Model, width: usize, most: usize) -> Lines {
 }
 
 /// Leaves out what there is no room for: the last line goes on with the next one, so that it is marked as cut.
-fn cut(lines: &mut Lines, most: usize) {
+pub(super) fn cut(lines: &mut Lines, most: usize) {
     let next = lines.get(most).map(|(line, _)| line.clone());
     lines.truncate(most);
     if let (Some(next), Some((last, _))) = (next, lines.last_mut()) {

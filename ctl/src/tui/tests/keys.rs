@@ -17,18 +17,18 @@ fn numbers_go_to_screens_enter_goes_into_things_and_esc_comes_back() {
     for (key, screen) in [
         ("2", Screen::Edges),
         ("3", Screen::Routes),
-        ("4", Screen::Instances),
-        ("5", Screen::Agents),
+        ("4", Screen::Scaling),
+        ("5", Screen::Instances),
+        ("6", Screen::Agents),
         ("0", Screen::Jobs),
         ("1", Screen::Graph),
     ] {
         seat.keys(key);
         assert_eq!(seat.model.screen, screen);
     }
-    // Those that come later are not there.
-    seat.keys("6");
+    // There are no more.
+    seat.keys("7");
     assert_eq!(seat.model.screen, Screen::Graph);
-    assert!(!seat.text().contains("scaling"), "{}", seat.text());
     seat.keys("l<enter>");
     assert_eq!(seat.model.screen, Screen::Instances);
     let rows = seat.model.rows(Screen::Instances);
@@ -38,16 +38,16 @@ fn numbers_go_to_screens_enter_goes_into_things_and_esc_comes_back() {
     assert_eq!(seat.model.screen, Screen::Graph);
     seat.keys("2<enter><enter><esc><esc>");
     assert_eq!(seat.model.screen, Screen::Edges);
-    seat.keys("5j<enter>");
+    seat.keys("6j<enter>");
     assert_eq!(seat.model.rows(Screen::Instances).len(), 14, "those on one agent");
-    seat.keys("4");
+    seat.keys("5");
     assert_eq!(seat.model.rows(Screen::Instances).len(), 42, "all");
 }
 
 #[test]
 fn filters_take_text_inverse_text_and_terms_and_follow_as_they_are_typed() {
     let mut seat = seat();
-    seat.keys("4/busy>0.9");
+    seat.keys("5/busy>0.9");
     assert!(matches!(seat.model.mode, Mode::Filter(..)));
     assert_eq!(seat.model.rows(Screen::Instances).len(), 6);
     seat.keys(" host=a<enter>");
@@ -70,7 +70,7 @@ fn filters_take_text_inverse_text_and_terms_and_follow_as_they_are_typed() {
 fn tables_are_sorted_by_any_column_and_turned_around() {
     let mut seat = seat();
     let first = |seat: &Seat| seat.model.rows(Screen::Instances)[0].cells[0].text();
-    seat.keys("4:sort busy<enter>");
+    seat.keys("5:sort busy<enter>");
     assert!(first(&seat).starts_with("w#"), "{}", first(&seat));
     assert!(seat.text().contains("BUSY ▼"), "{}", seat.text());
     seat.keys("i");
@@ -140,7 +140,7 @@ fn a_job_is_cancelled_only_after_a_second_yes_and_never_read_only() {
 
 #[test]
 fn ctrl_c_always_quits_and_q_where_nothing_is_typed() {
-    for open in ["", "?", "/x", ":x", "C", "P", "s", "4<enter>"] {
+    for open in ["", "?", "/x", ":x", "C", "P", "s", "5<enter>"] {
         let mut seat = seat();
         seat.keys(open);
         assert_eq!(seat.keys("<c-c>"), [Effect::Quit(Quit::Interrupted)], "{open}");
@@ -234,7 +234,7 @@ fn the_mouse_selects_rows_and_boxes() {
     let spot = seat.model.picture().unwrap().job.as_ref().unwrap().plan.laid(120).boxes[1];
     seat.tell(11_000, What::Mouse(Mouse::Press(spot.x as u16 + 1, spot.y as u16 + 3)));
     assert_eq!(seat.model.graph.vertex, 1);
-    seat.keys("4");
+    seat.keys("5");
     let y = seat.text().lines().position(|line| line.contains("src#3")).unwrap() as u16;
     seat.tell(11_000, What::Mouse(Mouse::Press(5, y)));
     let rows = seat.model.rows(Screen::Instances);

@@ -24,7 +24,7 @@ fn dim(seat: &Seat, word: &str) -> bool {
 fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
     let mut world = World::new(3, 1);
     let mut seat = Seat::at(120, 24, &world);
-    seat.keys("5");
+    seat.keys("6");
     assert!(seat.text().contains("3/3 agents"), "{}", seat.text());
     assert!(!dim(&seat, "zone-1"));
     // Agent b is stopped at 11.2 s: its age grows while the others' stay young.
@@ -37,7 +37,7 @@ fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
     assert!(shown.contains("2 of 3 agents") && shown.contains("silent"), "{shown}");
     assert!(shown.contains("2 s") && dim(&seat, "zone-1") && !dim(&seat, "zone-2"), "{shown}");
     // Its instances too, with the age in words.
-    seat.keys("4");
+    seat.keys("5");
     let row = seat.model.rows(Screen::Instances).into_iter().find(|row| row.cells[1].text() == "b").unwrap();
     let age = INSTANCES.iter().position(|column| column.name == "age").unwrap();
     assert_eq!(row.cells[age].text(), "2 s");
@@ -50,7 +50,7 @@ fn a_stopped_agent_is_grey_with_its_age_within_two_intervals() {
     // It goes on.
     world.ages = [100, 100, 100];
     seat.tell(14_000, What::Telemetry(Box::new(world.telemetry(14_000))));
-    seat.keys("4");
+    seat.keys("5");
     assert!(seat.text().contains("3/3 agents") && !seat.text().contains(" old"), "{}", seat.text());
     assert!(!seat.text().contains("as of"), "{}", seat.text());
 }
@@ -100,7 +100,7 @@ fn a_stopped_coordinator_makes_everything_old_and_the_banner_says_so() {
     for part in ["LOST", "what is shown is 7 s old", "attempt 3", "next try in 2 s", "did not answer"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    seat.keys("5");
+    seat.keys("6");
     assert!(dim(&seat, "zone-0"), "{}", seat.text());
 }
 
@@ -131,7 +131,7 @@ fn after_a_pause_no_rate_is_wrong() {
 fn what_is_held_still_stays_while_reports_are_taken_in() {
     let world = World::new(3, 1);
     let mut seat = Seat::at(100, 24, &world);
-    seat.keys("4<space>");
+    seat.keys("5<space>");
     let held = seat.text();
     assert!(held.contains("FROZEN"), "{held}");
     seat.tell(19_000, What::Telemetry(Box::new(world.telemetry(19_000))));
@@ -201,7 +201,7 @@ fn what_a_session_was_told_shows_the_same_again_whatever_terminal_plays_it() {
     tell(What::Connection(News::Connected), 1);
     tell(What::Telemetry(Box::new(world.telemetry(5000))), 2);
     tell(What::Telemetry(Box::new(world.telemetry(6000))), 1002);
-    tell(What::Key("4".parse().unwrap()), 1100);
+    tell(What::Key("5".parse().unwrap()), 1100);
     tell(What::Resize { width: 70, height: 20 }, 1150);
     tell(What::Key("s".parse().unwrap()), 1200);
     tell(What::Key("<pagedown>".parse().unwrap()), 1250);

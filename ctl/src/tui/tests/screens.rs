@@ -10,8 +10,8 @@ const SCREENS: [(&str, &str); 7] = [
     ("graph, an edge selected", "<tab>"),
     ("edges", "2"),
     ("targets of the first edge", "2<enter>"),
-    ("instances", "4"),
-    ("agents", "5"),
+    ("instances", "5"),
+    ("agents", "6"),
     ("jobs", "0"),
 ];
 
@@ -20,13 +20,13 @@ const OVERLAYS: [(&str, &str); 11] = [
     ("help", "?"),
     ("help, filtered", "?sort"),
     ("help, what the marks of the graph mean", "?of"),
-    ("help, what the columns say", "4?share of"),
+    ("help, what the columns say", "5?share of"),
     ("choosing a policy", "<tab>P"),
     ("before the policy changes", "<tab>Pj<enter>"),
     ("before the job is cancelled", "C"),
-    ("the filter line", "4/busy>0.9"),
+    ("the filter line", "5/busy>0.9"),
     ("the command line", ":po"),
-    ("an instance in full", "4<enter>"),
+    ("an instance in full", "5<enter>"),
     ("held still", "<space>"),
 ];
 

@@ -50,7 +50,7 @@ fn a_job_that_has_ended_does_not_look_alive() {
     // It ends a moment after its last rows: rates were known just before.
     world.phase = JobPhase::Finished;
     seat.tell(11_500, What::Telemetry(Box::new(world.telemetry(11_500))));
-    for keys in ["1", "1<tab>", "1<tab>v", "v2", "2<enter>", "4"] {
+    for keys in ["1", "1<tab>", "1<tab>v", "v2", "2<enter>", "5"] {
         seat.keys(keys);
         let shown = seat.text();
         let body: Vec<&str> = shown.lines().filter(|line| !line.contains("OUT/S")).collect();
@@ -174,7 +174,7 @@ fn a_recording_is_played_to_its_end_and_stands_still_there() {
     // Keys of now change nothing on a cluster, go about, and quit.
     assert_eq!(seat.keys("C"), []);
     assert!(matches!(seat.model.mode, Mode::Normal));
-    seat.keys("4");
+    seat.keys("5");
     assert_eq!(seat.model.screen, Screen::Instances);
     assert_eq!(seat.keys("q").len(), 1);
 }
@@ -182,7 +182,7 @@ fn a_recording_is_played_to_its_end_and_stands_still_there() {
 #[test]
 fn a_filter_on_nothing_that_is_there_says_so_and_changes_nothing() {
     let mut seat = Seat::at(100, 30, &World::new(7, 2));
-    seat.keys("4/busy>0.9<enter>");
+    seat.keys("5/busy>0.9<enter>");
     assert_eq!(seat.model.rows(Screen::Instances).len(), 6);
     for (keys, said) in [
         ("/<c-u>nonsense>3<enter>", "there is no column `nonsense` here; there are: instance, agent"),
@@ -199,7 +199,7 @@ fn a_filter_on_nothing_that_is_there_says_so_and_changes_nothing() {
 #[test]
 fn a_notice_stands_above_the_keys_and_goes_with_esc_or_after_five_seconds() {
     let mut seat = Seat::at(80, 24, &World::new(7, 2));
-    seat.keys("4/work<enter>:sort nonsense<enter>");
+    seat.keys("5/work<enter>:sort nonsense<enter>");
     let shown = seat.text();
     assert!(shown.contains("there is no column"), "{shown}");
     assert!(shown.contains("dropped, age"), "all of it: {shown}");
@@ -230,7 +230,7 @@ fn keys_that_do_nothing_are_not_offered() {
         assert!(!last(&plan).contains(word), "{word}: {}", last(&plan));
     }
     assert!(last(&plan).contains("2 edges") && last(&plan).contains("/ filter"), "{}", last(&plan));
-    plan.keys("4");
+    plan.keys("5");
     assert_eq!(plan.model.screen, Screen::Graph);
     assert!(plan.text().contains("instances: a plan has none"), "{}", plan.text());
     plan.keys("<esc>?");
@@ -367,7 +367,7 @@ fn columns_go_by_the_width_of_the_screen_and_not_by_numbers() {
             .to_owned()
     };
     // The last is the width at which all columns fit.
-    for (keys, first, all) in [("2", "EDGE", 160), ("4", "INSTANCE", 200)] {
+    for (keys, first, all) in [("2", "EDGE", 160), ("5", "INSTANCE", 200)] {
         for width in [40, 60, 80, 100, 120, 160, 200, 240] {
             let mut heads = BTreeSet::new();
             for times in [1, 1000, 10_000_000] {

@@ -63,7 +63,7 @@ fn marks_are_no_part_of_names() {
         seat.keys(keys);
         seat.model.rows(screen).len()
     };
-    assert_eq!(rows(&mut seat, "5/agent=a<enter>", Screen::Agents), 1);
+    assert_eq!(rows(&mut seat, "6/agent=a<enter>", Screen::Agents), 1);
     assert!(seat.text().contains("*a"), "the mark is shown: {}", seat.text());
     assert_eq!(rows(&mut seat, "2/edge=src..w<enter>", Screen::Edges), 1);
     assert!(seat.text().contains("⇄ src..w"), "{}", seat.text());
@@ -80,7 +80,7 @@ fn ages_and_bytes_are_filtered_by_what_is_shown() {
         seat.keys(keys);
         seat.model.rows(screen).len()
     };
-    assert_eq!(rows(&mut seat, "5/age>2<enter>", Screen::Agents), 1);
+    assert_eq!(rows(&mut seat, "6/age>2<enter>", Screen::Agents), 1);
     assert_eq!(rows(&mut seat, "/age>500ms<enter>", Screen::Agents), 1);
     assert_eq!(rows(&mut seat, "/memory>=11g<enter>", Screen::Agents), 2);
     assert_eq!(rows(&mut seat, "/offset<lt>-300us<enter>", Screen::Agents), 1);
@@ -88,7 +88,7 @@ fn ages_and_bytes_are_filtered_by_what_is_shown() {
     let mut telemetry = world.telemetry(12_000);
     telemetry.agents.remove(2);
     seat.tell(12_000, What::Telemetry(Box::new(telemetry)));
-    assert_eq!(rows(&mut seat, "4/age>1h<enter>", Screen::Instances), 3);
+    assert_eq!(rows(&mut seat, "5/age>1h<enter>", Screen::Instances), 3);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn before_the_first_report_nothing_is_said_of_plans() {
 fn the_way_out_and_to_help_stays_in_the_footer() {
     for width in [40, 60, 80, 120] {
         for keys in
-            ["1", "2", "4", "5", "0", "2<enter><enter>", "4/busy>0.1 host=a !nothing !like !that<enter>"]
+            ["1", "2", "5", "6", "0", "2<enter><enter>", "5/busy>0.1 host=a !nothing !like !that<enter>"]
         {
             let mut seat = Seat::at(width, 24, &World::new(7, 2));
             seat.keys(keys);
@@ -160,7 +160,7 @@ fn a_long_fault_of_an_instance_can_be_read_to_its_end() {
     let note = format!("row 17 of bids.csv: {}the very end", "price is no number, ".repeat(30));
     telemetry.job.as_mut().unwrap().counters[0].note = Some(note);
     seat.tell(12_000, What::Telemetry(Box::new(telemetry)));
-    seat.keys("4<enter>");
+    seat.keys("5<enter>");
     let mut seen = seat.text();
     for _ in 0..80 {
         seat.keys("j");
@@ -182,7 +182,7 @@ fn a_cut_name_keeps_its_number_and_rows_that_are_out_of_sight_are_marked() {
             instance.name = format!("{name}/a/very/long/name/of/a/fused/vertex#{number}");
         }
     };
-    seat.keys("4");
+    seat.keys("5");
     long(&mut seat);
     let shown = seat.text();
     assert!(shown.contains("…#0 ") && shown.contains("…#8 "), "{shown}");
@@ -192,7 +192,7 @@ fn a_cut_name_keeps_its_number_and_rows_that_are_out_of_sight_are_marked() {
     long(&mut seat);
     assert!(seat.text().lines().any(|line| line.starts_with('^')), "{}", seat.text());
     let mut wide = Seat::at(120, 40, &World::new(7, 2));
-    wide.keys("4");
+    wide.keys("5");
     assert!(wide.text().contains("TIME"), "{}", wide.text());
 }
 
@@ -241,7 +241,7 @@ fn the_jobs_mark_the_one_that_is_shown_and_dialogs_name_their_keys() {
 #[test]
 fn a_filter_begins_anew_and_the_last_one_is_a_key_away() {
     let mut seat = Seat::at(120, 40, &World::new(7, 2));
-    seat.keys("4/src<enter>/w<enter>");
+    seat.keys("5/src<enter>/w<enter>");
     assert_eq!(seat.model.list(Screen::Instances).filter.text, "w");
     // Nothing typed changes nothing.
     seat.keys("/<enter>");
@@ -258,7 +258,7 @@ fn what_is_pasted_goes_into_a_line_and_is_never_keys() {
     let mut seat = Seat::at(120, 40, &World::new(3, 1));
     assert_eq!(seat.tell(11_000, What::Paste("Cq\nq".into())), []);
     assert!(matches!(seat.model.mode, Mode::Normal) && seat.text().contains("left out"), "{}", seat.text());
-    seat.keys("4/");
+    seat.keys("5/");
     seat.tell(11_000, What::Paste("busy>0.9\nhost=a".into()));
     seat.keys("<enter>");
     assert_eq!(seat.model.list(Screen::Instances).filter.text, "busy>0.9 host=a");
@@ -286,9 +286,9 @@ fn panning_ends_at_the_border_and_the_first_key_back_moves() {
 
 #[test]
 fn enter_on_an_agent_or_a_target_shows_its_instances_whatever_was_filtered() {
-    for keys in ["5j<enter>", "2<enter><enter>"] {
+    for keys in ["6j<enter>", "2<enter><enter>"] {
         let mut seat = Seat::at(120, 40, &World::new(3, 1));
-        seat.keys("4/nothing<enter>");
+        seat.keys("5/nothing<enter>");
         seat.keys(keys);
         assert!(!seat.model.rows(Screen::Instances).is_empty(), "{keys}: {}", seat.text());
     }
@@ -303,7 +303,7 @@ fn without_utf8_names_are_ascii_too() {
     let mut telemetry = world.telemetry(12_000);
     telemetry.agents[0].info.host = "häuschen".into();
     seat.tell(12_000, What::Telemetry(Box::new(telemetry)));
-    for keys in ["1", "4", "5", "0", "C"] {
+    for keys in ["1", "5", "6", "0", "C"] {
         seat.keys(keys);
         assert!(seat.text().is_ascii(), "{keys}: {}", seat.text());
     }

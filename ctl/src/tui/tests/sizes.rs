@@ -10,7 +10,7 @@ use crate::tui::event::What;
 #[test]
 fn no_size_panics_on_any_screen_with_any_dialog() {
     let world = World::new(3, 1);
-    for screen in ["1", "1v", "1<tab>", "2", "2<enter>", "4", "5", "0"] {
+    for screen in ["1", "1v", "1<tab>", "2", "2<enter>", "5", "6", "0"] {
         for over in ["", "?", "/busy", ":po", "C", "P", "P<enter>", "s", "<enter>", "<space>"] {
             let mut seat = Seat::at(80, 24, &world);
             seat.keys(screen);
@@ -58,7 +58,7 @@ fn hostile_and_wide_names_do_no_harm_and_columns_stay_aligned() {
     telemetry.agents[1].alive = false;
     telemetry.agents[2].info.zone = "ภาษาไทย".into();
     telemetry.jobs[0].name.clone_from(&world.name);
-    for keys in ["1", "2", "4", "5", "0", "?", "C"] {
+    for keys in ["1", "2", "5", "6", "0", "?", "C"] {
         let mut seat = Seat::at(120, 24, &world);
         seat.tell(12_000, What::Telemetry(Box::new(telemetry.clone())));
         seat.keys(keys);
@@ -78,7 +78,7 @@ fn time_of_a_frame_with_30_vertices_and_200_instances() {
     let mut world = World::new(30, 3);
     world.instances.truncate(200);
     for (width, height) in [(120, 40), (200, 60)] {
-        for keys in ["1", "2", "4", "5"] {
+        for keys in ["1", "2", "5", "6"] {
             let mut seat = Seat::at(width, height, &world);
             seat.keys(keys);
             let rounds = 20;

@@ -138,7 +138,7 @@ fn three_rows_in_and_seven_out_on_every_screen_that_shows_them() {
             ("dropped", "61"),
         ],
     );
-    seat.keys("4");
+    seat.keys("5");
     let found = cells(&seat, "w#0");
     assert_cells(
         &found,
@@ -219,7 +219,7 @@ fn an_edge_shows_its_ledger_its_shares_and_what_waits() {
 #[test]
 fn an_agent_shows_its_host_its_clock_and_its_round_trips() {
     let mut seat = seat(|_| {});
-    seat.keys("5");
+    seat.keys("6");
     let found = cells(&seat, "b ");
     assert_cells(
         &found,

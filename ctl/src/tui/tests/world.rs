@@ -5,13 +5,18 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::{Dag, Edge, Instance, VertexId, plan};
+use tuplane_core::scale::Limit;
+use tuplane_core::scale::observed::{JobEtp, VertexEtp};
+use tuplane_core::scale::rates::{EdgeRates, JobRates, VertexRates};
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobSummary,
 };
 use tuplane_wire::routing::{EdgeRouting, InForce, TargetRouting, Trend};
+use tuplane_wire::scaling::{Named, Rescale, Step};
 
 use crate::tui::effect::Effect;
-use crate::tui::event::{EdgeFacts, Event, FlowFacts, JobFacts, News, RouteFacts, Telemetry, What};
+use crate::tui::event::{EdgeFacts, EtpFacts, Event, FlowFacts, JobFacts, News, RouteFacts, Telemetry, What};
 use crate::tui::glyph::Glyphs;
 use crate::tui::key;
 use crate::tui::model::{Model, Options, Source};
@@ -375,6 +380,96 @@ impl World {
             unicast.map(move |(index, edge)| (agent, of_edge(agent, index, edge)))
         });
         RouteFacts { run: 1, edges: edges.collect(), silent: Vec::new(), fault: None }
+    }
+
+    /// What the job does in a second: the vertex behind the source limits it, and what its last vertices could do is
+    /// not known.
+    pub(super) fn flow(&self) -> EtpFacts {
+        let idle = || "idle: no rows in 10 s".to_owned();
+        let (all, last) = (self.dag.vertices.len(), self.dag.vertices.len() - 1);
+        let rates = |vertex: usize| VertexRates {
+            instances: self.per_agent * 3,
+            input: Ok(if vertex < 2 { 6000.0 } else { 900.0 }),
+            processed: Ok(if vertex == 0 { 1500.0 } else { 900.0 }),
+            emitted: Ok(if vertex == last { 0.0 } else { 900.0 }),
+            capacity: if vertex == last { Err(idle()) } else { Ok(150.0 + 1000.0 * f64::from(vertex != 1)) },
+            capacity_alone: Ok(150.0),
+            measured: 1,
+            busy: Ok(if vertex == 1 { 0.98 } else { 0.12 }),
+            busiest: Ok(if vertex == 1 { 0.99 } else { 0.2 }),
+            blocked: Ok(if vertex == 0 { 0.91 } else { 0.0 }),
+            queue_in: 120,
+            selectivity: Ok(1.0),
+            skew: Ok(1.25),
+            key_skew: Err("rows are not counted by key".into()),
+            offered: (vertex == 0).then_some(Ok(6000.0)),
+        };
+        let etp = |vertex: usize| VertexEtp {
+            congested: Ok(vertex == 1),
+            demand: Ok(6000.0),
+            path: Ok(if vertex == 0 { 0.0 } else { 2.0 }),
+            sink_set: Ok(if vertex == 0 { 0.0 } else { 1.0 }),
+            flow_share: Ok(if vertex == 0 { 0.0 } else { 1.0 / vertex as f64 }),
+            gain: match vertex {
+                1 => Ok(150.0),
+                _ if vertex == last => Err(idle()),
+                _ => Ok(0.0),
+            },
+        };
+        let edge = || EdgeRates { rate: Ok(900.0), selectivity: Ok(1.0) };
+        let limit = Limit::Vertex { vertex: VertexId(1), busy: 0.99, behind: VertexId(0), blocked: 0.91 };
+        let flow = JobFlow {
+            job: self.name.clone(),
+            run: 1,
+            epoch: 3,
+            dag: String::new(),
+            agents: AGENTS.map(str::to_owned).to_vec(),
+            instances: self.instances.clone(),
+            engine: "backpressured".into(),
+            congestion: "demand > capacity".into(),
+            rates: JobRates {
+                seconds: Ok(10.0),
+                full: true,
+                vertices: (0..all).map(rates).collect(),
+                edges: self.dag.edges.iter().map(|_| edge()).collect(),
+                instances: Vec::new(),
+            },
+            etp: JobEtp {
+                vertices: (0..all).map(etp).collect(),
+                throughput: Ok(900.0),
+                modelled: Ok(904.5),
+                limit: Some(limit),
+                assumed: vec!["out limits nothing: what it can do is not known (idle: no rows in 10 s)".into()],
+            },
+        };
+        let named = |id: u32| Named { id, name: format!("w#{id}"), agent: "a".into() };
+        let first = Rescale {
+            epoch: 2,
+            attempt: 1,
+            asked: "out --instances 2".into(),
+            planner: Some("best".into()),
+            step: Step::Done,
+            fault: None,
+            started: vec![named(6), named(7)],
+            stopped: Vec::new(),
+            asked_ms: 0,
+            prepared_ms: Some(5),
+            committed_ms: Some(6),
+            ended_ms: Some(7),
+            predicted: Some(912.0),
+            measured: Some(898.0),
+        };
+        let second = Rescale {
+            epoch: 3,
+            asked: "set w=6".into(),
+            planner: None,
+            step: Step::Failed,
+            fault: Some("agent c did not answer".into()),
+            predicted: None,
+            measured: None,
+            ..first.clone()
+        };
+        EtpFacts { run: 1, flow: Some(flow), history: vec![first, second], fault: None }
     }
 
     /// What the cluster says, the first edge going by potus.

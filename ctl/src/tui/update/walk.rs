@@ -53,7 +53,8 @@ fn go(model: &mut Model, screen: Screen, scope: Scope) {
 pub(super) fn forget_places(model: &mut Model) {
     model.graph = crate::tui::model::Graph { as_list: model.graph.as_list, ..Default::default() };
     model.edge = 0;
-    for screen in [Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices, Screen::Instances] {
+    for screen in [Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices, Screen::Scaling, Screen::Instances]
+    {
         model.list_mut(screen).selected = None;
     }
     // What is open is about the last job, and about its screen.
@@ -201,7 +202,7 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
     let chosen = if drawn { Some(model.graph.vertex.to_string()) } else { chosen(model) };
     let Some(id) = chosen else { return Vec::new() };
     match model.screen {
-        Screen::Graph => {
+        Screen::Graph | Screen::Scaling => {
             if let Ok(vertex) = id.parse() {
                 go_to_instances(model, Scope::Vertex(vertex));
             }

@@ -1,0 +1,269 @@
+//! A running job as scaling sees it: its graph with measured capacities, who is congested, what each vertex carries.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::congestion::Congestion;
+use super::etp::{Reading, SinkRate, etp};
+use super::fluid::{EQUAL, Engine, Steady, demand, steady};
+use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates};
+use super::limit::{Limit, Load, limit};
+use super::rates::{Figure, JobRates, Kind, Offer, VertexRates};
+use crate::plan::{Dag, Routing, VertexId};
+
+/// A running job's graph.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// Vertices by the plan's index, with what one of their instances was measured to take.
+    pub graph: FlowGraph,
+    /// What each vertex does, or why that is not known.
+    pub rates: Result<Vec<Rates>, String>,
+    /// What had to be assumed, in sentences.
+    pub assumed: Vec<String>,
+}
+
+/// What a job is and does.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    /// Its plan.
+    pub dag: &'a Dag,
+    /// How its vertices pass their time.
+    pub kinds: &'a [Kind],
+    /// Its rates.
+    pub rates: &'a JobRates,
+    /// What its engine does with rows that a vertex cannot take.
+    pub engine: Engine,
+    /// How a vertex is found to be congested.
+    pub congestion: Congestion,
+    /// Which of its vertices can have no more instances than they have, and why.
+    pub fixed: &'a BTreeMap<VertexId, String>,
+    /// Capacities are those of instances that do not wait for a core: where they are on machines whose cores are counted
+    /// apart.
+    pub alone: bool,
+}
+
+/// A job's congestion, what its vertices carry, and what more of them would bring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobEtp {
+    /// By the plan's index.
+    pub vertices: Vec<VertexEtp>,
+    /// Rows a second that the sinks take, as measured.
+    pub throughput: Figure,
+    /// The same as the model has it for the measured capacities.
+    pub modelled: Figure,
+    /// What limits the job.
+    pub limit: Option<Limit>,
+    /// What had to be assumed, in sentences.
+    pub assumed: Vec<String>,
+}
+
+/// One vertex.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VertexEtp {
+    /// It cannot take what reaches it, or would.
+    pub congested: Result<bool, String>,
+    /// Rows a second that would reach it if nobody were held back.
+    pub demand: Figure,
+    /// Its share of the job's output, by paths.
+    pub path: Figure,
+    /// The same by the sinks that it reaches.
+    pub sink_set: Figure,
+    /// The same by what flows through it.
+    pub flow_share: Figure,
+    /// Rows a second that the sinks would take more with one more instance of it.
+    pub gain: Figure,
+}
+
+impl Running<'_> {
+    /// Its graph. A vertex whose capacity is not known limits nothing; an edge of which it is not known what comes over
+    /// it carries a row for each row.
+    ///
+    /// # Errors
+    /// In a sentence, if nothing is known of the job yet.
+    pub fn observe(&self) -> Result<Observed, String> {
+        let mut assumed = Vec::new();
+        let ids: Vec<String> = (0..self.dag.vertices.len()).map(|index| name(self.dag, index)).collect();
+        let vertices = self.rates.vertices.iter().zip(&ids).enumerate().map(|(index, (rates, id))| {
+            let capacity = if self.alone { &rates.capacity_alone } else { &rates.capacity };
+            let capacity = capacity.clone().unwrap_or_else(|why| {
+                assumed.push(format!("{id} limits nothing: what it can do is not known ({why})"));
+                f64::INFINITY
+            });
+            FlowVertex {
+                selectivity: rates.selectivity.clone().unwrap_or(1.0),
+                offered: self.offered(index, rates, &mut assumed),
+                max_instances: self.fixed_at(index).map(|_| rates.instances),
+                ..FlowVertex::new(id, rates.instances, capacity)
+            }
+        });
+        let vertices: Vec<FlowVertex> = vertices.collect();
+        let edges = self.dag.edges.iter().zip(&self.rates.edges).enumerate().map(|(index, (edge, rates))| {
+            let selectivity = rates.selectivity.clone().unwrap_or_else(|why| {
+                let edge = self.dag.edge_name(crate::plan::EdgeId(index as u32));
+                assumed.push(format!("{edge} carries a row for each row: what it carries is not known ({why})"));
+                1.0
+            });
+            FlowEdge { from: edge.from.0 as usize, to: edge.to.0 as usize, selectivity }
+        });
+        let edges: Vec<FlowEdge> = edges.collect();
+        let graph = FlowGraph::new(vertices, edges)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        Ok(Observed { graph, rates: self.measured(&ids), assumed })
+    }
+
+    /// What the vertices do, if that is known of all.
+    fn measured(&self, ids: &[String]) -> Result<Vec<Rates>, String> {
+        let of = |(rates, id): (&VertexRates, &String)| {
+            let named = |figure: &Figure| figure.clone().map_err(|why| format!("{id}: {why}"));
+            if rates.instances == 0 {
+                return Ok(Rates::default());
+            }
+            let (processed, emitted) = (named(&rates.processed)?, named(&rates.emitted)?);
+            // A source that is as fast as it can be is offered what it gives.
+            let input = if rates.offered.is_some() { rates.input.clone().unwrap_or(processed) } else { named(&rates.input)? };
+            Ok(Rates { input, processed, emitted })
+        };
+        self.rates.vertices.iter().zip(ids).map(of).collect()
+    }
+
+    fn offered(&self, index: usize, rates: &VertexRates, assumed: &mut Vec<String>) -> Option<f64> {
+        if rates.instances == 0 && self.dag.inputs(VertexId(index as u32)).next().is_none() {
+            return Some(0.0);
+        }
+        match self.kinds.get(index) {
+            Some(Kind::Source(Offer::Paced(rate))) => match rate {
+                Ok(rate) => Some(*rate),
+                Err(why) => {
+                    assumed.push(format!("{} offers what it gives: its rate is not known ({why})", name(self.dag, index)));
+                    rates.processed.clone().ok()
+                }
+            },
+            _ => None,
+        }
+    }
+
+    /// Why more instances of a vertex cannot be, or would not help.
+    fn fixed_at(&self, index: usize) -> Option<String> {
+        let vertex = VertexId(index as u32);
+        let whole = |routing: &Routing| matches!(routing, Routing::AllToOne | Routing::Broadcast);
+        let mut inputs = self.dag.inputs(vertex).map(|(_, edge)| &edge.routing).peekable();
+        if inputs.peek().is_some() && inputs.all(whole) {
+            return Some("every row goes to one instance, or to all: more of them share nothing".to_owned());
+        }
+        self.fixed.get(&vertex).cloned()
+    }
+
+    /// Congestion, ETP in its three readings, and what one more instance of each vertex would bring.
+    pub fn etp(&self) -> JobEtp {
+        let throughput = self.rates.throughput(self.dag);
+        let loads: Vec<Option<Load>> = self.rates.vertices.iter().map(load).collect();
+        let waits: Vec<Option<f64>> = self.rates.vertices.iter().map(waits).collect();
+        let limit = limit(self.dag, &loads, &waits);
+        let seen = match self.nothing_known().map_or_else(|| self.observe(), Err) {
+            Ok(seen) => seen,
+            Err(why) => {
+                let vertices = self.rates.vertices.iter().map(|_| VertexEtp::unknown(&why)).collect();
+                return JobEtp { vertices, throughput, modelled: Err(why), limit, assumed: Vec::new() };
+            }
+        };
+        let instances = seen.graph.instances();
+        let capacities = seen.graph.capacities(&instances);
+        let now = steady(&seen.graph, &capacities, self.engine);
+        let demand = demand(&seen.graph, &capacities);
+        let congested = self.congested(&seen, &instances);
+        let reading = |reading: Reading| -> Result<Vec<f64>, String> {
+            let (rates, congested) = (seen.rates.as_ref()?, congested.as_ref()?);
+            etp(&seen.graph, rates, congested, reading, SinkRate::Processed).map_err(|none| none.to_string())
+        };
+        let [path, sink_set, flow_share] = [Reading::Path, Reading::SinkSet, Reading::FlowShare].map(reading);
+        let of = |all: &Result<Vec<f64>, String>, vertex: usize| all.clone().map(|all| plain(all[vertex]));
+        let vertex = |vertex: usize| VertexEtp {
+            congested: congested.clone().map(|all| all[vertex]),
+            demand: if demand[vertex].is_finite() { Ok(demand[vertex]) } else { Err(BEHIND_UNKNOWN.to_owned()) },
+            path: of(&path, vertex),
+            sink_set: of(&sink_set, vertex),
+            flow_share: of(&flow_share, vertex),
+            gain: self.gain(&seen.graph, &instances, vertex, &now),
+        };
+        let vertices = (0..seen.graph.len()).map(vertex).collect();
+        let modelled = if now.throughput.is_finite() { Ok(now.throughput) } else { Err(BEHIND_UNKNOWN.to_owned()) };
+        JobEtp { vertices, throughput, modelled, limit, assumed: seen.assumed }
+    }
+
+    /// Why nothing can be said, while no vertex's capacity is known.
+    pub fn nothing_known(&self) -> Option<String> {
+        let mut whys = self.rates.vertices.iter().map(|rates| rates.capacity.clone().err());
+        let first = whys.next()??;
+        whys.all(|why| why.is_some()).then_some(first)
+    }
+
+    fn congested(&self, seen: &Observed, instances: &[u32]) -> Result<Vec<bool>, String> {
+        match (&seen.rates, self.congestion) {
+            (Ok(rates), test) => Ok(test.find(&seen.graph, instances, rates)),
+            (Err(_), Congestion::Demand) => Ok(self.congestion.find(&seen.graph, instances, &[])),
+            (Err(why), Congestion::Ratio(_)) => Err(why.clone()),
+        }
+    }
+
+    fn gain(&self, graph: &FlowGraph, instances: &[u32], vertex: usize, now: &Steady) -> Figure {
+        if let Err(why) = &self.rates.vertices[vertex].capacity {
+            return Err(why.clone());
+        }
+        if let Some(why) = self.fixed_at(vertex) {
+            return Err(why);
+        }
+        let mut more = instances.to_vec();
+        more[vertex] += 1;
+        let then = steady(graph, &graph.capacities(&more), self.engine).throughput;
+        let gain = then - now.throughput;
+        if !gain.is_finite() {
+            Err(BEHIND_UNKNOWN.to_owned())
+        } else if gain <= now.throughput * EQUAL {
+            Ok(0.0)
+        } else {
+            Ok(gain)
+        }
+    }
+}
+
+const BEHIND_UNKNOWN: &str = "no capacity is known of a source that gives as fast as it can";
+
+impl VertexEtp {
+    fn unknown(why: &str) -> Self {
+        let none = || Err(why.to_owned());
+        Self {
+            congested: Err(why.to_owned()),
+            demand: none(),
+            path: none(),
+            sink_set: none(),
+            flow_share: none(),
+            gain: none(),
+        }
+    }
+}
+
+/// The sum of nothing is -0.
+fn plain(value: f64) -> f64 {
+    value + 0.0
+}
+
+/// A vertex's name, the only one in its plan.
+pub fn name(dag: &Dag, index: usize) -> String {
+    let label = dag.vertices[index].label();
+    if dag.vertices.iter().filter(|vertex| vertex.label() == label).count() > 1 {
+        return dag.vertices[index].name.clone();
+    }
+    label
+}
+
+fn load(rates: &VertexRates) -> Option<Load> {
+    let (busy, blocked) = (rates.busiest.clone().ok()?, rates.blocked.clone().ok()?);
+    Some(Load { busy, blocked, idle: rates.busy.clone().map_or(0.0, |busy| (1.0 - busy).max(0.0)) })
+}
+
+/// Seconds that a vertex needs for what waits before it.
+fn waits(rates: &VertexRates) -> Option<f64> {
+    let processed = rates.processed.clone().ok().filter(|processed| *processed > 0.0)?;
+    Some(rates.queue_in as f64 / processed)
+}

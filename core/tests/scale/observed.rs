@@ -1,0 +1,129 @@
+//! From counters of a running job to its congestion, ETP, and what one more instance would bring.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tuplane_core::cluster::types::{EdgeLedger, InstanceReport};
+use tuplane_core::job::{FileFormat, Job};
+use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Dag, VertexId, plan};
+use tuplane_core::scale::observed::{JobEtp, Running};
+use tuplane_core::scale::rates::{Known, RateWindow, WindowOptions, kinds};
+use tuplane_core::scale::{Congestion, Engine, Limit};
+
+const MS: u64 = 1_000_000;
+
+/// Rows a second and milliseconds busy of each second, for each vertex.
+struct Seen {
+    rows: f64,
+    busy_ms: u64,
+    blocked_ms: u64,
+}
+
+fn seen(rows: f64, busy_ms: u64, blocked_ms: u64) -> Seen {
+    Seen { rows, busy_ms, blocked_ms }
+}
+
+/// `rows` (a source of this rate) into `slow` into `out`.
+fn chain(rate: &str, sink: &str) -> (Job, Dag) {
+    let text = format!(
+        r#"stage = [
+{{ id = "rows", op = "source", connector = "ids", n = 9{rate} }},
+{{ id = "slow", op = "work", ms = 1, in = "rows" }},
+{{ id = "out", op = "sink", in = "slow", connector = "count"{sink} }},
+]"#
+    );
+    let job = Job::parse(&text, FileFormat::Toml).unwrap();
+    let dag = plan(&job).unwrap();
+    (job, dag)
+}
+
+/// What follows from twelve seconds of such counters, one instance each.
+fn etp(
+    (job, dag): &(Job, Dag),
+    all: &[Seen],
+    congestion: Congestion,
+    fixed: &BTreeMap<VertexId, String>,
+) -> JobEtp {
+    let kinds = kinds(dag, job, |_, _| None, |_| Err("not read".to_owned()));
+    let instance = |index: u32| Instance { id: index, vertex: VertexId(index), number: 0, agent: 0 };
+    let instances: Vec<Instance> = (0..all.len() as u32).map(instance).collect();
+    let mut window = RateWindow::new(WindowOptions::default());
+    let mut now = Duration::ZERO;
+    for second in 1..=12_u64 {
+        now = Duration::from_secs(second);
+        let total = |rows: f64| (rows * second as f64) as u64;
+        let report = |(index, seen): (usize, &Seen)| InstanceReport {
+            instance: index as u32,
+            rows_in: total(seen.rows),
+            rows_out: if index + 1 == all.len() { 0 } else { total(seen.rows) },
+            busy_ns: seen.busy_ms * MS * second,
+            blocked_ns: seen.blocked_ms * MS * second,
+            idle_ns: (1000 - seen.busy_ms - seen.blocked_ms) * MS * second,
+            ..InstanceReport::default()
+        };
+        let reports: Vec<InstanceReport> = all.iter().enumerate().map(report).collect();
+        let ledger = |(index, edge): (usize, &tuplane_core::plan::Edge)| EdgeLedger {
+            edge: index as u32,
+            emitted: total(all[edge.from.0 as usize].rows),
+            ..EdgeLedger::default()
+        };
+        let edges: Vec<EdgeLedger> = dag.edges.iter().enumerate().map(ledger).collect();
+        window.report("a", now, &reports, &edges);
+    }
+    let agents = ["a".to_owned()];
+    let rates = window.rates(&Known { dag, kinds: &kinds, instances: &instances, agents: &agents }, now);
+    let engine = Engine::BackPressured;
+    Running { dag, kinds: &kinds, rates: &rates, engine, congestion, fixed, alone: false }.etp()
+}
+
+#[test]
+fn under_back_pressure_demand_shows_who_is_congested_and_the_published_test_does_not() {
+    let job = chain(", rate = 300", "");
+    let all = [seen(100.0, 10, 900), seen(100.0, 1000, 0), seen(100.0, 20, 0)];
+    let none = BTreeMap::new();
+    let found = etp(&job, &all, Congestion::Demand, &none);
+    let congested: Vec<bool> = found.vertices.iter().map(|vertex| vertex.congested.clone().unwrap()).collect();
+    assert_eq!(congested, [false, true, false]);
+    assert_eq!(found.vertices[1].demand, Ok(300.0));
+    assert_eq!(found.vertices[1].gain.as_ref().map(|gain| gain.round()), Ok(100.0));
+    assert_eq!(found.vertices[2].gain, Ok(0.0));
+    let shares: Vec<f64> = found.vertices.iter().map(|vertex| vertex.flow_share.clone().unwrap()).collect();
+    assert_eq!(shares, [0.0, 1.0, 1.0]);
+    assert!(shares[0].is_sign_positive(), "-0 is no share");
+    assert!(matches!(found.limit, Some(Limit::Vertex { vertex: VertexId(1), .. })), "{:?}", found.limit);
+    assert_eq!(found.modelled, Ok(100.0));
+    let published = etp(&job, &all, Congestion::Ratio(1.2), &none);
+    assert!(published.vertices.iter().all(|vertex| vertex.congested == Ok(false)));
+}
+
+#[test]
+fn a_source_without_a_rate_gives_what_it_can_and_more_of_it_may_help() {
+    let all = [seen(100.0, 1000, 0), seen(100.0, 100, 0), seen(100.0, 20, 0)];
+    let none = BTreeMap::new();
+    let found = etp(&chain("", ""), &all, Congestion::Demand, &none);
+    assert!(found.vertices.iter().all(|vertex| vertex.congested == Ok(false)));
+    assert_eq!(found.vertices[0].gain.as_ref().map(|gain| gain.round()), Ok(100.0));
+    assert_eq!(found.vertices[1].gain, Ok(0.0));
+    let fixed = BTreeMap::from([(VertexId(0), "its rows are dealt already".to_owned())]);
+    let found = etp(&chain("", ""), &all, Congestion::Demand, &fixed);
+    assert_eq!(found.vertices[0].gain, Err("its rows are dealt already".to_owned()));
+}
+
+#[test]
+fn a_vertex_of_which_nothing_is_known_limits_nothing_and_that_is_said() {
+    let all = [seen(100.0, 10, 0), seen(100.0, 100, 0), seen(100.0, 0, 0)];
+    let none = BTreeMap::new();
+    let found = etp(&chain(", rate = 100", ""), &all, Congestion::Demand, &none);
+    assert_eq!(found.vertices[2].gain, Err("never busy in 10 s".to_owned()));
+    assert_eq!(found.assumed, ["out limits nothing: what it can do is not known (never busy in 10 s)"]);
+    assert_eq!(found.modelled, Ok(100.0));
+    let idle = [seen(0.0, 0, 0), seen(0.0, 0, 0), seen(0.0, 0, 0)];
+    let found = etp(&chain(", rate = 100", ""), &idle, Congestion::Demand, &none);
+    for vertex in &found.vertices {
+        for figure in [&vertex.demand, &vertex.path, &vertex.flow_share, &vertex.gain] {
+            assert_eq!(figure, &Err("idle: no rows in 10 s".to_owned()));
+        }
+    }
+    assert_eq!(found.throughput, Ok(0.0));
+}
