@@ -387,7 +387,7 @@ impl<'a> Builder<'a> {
                 .flights
                 .entry((number, target.agent))
                 .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
-            let credit = Credit::new(Arc::clone(&wakes[&edge.0]));
+            let credit = self.new_credit(target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);
             stand.sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));

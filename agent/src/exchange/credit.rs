@@ -9,6 +9,9 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// Each channel's window is at least this large unless the queue's bound is smaller still.
 pub(crate) const LEAST_WINDOW: u64 = 16 << 10;
+/// The first window of an instance that joins a run: how long its rows take is known when it has had some, and until
+/// then few wait there, so that it could end again soon. Wide rows come one by one.
+pub(crate) const FIRST_WINDOW: u64 = 512;
 /// No frame is larger, unless it is one row.
 const MOST_FRAME: u64 = 256 << 10;
 
@@ -27,9 +30,14 @@ pub(crate) struct Credit {
 
 impl Credit {
     pub(crate) fn new(edge: Arc<Notify>) -> Arc<Self> {
+        Self::with(edge, LEAST_WINDOW)
+    }
+
+    /// With a first window of so many bytes.
+    pub(crate) fn with(edge: Arc<Notify>, window: u64) -> Arc<Self> {
         Arc::new(Self {
-            limit: AtomicU64::new(LEAST_WINDOW),
-            window: AtomicU64::new(LEAST_WINDOW),
+            limit: AtomicU64::new(window),
+            window: AtomicU64::new(window),
             starved: AtomicBool::new(false),
             edge,
             told: Mutex::new(None),

@@ -152,78 +152,9 @@ impl Before<'_> {
         }
         for id in &planned.stages {
             let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
-            self.stage_may_change(&name, &stage.op, gone, notes)?;
+            stage_may_change(&name, &stage.op, gone, notes)?;
         }
         Ok(())
-    }
-
-    fn stage_may_change(
-        &self,
-        name: &str,
-        op: &Op,
-        gone: usize,
-        notes: &mut Vec<String>,
-    ) -> Result<(), String> {
-        match op {
-            Op::Map { .. }
-            | Op::Filter { .. }
-            | Op::FlatMap { .. }
-            | Op::Merge
-            | Op::UsingService(_)
-            | Op::Work(_)
-            | Op::Rebalance(_)
-            | Op::Peek { .. } => Ok(()),
-            Op::Sink(_) => {
-                if gone > 0 {
-                    notes.push(format!(
-                        "what instances of `{name}` have written stays on their agents until the job ends"
-                    ));
-                }
-                Ok(())
-            }
-            Op::CustomTransform { .. } => {
-                notes.push(format!(
-                    "`{name}` is an operator of your own: a new instance of it begins without state, and one that \
-                     ends is told so"
-                ));
-                Ok(())
-            }
-            Op::Source(source) => {
-                let shared = matches!(
-                    &source.connector,
-                    Some(SourceConnector::File(file)) if file.files == Files::Shared
-                );
-                if !shared {
-                    return Err(format!(
-                        "`{name}` is a source whose rows are dealt to its instances from the start: only sources of \
-                         shared files can have more of them while they run"
-                    ));
-                }
-                if gone > 0 {
-                    return Err(format!(
-                        "`{name}` is a source: what an instance of it has begun to read cannot be handed over yet"
-                    ));
-                }
-                Ok(())
-            }
-            Op::GroupBy { .. }
-            | Op::Window(_)
-            | Op::Aggregate { .. }
-            | Op::CoAggregate { .. }
-            | Op::Stateful { .. }
-            | Op::RollingAggregate { .. }
-            | Op::Distinct { .. } => Err(format!(
-                "`{name}` ({}) keeps state by key, and keyed state cannot be moved while a job runs yet",
-                op.name()
-            )),
-            Op::HashJoin { .. } => Err(format!(
-                "`{name}` is a join: a new instance would have to be given its table, which cannot be done yet"
-            )),
-            Op::Sort { .. } => {
-                Err(format!("`{name}` sorts: it holds all its rows until the end, and they cannot be moved"))
-            }
-            Op::AddTimestamps { .. } => Err(kept(name, Role::Timestamps)),
-        }
     }
 
     /// What an edge of a touched vertex becomes.
@@ -305,6 +236,70 @@ impl Before<'_> {
     }
 }
 
+/// What a stage says about a change of its vertex' instances, of which so many end.
+fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -> Result<(), String> {
+    match op {
+        Op::Map { .. }
+        | Op::Filter { .. }
+        | Op::FlatMap { .. }
+        | Op::Merge
+        | Op::UsingService(_)
+        | Op::Work(_)
+        | Op::Rebalance(_)
+        | Op::Peek { .. } => Ok(()),
+        Op::Sink(_) => {
+            if gone > 0 {
+                notes.push(format!(
+                    "what instances of `{name}` have written stays on their agents until the job ends"
+                ));
+            }
+            Ok(())
+        }
+        Op::CustomTransform { .. } => {
+            notes.push(format!(
+                "`{name}` is an operator of your own: a new instance of it begins without state, and one that \
+                 ends is told so"
+            ));
+            Ok(())
+        }
+        Op::Source(source) => {
+            let shared = matches!(
+                &source.connector,
+                Some(SourceConnector::File(file)) if file.files == Files::Shared
+            );
+            if !shared {
+                return Err(format!(
+                    "`{name}` is a source whose rows are dealt to its instances from the start: only sources of \
+                     shared files can have more of them while they run"
+                ));
+            }
+            if gone > 0 {
+                return Err(format!(
+                    "`{name}` is a source: what an instance of it has begun to read cannot be handed over yet"
+                ));
+            }
+            Ok(())
+        }
+        Op::GroupBy { .. }
+        | Op::Window(_)
+        | Op::Aggregate { .. }
+        | Op::CoAggregate { .. }
+        | Op::Stateful { .. }
+        | Op::RollingAggregate { .. }
+        | Op::Distinct { .. } => Err(format!(
+            "`{name}` ({}) keeps state by key, and keyed state cannot be moved while a job runs yet",
+            op.name()
+        )),
+        Op::HashJoin { .. } => Err(format!(
+            "`{name}` is a join: a new instance would have to be given its table, which cannot be done yet"
+        )),
+        Op::Sort { .. } => {
+            Err(format!("`{name}` sorts: it holds all its rows until the end, and they cannot be moved"))
+        }
+        Op::AddTimestamps { .. } => Err(kept(name, Role::Timestamps)),
+    }
+}
+
 fn kept(name: &str, role: Role) -> String {
     let why = match role {
         Role::Timestamps => "gives the rows of one source instance their times, and stays with it",
@@ -360,7 +355,7 @@ mod tests {
         let slots: Vec<_> =
             (0..agents).map(|index| AgentSlot { index, name: format!("a{index}"), slots: 1 }).collect();
         let instances = place(&dag, &job, &slots).unwrap();
-        let agents = (0..agents + 1).map(|index| format!("a{index}")).collect();
+        let agents = (0..=agents).map(|index| format!("a{index}")).collect();
         World { job, dag, instances, retired: BTreeSet::new(), agents }
     }
 

@@ -15,7 +15,7 @@ use super::{Builder, internal};
 use crate::engine::lock;
 use crate::engine::routing::DEFAULT_POLICY;
 use crate::exchange::body::fingerprint;
-use crate::exchange::credit::Credit;
+use crate::exchange::credit::{Credit, FIRST_WINDOW, LEAST_WINDOW};
 use crate::exchange::edge::{policy_seed, pool_targets};
 use crate::exchange::inbound::Door;
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
@@ -117,8 +117,14 @@ impl Builder<'_> {
     /// The credit of a channel within this agent.
     pub(super) fn local_credit(&self, number: u32, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
         let mut credits = self.credits.borrow_mut();
-        let credit = credits.entry((number, target)).or_insert_with(|| Credit::new(Arc::clone(wake)));
+        let credit = credits.entry((number, target)).or_insert_with(|| self.new_credit(target, wake));
         Arc::clone(credit)
+    }
+
+    /// The credit of a channel to an instance that there was, or that joins.
+    pub(super) fn new_credit(&self, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
+        let window = if self.plan.coming.contains(&target) { FIRST_WINDOW } else { LEAST_WINDOW };
+        Credit::with(Arc::clone(wake), window)
     }
 
     fn upstream(&self, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
@@ -175,6 +181,9 @@ impl Builder<'_> {
             inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
         }
         let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
+        if self.plan.coming.contains(&placed.id) {
+            inbox.begin_small();
+        }
         Ok(Inputs { inbox, channels: numbers })
     }
 

@@ -1,10 +1,18 @@
 //! Senders that join an input while its instance runs.
 
 use super::{Channel, Inbox, State, Upstream};
+use crate::exchange::credit::FIRST_WINDOW;
 use crate::exchange::mark::{Item, Mark};
 use crate::sync::lock;
 
 impl Inbox {
+    /// Its instance joins a run: its first windows are small, see [`FIRST_WINDOW`].
+    pub(crate) fn begin_small(&self) {
+        for channel in &mut lock(&self.state).channels {
+            (channel.limit, channel.window) = (FIRST_WINDOW, FIRST_WINDOW);
+        }
+    }
+
     /// A sender joins an input. Until its first watermark comes it stands where the instance stands now, and holds
     /// that: it is not idle. Gives the number of its channel.
     ///

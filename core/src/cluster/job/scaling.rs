@@ -121,6 +121,11 @@ impl Job {
         new: NewScale,
         alive: &Alive,
     ) -> Vec<Effect> {
+        // No instance that runs by it is on an agent that is dead.
+        let runs_alive = |instance: &Instance| {
+            let agent = new.agents.get(usize::from(instance.agent));
+            self.retired.contains(&instance.id) || agent.is_some_and(|agent| alive.has(&agent.id))
+        };
         let fits = self.phase == JobPhase::Running
             && self.plans.under_way.is_none()
             && new.epoch == self.next_epoch()
@@ -128,7 +133,7 @@ impl Job {
             && new.instances.starts_with(&self.instances)
             && new.before == self.instances.len()
             && new.going.iter().all(|id| self.standing().any(|instance| instance.id == *id))
-            && new.agents.iter().all(|agent| alive.has(&agent.id) || !self.needs(&agent.id));
+            && new.instances.iter().all(runs_alive);
         if !fits {
             return Vec::new();
         }

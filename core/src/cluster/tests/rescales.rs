@@ -147,6 +147,16 @@ fn a_lost_agent_ends_what_is_prepared_on_it_and_only_that() {
 }
 
 #[test]
+fn a_plan_that_runs_on_a_dead_agent_is_none() {
+    let mut cluster = Cluster::running(&["a", "b"]);
+    let agents = cluster.alive();
+    let new = plan(cluster.job(), &agents[1..], &[]);
+    cluster.lose("b");
+    assert_eq!(cluster.apply(asked(1, new)), []);
+    assert!(cluster.job().under_way().is_none() && cluster.job().rescales().0.is_empty());
+}
+
+#[test]
 fn an_agent_that_a_rescale_has_emptied_may_be_lost() {
     let mut cluster = Cluster::running(&["a", "b"]);
     let agents = cluster.alive();
@@ -302,7 +312,7 @@ fn check(before: &Job, job: &Job) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn whatever_comes_in_whatever_order_a_job_has_the_old_plan_or_the_new_one(
