@@ -396,6 +396,7 @@ impl Priced {
             edges,
             sends: decision.sends.iter().map(|s| (s.want as u32, s.target as u32, s.rows)).collect(),
             deferred: decision.deferred,
+            forced: decision.forced.clone(),
         });
     }
 

@@ -73,7 +73,7 @@ pub fn fast(
     scratch: &mut Scratch,
     decision: &mut Decision,
 ) {
-    decision.clear();
+    decision.clear(wants.len());
     let Scratch { left, due } = scratch;
     left.clear();
     left.extend(wants.iter().map(|want| want.q_out));
@@ -110,7 +110,7 @@ impl Walk<'_> {
                     && let Some((price, _, target)) = self.front(want)
                     && may(price)
                 {
-                    self.send(want, target, left);
+                    self.send(want, target, price, left);
                 }
             }
             return;
@@ -123,8 +123,8 @@ impl Walk<'_> {
                     best = Some(((price, rank), want, target));
                 }
             }
-            let Some((_, want, target)) = best else { return };
-            self.send(want, target, &mut left[want]);
+            let Some(((price, _), want, target)) = best else { return };
+            self.send(want, target, price, &mut left[want]);
         }
     }
 
@@ -137,11 +137,15 @@ impl Walk<'_> {
         Some((Price(key - price::pressure(want.beta, want.q_out).0), rank, target))
     }
 
-    fn send(&mut self, want: usize, target: usize, left: &mut u64) {
+    fn send(&mut self, want: usize, target: usize, price: Price, left: &mut u64) {
         let component = &mut self.components[self.wants[want].component];
         let rows = (*left).min(component.targets()[target].credit).min(self.budget);
         component.spend(target, rows);
         self.decision.send(want, target, rows);
+        // Only rows that have to leave are sent at such a price.
+        if !price.is_good() {
+            self.decision.forced[want] += rows;
+        }
         *left -= rows;
         self.budget -= rows;
     }

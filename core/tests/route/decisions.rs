@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use tuplane_core::route::whatif::{Case, Form};
 use tuplane_core::route::{
-    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, UNLIMITED, Want, Weight, fast,
-    literal, repriced, repriced_literal,
+    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, Terms, UNLIMITED, Want, Weight,
+    fast, literal, repriced, repriced_literal,
 };
 
 const CASES: &str = include_str!("../vectors/potus_cases.json");
@@ -93,6 +93,20 @@ fn exhaustive(wants: &[Want], gamma: u64, components: &[Component], v: f64) -> f
     over(&places, &mut wants.iter().map(|want| want.q_out).collect::<Vec<_>>(), gamma)
 }
 
+/// By want, rows that a decision sends at prices of 0 or more, where prices stand.
+fn dear(wants: &[Want], components: &[Component], decision: &Decision) -> Vec<u64> {
+    let mut dear = vec![0; wants.len()];
+    for send in &decision.sends {
+        let want = &wants[send.want];
+        let component = &components[want.component];
+        let target = component.targets()[send.target];
+        if !Terms::new(component.v(), target.cost, target.queued, want.beta, want.q_out).price().is_good() {
+            dear[send.want] += send.rows;
+        }
+    }
+    dear
+}
+
 fn check(wants: &[Want], gamma: u64, components: &[Component], decision: &Decision) {
     assert!(decision.rows() <= gamma);
     for (index, want) in wants.iter().enumerate() {
@@ -116,7 +130,8 @@ proptest! {
         let expected = literal(&wants, gamma, &mut by_loop);
         let found = decide_fast(&wants, gamma, &mut by_fast);
         prop_assert_eq!(expected.totals(), found.totals());
-        prop_assert_eq!(expected.deferred, found.deferred);
+        prop_assert_eq!((expected.deferred, &expected.forced), (found.deferred, &found.forced));
+        prop_assert_eq!(&found.forced, &dear(&wants, &components, &found));
         let credits = |all: &[Component]| all.iter().flat_map(|c| c.targets().iter().map(|t| t.credit)).collect::<Vec<_>>();
         prop_assert_eq!(credits(&by_loop), credits(&by_fast));
         check(&wants, gamma, &components, &found);
@@ -131,7 +146,7 @@ proptest! {
         let mut found = Decision::default();
         repriced(&wants, gamma, &mut by_run, 1, &mut Heaps::default(), &mut found);
         prop_assert_eq!(expected.totals(), found.totals());
-        prop_assert_eq!(expected.deferred, found.deferred);
+        prop_assert_eq!((expected.deferred, &expected.forced), (found.deferred, &found.forced));
         for (a, b) in by_row.iter().zip(&by_run) {
             prop_assert_eq!(a.targets(), b.targets());
         }
