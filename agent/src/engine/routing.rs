@@ -81,21 +81,23 @@ impl Run {
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         let policies = self.routing.registry.policies();
         let reads = policies.make(name, &options, 0).map_err(|e| e.to_string())?.reads_queues();
+        if let Some(edge) = self.edges.get(&index) {
+            edge.set_route(&Route {
+                policies,
+                name,
+                options: &options,
+                given,
+                costs: &self.routing.costs,
+                of_source: self.is_source(index),
+                me: self.me,
+                slots: &self.routing.slots,
+            })?;
+        }
         let gap = if options.fresh_notes { options.slot / 2 } else { options.slot };
         for local in &self.local {
             local.inbox.keep_fresh(index, reads.then_some(gap));
         }
-        let Some(edge) = self.edges.get(&index) else { return Ok(()) };
-        edge.set_route(&Route {
-            policies,
-            name,
-            options: &options,
-            given,
-            costs: &self.routing.costs,
-            of_source: self.is_source(index),
-            me: self.me,
-            slots: &self.routing.slots,
-        })
+        Ok(())
     }
 
     fn is_source(&self, edge: u32) -> bool {
