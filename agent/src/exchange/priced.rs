@@ -76,6 +76,8 @@ pub(crate) struct Priced {
     pub(crate) due: Option<Instant>,
     me: u16,
     costs: Vec<Cost>,
+    /// Its table of costs names nobody.
+    misnamed: Option<String>,
     measured_at: Option<Instant>,
     component: Component,
     /// Targets that are left out: nothing is heard of their agents.
@@ -219,6 +221,7 @@ impl Priced {
             slots,
             due: None,
             me,
+            misnamed: costs.warning(&options.cost),
             costs: outlets.list().iter().map(|o| costs.to(o.agent, &options.cost)).collect(),
             measured_at: None,
             masked: vec![false; outlets.list().len()],
@@ -438,9 +441,14 @@ impl Priced {
         (self.component, self.order) = (component, order);
     }
 
+    /// What a person should know: of rows of this mean size, in queues of this bound.
+    pub(crate) fn warnings(&self, bound: u64, row_bytes: u64) -> Vec<String> {
+        self.too_dear(bound, row_bytes).into_iter().chain(self.misnamed.clone()).collect()
+    }
+
     /// `V * U / beta` rows wait here before any of them takes the cheapest way that costs something: if those of the mean
     /// size pass half of the queue's bound, `V` says more than the queue can hold.
-    pub(crate) fn warning(&self, bound: u64, row_bytes: u64) -> Option<String> {
+    fn too_dear(&self, bound: u64, row_bytes: u64) -> Option<String> {
         let costs = || self.costs.iter().copied();
         let least = costs().filter(|cost| !cost.is_zero()).min()?;
         let beta = self.beta.value();

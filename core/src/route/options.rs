@@ -85,6 +85,18 @@ pub struct RouteOptions {
     pub with: BTreeMap<String, Value>,
 }
 
+impl CostSource {
+    /// Names in its table that `known` does not know, each once.
+    pub fn unknown(&self, known: impl Fn(&str) -> bool) -> Vec<&str> {
+        let Self::Matrix(list) = self else { return Vec::new() };
+        let names = list.iter().flat_map(|(a, b, _)| [a.as_str(), b.as_str()]);
+        let mut unknown: Vec<&str> = names.filter(|name| !known(name)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+}
+
 impl Default for RouteOptions {
     fn default() -> Self {
         Self::of(Setting::Default)
@@ -132,6 +144,11 @@ pub fn options_of(policy: &str) -> &'static [&'static str] {
     match policy {
         "round-robin" | "shuffle" | "heron" | "local_first" => &[],
         "jsq" | "p2c" => &["setting", "gamma", "slot", "deal", "dead_reckoning", "fresh_notes", "record"],
+        // All but `with`, the last.
+        "potus" => {
+            let all: &'static [&'static str] = &OPTIONS;
+            &all[..all.len() - 1]
+        }
         _ => &OPTIONS,
     }
 }
@@ -201,6 +218,7 @@ impl RouteOptions {
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
         match key {
             "setting" => {}
+            "gamma" if value.as_str() == Some("any") => self.gamma = None,
             "v" => self.v = VRule::read(value)?,
             "beta" => self.beta = BetaRule::read(value)?,
             "gamma" => self.gamma = Some(count(value, u64::MAX)?),
@@ -220,7 +238,10 @@ impl RouteOptions {
                 self.max_hold = if none { None } else { Some(duration(value)?) };
             }
             "cost" => self.cost = cost(value)?,
-            "deal" => self.deal = count(value, u64::from(u32::MAX))?.max(1) as u32,
+            "deal" => match count(value, u64::from(u32::MAX))? {
+                0 => return Err("is at least 1 row".to_owned()),
+                deal => self.deal = deal as u32,
+            },
             "reprice" => self.reprice = flag(value)?,
             "between_slots" => self.between_slots = flag(value)?,
             "dead_reckoning" => self.dead_reckoning = flag(value)?,
@@ -261,7 +282,7 @@ fn flag(value: &Value) -> Result<bool, String> {
 fn count(value: &Value, most: u64) -> Result<u64, String> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let too_much = || if most == u64::MAX { String::new() } else { format!(", at most {most}") };
-    number.filter(|n| *n <= most).ok_or_else(|| format!("is a whole number of rows or entries{}", too_much()))
+    number.filter(|n| *n <= most).ok_or_else(|| format!("is a whole number{}", too_much()))
 }
 
 pub(super) fn duration(value: &Value) -> Result<Duration, String> {
@@ -278,7 +299,8 @@ pub(super) fn duration(value: &Value) -> Result<Duration, String> {
 }
 
 fn cost(value: &Value) -> Result<CostSource, String> {
-    let wanted = "is \"zones\", \"measured\", a number or a table such as { \"rack1..rack2\" = 3 }";
+    let wanted = "is \"zones\", \"measured\", a number of at least 0 and at most 2^30, or a table such as \
+                  { \"rack1..rack2\" = 3 }";
     match (value, value.as_str()) {
         (_, Some("zones")) => Ok(CostSource::Zones),
         (_, Some("measured")) => Ok(CostSource::Measured),
@@ -288,11 +310,30 @@ fn cost(value: &Value) -> Result<CostSource, String> {
         (Value::Object(table), _) => {
             let entry = |(pair, cost): (&String, &Value)| {
                 let (a, b) = pair.split_once("..").ok_or_else(|| wanted.to_owned())?;
+                let [a, b] = [a, b].map(|name| name.trim().to_owned());
+                if a.is_empty() || b.is_empty() || b.contains("..") {
+                    return Err(format!(
+                        "has `{pair}`, which is no pair: it is two agents or two zones, such as a..b"
+                    ));
+                }
                 let cost = cost.as_f64().and_then(Cost::new);
-                let cost = cost.ok_or_else(|| format!("has no cost of at least 0 for {pair}"))?;
-                Ok((a.trim().to_owned(), b.trim().to_owned(), cost))
+                let cost =
+                    cost.ok_or_else(|| format!("has no cost of at least 0 and at most 2^30 for {pair}"))?;
+                Ok((a, b, cost))
             };
-            Ok(CostSource::Matrix(table.iter().map(entry).collect::<Result<_, String>>()?))
+            let entries = table.iter().map(entry).collect::<Result<Vec<_>, String>>()?;
+            let same = |(a, b, _): &(String, String, Cost), (c, d, _): &(String, String, Cost)| {
+                (a, b) == (c, d) || (a, b) == (d, c)
+            };
+            for (number, one) in entries.iter().enumerate() {
+                if entries[..number].iter().any(|other| same(one, other)) {
+                    return Err(format!(
+                        "has {} and {} twice; a pair holds in both directions",
+                        one.0, one.1
+                    ));
+                }
+            }
+            Ok(CostSource::Matrix(entries))
         }
         _ => Err(wanted.to_owned()),
     }
@@ -316,6 +357,12 @@ mod tests {
         assert_eq!((options.gamma, options.slot, options.reprice), (Some(7), paper.slot, false));
         assert_eq!(options.v, VRule::Number(Weight::new(2.0).unwrap()));
         assert_eq!(read(json!({})).unwrap(), RouteOptions::default());
+        assert_eq!(read(json!({ "gamma": "any" })).unwrap().gamma, None);
+        assert_eq!(read(json!({ "deal": 0 })).unwrap_err()[0].to_string(), "`deal` is at least 1 row");
+        let large = read(json!({ "v": 1e10 })).unwrap_err()[0].to_string();
+        assert!(large.starts_with("`v` is a number of at least 0 and at most 2^30"), "{large}");
+        let taken = not_taken("potus", ["v", "with"].into_iter()).unwrap();
+        assert!(taken.starts_with("the policy `potus` has no option `with`; it has: v, "), "{taken}");
     }
 
     #[test]
@@ -327,6 +374,20 @@ mod tests {
         found.sort();
         assert_eq!(found, expected);
         assert_eq!(read(json!({ "cost": "measured" })).unwrap().cost, CostSource::Measured);
+        let known = |name: &str| ["a", "b"].contains(&name);
+        let of = |cost: Value| read(json!({ "cost": cost })).map(|o| o.cost).map_err(|e| e[0].to_string());
+        assert_eq!(of(json!({ "a..b": 3, "z..a": 1, "c..z": 1 })).unwrap().unknown(known), ["c", "z"]);
+        assert_eq!(of(json!("zones")).unwrap().unknown(known), [""; 0]);
+        for (table, why) in [
+            (json!({ "a..b": 3, "b..a": 3 }), "twice; a pair holds in both directions"),
+            (json!({ "a..b": 3, "a .. b": 4 }), "twice"),
+            (json!({ "..b": 3 }), "`cost` has `..b`, which is no pair"),
+            (json!({ "a..b..c": 3 }), "`cost` has `a..b..c`, which is no pair"),
+            (json!({ "a..b": 2e9 }), "no cost of at least 0 and at most 2^30 for a..b"),
+            (json!(-1), "a number of at least 0 and at most 2^30"),
+        ] {
+            assert!(of(table.clone()).unwrap_err().contains(why), "{table}: {:?}", of(table.clone()));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ pub const ONE: i64 = 1 << 16;
 /// Terms of a price saturate here, so that the sum of three fits.
 const MOST: i64 = 1 << 61;
 /// The largest weight and cost that are taken.
-const LARGEST: f64 = (1u64 << 30) as f64;
+const LARGEST: f64 = Cost::MOST as f64;
 
 fn fixed(value: f64) -> Option<i64> {
     (0.0..=LARGEST).contains(&value).then(|| (value * ONE as f64).round() as i64)
@@ -41,6 +41,14 @@ impl Weight {
 pub struct Cost(i64);
 
 impl Cost {
+    /// The largest that is taken: 2^30.
+    pub const MOST: u32 = 1 << 30;
+
+    /// As [`Cost::new`], with what is out of range taken to the nearest bound and no number to 0.
+    pub fn clamped(value: f64) -> Self {
+        Self(Weight::clamped(value).0)
+    }
+
     /// The cost nearest to a number; `None` below 0, above 2^30, and for what is no number.
     pub fn new(value: f64) -> Option<Self> {
         fixed(value).map(Self)

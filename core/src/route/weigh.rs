@@ -110,10 +110,9 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Says what a rule for `V` may be.
-const V: &str =
-    "is a number of at least 0, \"paper\", \"balance\", { balance = 2 } or { latency = \"50ms\" }";
+const V: &str = "is a number of at least 0 and at most 2^30, \"paper\", \"balance\", { balance = 2 } or { latency = \"50ms\" }";
 /// Says what a rule for `beta` may be.
-const BETA: &str = "is a number above 0 or \"capacity\"";
+const BETA: &str = "is a number above 0 and at most 2^30, or \"capacity\"";
 
 impl VRule {
     /// Reads a rule as a file has it.

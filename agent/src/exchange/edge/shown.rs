@@ -90,7 +90,7 @@ impl Edge {
             slots: counts.slots,
             deferred: counts.deferred,
             forced: counts.forced,
-            warnings: priced.and_then(|p| p.warning(bound, state.row_bytes())).into_iter().collect(),
+            warnings: priced.map(|p| p.warnings(bound, state.row_bytes())).unwrap_or_default(),
             targets: state.targets(now),
             decisions: priced.map(|priced| priced.newest(bytes)).unwrap_or_default(),
         })
