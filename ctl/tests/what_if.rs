@@ -17,6 +17,10 @@ fn all_vectors_are_answered_by_one_array_with_their_ids() {
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
         assert_eq!(serde_json::from_str::<Vec<Value>>(&ran.out).unwrap(), expected, "{form}");
     }
+    let by_line = tuplane(&runtime).args(["what-if", "route", CASES, "-o", "jsonl"]).output().unwrap().stdout;
+    let lines = String::from_utf8(by_line).unwrap();
+    let read: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, expected, "an answer a line");
 }
 
 #[test]

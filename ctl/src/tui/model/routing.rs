@@ -30,7 +30,7 @@ pub(crate) const ROUTES: &[Column] = &[
     .wide(7)
     .right()
     .rank(1),
-    column("trend", "`growing` where some agent's backlog has grown in the last ten seconds, else `stable`")
+    column("trend", "`growing` where some agent's backlog has grown in the last ten seconds and does not fall again, else `stable`")
         .wide(7)
         .toned(),
     column("forced", "rows that left by a release rule at a price that alone would have held them")
@@ -41,8 +41,8 @@ pub(crate) const ROUTES: &[Column] = &[
         .wide(8)
         .right()
         .rank(6),
-    column("setting", "where options come from that were not given: `paper` or `default`").wide(7).rank(7),
-    column("slot", "the time between two decisions").wide(6).right().of(Unit::Seconds).rank(8),
+    column("setting", "where options come from that were not given: `paper` or `default`; none where the policy has none").wide(7).rank(7),
+    column("slot", "the time between two decisions, where there are any").wide(6).right().of(Unit::Seconds).rank(8),
     column("warnings", "how many there are; Enter shows them").wide(8).right().rank(6),
 ];
 
