@@ -1,5 +1,6 @@
 //! What must hold of simulations (issue "Route tuples by POTUS").
 
+mod counts;
 mod figures;
 mod files;
 mod window;
