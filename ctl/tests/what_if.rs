@@ -67,8 +67,10 @@ fn every_case_that_cannot_be_read_is_named() {
     std::fs::write(&file, cases.to_string()).unwrap();
     let ran_wrong = ran(tuplane(&folder).args(["what-if", "route", file.to_str().unwrap()]));
     assert_eq!(ran_wrong.code, Some(2));
-    for part in ["case a: V = -1 is not from 0 to 2^30", "case b: 2 rows have to leave for c, of 1 that wait"]
-    {
+    for part in [
+        "case a: V = -1 is not a number of at least 0 (0, or from 1/65536 to 1073741824)",
+        "case b: 2 rows have to leave for c, of 1 that wait",
+    ] {
         assert!(ran_wrong.err.contains(part), "{}", ran_wrong.err);
     }
 }

@@ -181,7 +181,7 @@ pub fn literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Deci
         left[want] -= rows;
         budget -= rows;
     }
-    decision.deferred = due.iter().sum();
+    decision.deferred = total(&due);
     while budget > 0 {
         let good = |want: usize, price: Price| left[want] > 0 && price.is_good();
         let Some((_, want, target)) = cheapest(wants, components, good, price) else { break };
@@ -193,6 +193,16 @@ pub fn literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Deci
         budget -= rows;
     }
     decision
+}
+
+/// All of these rows, or 2^64 - 1 if there are more.
+pub(super) fn total(rows: &[u64]) -> u64 {
+    rows.iter().fold(0, |sum, rows| sum.saturating_add(*rows))
+}
+
+/// All of these rows are within a budget.
+pub(super) fn fits(rows: impl IntoIterator<Item = u64>, budget: u64) -> bool {
+    rows.into_iter().try_fold(0u64, u64::checked_add).is_some_and(|all| all <= budget)
 }
 
 /// The open target of least price and rank among those that may be taken: its price, the want and its index.

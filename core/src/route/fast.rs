@@ -1,6 +1,6 @@
 //! The same decision as the published loop's, at a fraction of its work (potus.md 7.1 and 7.3).
 
-use super::decide::{Component, Decision, Want};
+use super::decide::{Component, Decision, Want, fits, total};
 use super::price::{self, Price};
 use super::rank::Rank;
 
@@ -82,7 +82,7 @@ pub fn fast(
     let mut walk = Walk { wants, components, orders, decision, budget: gamma };
     if due.iter().any(|rows| *rows > 0) {
         walk.serve(due, |_| true);
-        let deferred = due.iter().sum();
+        let deferred = total(due);
         walk.decision.deferred = deferred;
         for send in &walk.decision.sends {
             left[send.want] -= send.rows;
@@ -102,8 +102,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Serves the rows that are left at prices that may be paid.
     fn serve(&mut self, left: &mut [u64], may: impl Fn(Price) -> bool) {
-        let all = left.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
-        if all <= self.budget {
+        if fits(left.iter().copied(), self.budget) {
             // With budget for all, components do not compete: no order among them.
             for (want, left) in left.iter_mut().enumerate() {
                 while *left > 0

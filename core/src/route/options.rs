@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::policy::{DEAL, policy_names};
-use super::price::{Cost, Weight};
+use super::price::{Cost, RANGE, Weight};
 use super::weigh::{BetaRule, VRule};
 use crate::fault::suggestion;
 use crate::job::units;
@@ -21,6 +21,24 @@ pub enum Setting {
     /// As measured to be best.
     #[default]
     Default,
+}
+
+impl Setting {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Paper, Self::Default];
+
+    /// As options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Default => "default",
+        }
+    }
+
+    /// The setting of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.name() == name)
+    }
 }
 
 /// Whether rows that a source has to send now may wait (potus.md F3).
@@ -198,7 +216,7 @@ impl RouteOptions {
     /// All that are not what they have to be.
     pub fn read(given: &BTreeMap<String, Value>, setting: Setting) -> Result<Self, Vec<OptionError>> {
         let mut errors = Vec::new();
-        let setting = match given.get("setting").map(|value| value.as_str().map(setting_named)) {
+        let setting = match given.get("setting").map(|value| value.as_str().map(Setting::named)) {
             None => setting,
             Some(Some(Some(named))) => named,
             Some(_) => {
@@ -221,7 +239,10 @@ impl RouteOptions {
             "gamma" if value.as_str() == Some("any") => self.gamma = None,
             "v" => self.v = VRule::read(value)?,
             "beta" => self.beta = BetaRule::read(value)?,
-            "gamma" => self.gamma = Some(count(value, u64::MAX)?),
+            "gamma" => match count(value, u64::MAX)? {
+                0 => return Err("is at least 1: with 0 no row would ever leave".to_owned()),
+                gamma => self.gamma = Some(gamma),
+            },
             "slot" => {
                 self.slot = duration(value)?;
                 if !(Duration::from_millis(1)..=Duration::from_secs(10)).contains(&self.slot) {
@@ -262,14 +283,6 @@ impl RouteOptions {
     }
 }
 
-fn setting_named(name: &str) -> Option<Setting> {
-    match name {
-        "paper" => Some(Setting::Paper),
-        "default" => Some(Setting::Default),
-        _ => None,
-    }
-}
-
 fn flag(value: &Value) -> Result<bool, String> {
     match (value, value.as_str()) {
         (Value::Bool(flag), _) => Ok(*flag),
@@ -299,17 +312,17 @@ pub(super) fn duration(value: &Value) -> Result<Duration, String> {
 }
 
 fn cost(value: &Value) -> Result<CostSource, String> {
-    let wanted = "is \"zones\", \"measured\", a number of at least 0 and at most 2^30, or a table such as \
-                  { \"rack1..rack2\" = 3 }";
+    let wanted =
+        || format!("is \"zones\", \"measured\", {RANGE} or a table such as {{ \"rack1..rack2\" = 3 }}");
     match (value, value.as_str()) {
         (_, Some("zones")) => Ok(CostSource::Zones),
         (_, Some("measured")) => Ok(CostSource::Measured),
         (Value::Number(number), _) => {
-            number.as_f64().and_then(Cost::new).map(CostSource::Flat).ok_or_else(|| wanted.to_owned())
+            number.as_f64().and_then(Cost::new).map(CostSource::Flat).ok_or_else(wanted)
         }
         (Value::Object(table), _) => {
             let entry = |(pair, cost): (&String, &Value)| {
-                let (a, b) = pair.split_once("..").ok_or_else(|| wanted.to_owned())?;
+                let (a, b) = pair.split_once("..").ok_or_else(wanted)?;
                 let [a, b] = [a, b].map(|name| name.trim().to_owned());
                 if a.is_empty() || b.is_empty() || b.contains("..") {
                     return Err(format!(
@@ -317,8 +330,7 @@ fn cost(value: &Value) -> Result<CostSource, String> {
                     ));
                 }
                 let cost = cost.as_f64().and_then(Cost::new);
-                let cost =
-                    cost.ok_or_else(|| format!("has no cost of at least 0 and at most 2^30 for {pair}"))?;
+                let cost = cost.ok_or_else(|| format!("has no cost for {pair}: it is {RANGE}"))?;
                 Ok((a, b, cost))
             };
             let entries = table.iter().map(entry).collect::<Result<Vec<_>, String>>()?;
@@ -335,7 +347,7 @@ fn cost(value: &Value) -> Result<CostSource, String> {
             }
             Ok(CostSource::Matrix(entries))
         }
-        _ => Err(wanted.to_owned()),
+        _ => Err(wanted()),
     }
 }
 
@@ -360,7 +372,7 @@ mod tests {
         assert_eq!(read(json!({ "gamma": "any" })).unwrap().gamma, None);
         assert_eq!(read(json!({ "deal": 0 })).unwrap_err()[0].to_string(), "`deal` is at least 1 row");
         let large = read(json!({ "v": 1e10 })).unwrap_err()[0].to_string();
-        assert!(large.starts_with("`v` is a number of at least 0 and at most 2^30"), "{large}");
+        assert!(large.contains("to 1073741824"), "{large}");
         let taken = not_taken("potus", ["v", "with"].into_iter()).unwrap();
         assert!(taken.starts_with("the policy `potus` has no option `with`; it has: v, "), "{taken}");
     }
@@ -383,8 +395,8 @@ mod tests {
             (json!({ "a..b": 3, "a .. b": 4 }), "twice"),
             (json!({ "..b": 3 }), "`cost` has `..b`, which is no pair"),
             (json!({ "a..b..c": 3 }), "`cost` has `a..b..c`, which is no pair"),
-            (json!({ "a..b": 2e9 }), "no cost of at least 0 and at most 2^30 for a..b"),
-            (json!(-1), "a number of at least 0 and at most 2^30"),
+            (json!({ "a..b": 2e9 }), "has no cost for a..b: it is a number of at least 0"),
+            (json!(-1), "a number of at least 0 (0, or from 1/65536 to 1073741824)"),
         ] {
             assert!(of(table.clone()).unwrap_err().contains(why), "{table}: {:?}", of(table.clone()));
         }
@@ -400,6 +412,8 @@ mod tests {
         assert_eq!(errors.len(), 12, "{errors:?}");
         let said = |key: &str| errors.iter().find(|e| e.key == key).unwrap().to_string();
         assert_eq!(said("records"), "`records` is no option of a route (did you mean `record`?)");
+        let none = read(json!({ "gamma": 0 })).unwrap_err();
+        assert_eq!(none[0].to_string(), "`gamma` is at least 1: with 0 no row would ever leave");
         assert_eq!(said("admission"), "`admission` is \"strict\" or \"relaxed\"");
     }
 }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::decide::{Component, Decision, Want};
+use super::decide::{Component, Decision, Want, fits, total};
 use super::price::{self, ONE, Price};
 use super::rank::Rank;
 
@@ -33,7 +33,7 @@ pub fn repriced_literal(wants: &[Want], gamma: u64, components: &mut [Component]
         let Some((price, _, want, target)) = cheapest else {
             if must {
                 // No target of these has credit: they stay, and the others go on.
-                decision.deferred = due.iter().sum();
+                decision.deferred = total(&due);
                 due.fill(0);
                 continue;
             }
@@ -51,7 +51,7 @@ pub fn repriced_literal(wants: &[Want], gamma: u64, components: &mut [Component]
         left[want] -= 1;
         due[want] = due[want].saturating_sub(1);
     }
-    decision.deferred += due.iter().sum::<u64>();
+    decision.deferred = decision.deferred.saturating_add(total(&due));
     decision
 }
 
@@ -97,7 +97,7 @@ pub fn repriced(
     let grain = grain.max(1);
     let mut fill = Fill { wants, components, heaps, left, due, decision, budget: gamma, grain, must: true };
     fill.serve();
-    fill.decision.deferred = fill.due.iter().sum();
+    fill.decision.deferred = total(fill.due);
     fill.must = false;
     fill.serve();
 }
@@ -125,8 +125,7 @@ impl Fill<'_> {
 
     fn serve(&mut self) {
         let wants = 0..self.wants.len();
-        let all = wants.clone().fold(0u64, |sum, want| sum.saturating_add(self.share(want)));
-        if all <= self.budget {
+        if fits(wants.clone().map(|want| self.share(want)), self.budget) {
             for want in wants {
                 while self.share(want) > 0
                     && let Some((price, rank)) = self.front(want)
@@ -184,7 +183,7 @@ impl Fill<'_> {
             times_below(price.0, other.0, step, (rank, want) < (of, index))
         });
         let rows = peer.min(rival).max(self.grain).min(may).min(most);
-        let key = key.saturating_add(rows.saturating_mul(ONE as u64) as i64);
+        let key = key.saturating_add(price::rows(rows).0);
         let of = &mut self.components[component];
         of.targets[target as usize].take(rows);
         of.keys[target as usize] = key;

@@ -1,13 +1,13 @@
 //! `what-if route`: decisions for recorded queue lengths, in the form of the conformance vectors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::decide::{Component, Decision, Want, literal};
 use super::fast::{Order, Scratch, fast};
-use super::price::{Cost, Terms, Weight};
+use super::price::{Cost, RANGE, Terms, Weight};
 use super::rank::Rank;
 use super::target::{Target, UNLIMITED};
 
@@ -103,12 +103,20 @@ pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
         Value::Array(values) => (values, true),
         one => (vec![one], false),
     };
-    let mut cases = Vec::new();
+    let mut cases: Vec<Case> = Vec::new();
     let mut faults = Vec::new();
+    let mut ids = HashSet::new();
     for (index, value) in values.into_iter().enumerate() {
         let id = value.get("id").and_then(Value::as_str).map(|id| format!(" ({id})")).unwrap_or_default();
         match serde_json::from_value(value) {
-            Ok(case) => cases.push(case),
+            Ok(case) => {
+                let Case { id, .. } = &case;
+                if !ids.insert(id.clone()) {
+                    faults
+                        .push(format!("case number {}: another one before it is called {id} too", index + 1));
+                }
+                cases.push(case);
+            }
             Err(error) => faults.push(format!("case number {}{id}: {error}", index + 1)),
         }
     }
@@ -131,7 +139,7 @@ impl Case {
 
     fn weights(&self) -> Result<(Weight, Weight), String> {
         let weight = |name: &str, value| {
-            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not from 0 to 2^30")))
+            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not {RANGE}")))
         };
         Ok((weight("V", self.v)?, weight("beta", self.beta)?))
     }
@@ -158,7 +166,7 @@ impl Case {
 
     fn cost(&self, target: &Instance) -> Result<Cost, String> {
         let Instance { instance, u, .. } = target;
-        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not from 0 to 2^30")))
+        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not {RANGE}")))
     }
 
     /// What the sender sends: setting `paper`, targets of one price in the order of their listing.
@@ -171,7 +179,7 @@ impl Case {
         let (v, beta) = self.weights()?;
         let mut wants = Vec::new();
         let mut components = Vec::new();
-        let mut names = Vec::new();
+        let mut known = HashSet::new();
         let mut place = 0;
         for (index, successor) in self.successors.iter().enumerate() {
             if successor.mandatory > successor.q_out {
@@ -183,7 +191,7 @@ impl Case {
             let mut targets = Vec::new();
             for instance in &successor.targets {
                 let Instance { instance: name, q_in, credit, .. } = instance;
-                if names.iter().flatten().any(|known| known == name) || targets.len() > u32::MAX as usize {
+                if !known.insert(name) || targets.len() > u32::MAX as usize {
                     return Err(refuse(format!("two instances are called {name}")));
                 }
                 let cost = self.cost(instance)?;
@@ -196,7 +204,6 @@ impl Case {
                 });
                 place += 1;
             }
-            names.push(successor.targets.iter().map(|t| t.instance.clone()).collect::<Vec<_>>());
             let Successor { q_out, mandatory, .. } = *successor;
             wants.push(Want { component: index, beta, q_out, mandatory });
             components.push(Component::new(v, targets));
@@ -213,7 +220,8 @@ impl Case {
         };
         let mut send = BTreeMap::new();
         for sent in &decision.sends {
-            *send.entry(names[sent.want][sent.target].clone()).or_default() += sent.rows;
+            let target = &self.successors[sent.want].targets[sent.target];
+            *send.entry(target.instance.clone()).or_default() += sent.rows;
         }
         Ok(Answer { id: self.id.clone(), send, deferred: decision.deferred })
     }

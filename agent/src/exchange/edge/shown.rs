@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tuplane_core::route::{Cost, Price, RouteOptions, Setting};
+use tuplane_core::route::{Cost, Price, RouteOptions};
 use tuplane_wire::routing::{EdgeRouting, InForce, TargetRouting, Trend};
 
 use super::{Edge, Sender, State};
@@ -77,7 +77,7 @@ impl Edge {
             edge: self.index,
             policy,
             options: samples.given.clone(),
-            setting: priced.map_or("", |_| setting_name(samples.options.setting)).to_owned(),
+            setting: priced.map_or("", |_| samples.options.setting.name()).to_owned(),
             slot_us: priced.map_or(0, |_| samples.options.slot.as_micros() as u64),
             v,
             beta,
@@ -148,13 +148,6 @@ impl State {
             }
         };
         outlets.list().iter().enumerate().map(target).collect()
-    }
-}
-
-fn setting_name(setting: Setting) -> &'static str {
-    match setting {
-        Setting::Paper => "paper",
-        Setting::Default => "default",
     }
 }
 

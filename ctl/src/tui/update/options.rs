@@ -134,8 +134,7 @@ fn in_force(routing: &EdgeRouting, given: &Map<String, Value>, key: &str) -> Str
 
 /// An option as a setting has it.
 fn of_setting(setting: &str, key: &str) -> String {
-    let setting = if setting == "paper" { Setting::Paper } else { Setting::Default };
-    let options = RouteOptions::of(setting);
+    let options = RouteOptions::of(Setting::named(setting).unwrap_or_default());
     let ms = |time: Duration| format!("{} ms", text::signed(time.as_secs_f64() * 1e3));
     match key {
         "v" => options.v.to_string(),
@@ -157,15 +156,15 @@ pub(super) fn given_up(model: &Model, edge: u32, policy: &str, options: &Map<Str
     let Some(routing) = live_routing(model, edge) else { return Vec::new() };
     let before = given(&routing);
     let becomes = model.options.glyphs.becomes;
-    let is_paper = match options.get("setting") {
-        Some(setting) => setting == "paper",
-        None => routing.setting == "paper" && !before.contains_key("setting"),
+    let setting = match options.get("setting") {
+        Some(setting) => plain(setting),
+        // What was given goes with the rest; the job's is not known here.
+        None if before.contains_key("setting") => Setting::default().name().to_owned(),
+        None => routing.setting.clone(),
     };
     let after = |key: &str| match options.get(key) {
         Some(value) => text::name(&plain(value)),
-        None if options_of(policy).contains(&key) => {
-            of_setting(if is_paper { "paper" } else { "default" }, key)
-        }
+        None if options_of(policy).contains(&key) => of_setting(&setting, key),
         None => "none".to_owned(),
     };
     let given = options_of(&routing.policy).iter().filter(|key| before.contains_key(**key));
