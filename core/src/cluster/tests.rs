@@ -10,6 +10,8 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod rescales;
+
 fn info(name: &str, incarnation: u64) -> AgentInfo {
     AgentInfo {
         id: AgentId { name: name.to_owned(), incarnation },

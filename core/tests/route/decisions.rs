@@ -64,7 +64,10 @@ fn one_name_for_two_is_refused() {
     let (cases, _) = whatif::read(&case(["x", "x"])).unwrap();
     assert_eq!(cases[0].decide(Form::Fast).unwrap_err(), "case a: two instances are called x");
     let twice = format!("[{0}, {0}]", case(["x", "y"]));
-    assert_eq!(whatif::read(&twice).unwrap_err(), ["case number 2: another one before it is called a too"]);
+    assert_eq!(
+        whatif::read(&twice).unwrap_err(),
+        ["case number 2 (a): another one before it is called so too"]
+    );
     let tiny = case(["x", "y"]).replace(r#""beta": 1"#, r#""beta": 1e-6"#);
     let error = whatif::read(&tiny).unwrap().0[0].decide(Form::Fast).unwrap_err();
     assert!(

@@ -34,6 +34,11 @@ impl Samples {
     pub(super) fn begin_series(&mut self) {
         self.backlogs.clear();
     }
+
+    /// Its targets have other numbers from now on.
+    pub(super) fn forget_targets(&mut self) {
+        self.sent.clear();
+    }
 }
 
 impl Edge {
