@@ -213,9 +213,9 @@ impl Registry {
         version: u32,
         make: impl Fn(&RouteOptions, u64) -> Result<Box<dyn Policy>, OptionError> + Send + Sync + 'static,
     ) -> Self {
+        self.policies.add(name, make);
         let before = self.own_policies.insert(name.to_owned(), version);
         assert!(before.is_none(), "the registry has two policies called `{name}`");
-        self.policies.add(name, make);
         self
     }
 

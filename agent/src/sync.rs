@@ -12,7 +12,8 @@ pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
 /// Locks, also behind a panic: the engine catches panics of operators, and no queue is left
-/// half-changed by one, since operators never run under a lock.
+/// half-changed by one, since operators never run under a lock. Policies of the user's own do, under their edge's: a
+/// panic of one ends the run, whose queues are then only counted and let go.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,

@@ -19,7 +19,7 @@ pub use decide::{Component, Decision, Dispatch, Want, literal};
 pub use fast::{Order, Scratch, fast};
 pub use options::{Admission, CostSource, OptionError, RouteOptions, Setting};
 pub use policy::{Choice, DEAL, Policies, Policy, PolicyError, Potus, Waiting, make_policy, policy_names};
-pub use price::{Cost, Price, Terms, Weight};
+pub use price::{Cost, Price, RANGE, Terms, Weight};
 pub use rank::Rank;
 pub use reckon::{Others, reckon, reckon_by_slot};
 pub use reprice::{Heaps, repriced, repriced_literal};

@@ -155,7 +155,7 @@ pub(crate) struct LocalArgs {
     /// Zones, dealt to the agents in turn
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
     pub(crate) zones: Vec<String>,
-    /// A file of `zone zone cost` lines
+    /// A file of `zone zone cost` lines, costs being whole numbers
     #[arg(long, value_name = "FILE")]
     pub(crate) costs: Option<PathBuf>,
     /// Bytes of queued rows on each agent, such as 64MiB [default: 128MiB]

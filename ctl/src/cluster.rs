@@ -157,8 +157,13 @@ impl Cluster {
     }
 
     fn explain(&self, error: CallError) -> Failure {
+        let is_late = matches!(error, CallError::Timeout { .. });
         let has_died = matches!(error, CallError::Unreachable { refused: true, .. }) && self.local.is_some();
         match Failure::from(error) {
+            Failure::Unreachable(message) if is_late => Failure::Unreachable(format!(
+                "cluster {}: {message}; what was asked may still be done (--timeout says how long to wait)",
+                self.name
+            )),
             Failure::Unreachable(message) => {
                 let advice = if has_died {
                     format!(

@@ -17,6 +17,10 @@ fn all_vectors_are_answered_by_one_array_with_their_ids() {
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
         assert_eq!(serde_json::from_str::<Vec<Value>>(&ran.out).unwrap(), expected, "{form}");
     }
+    let by_line = tuplane(&runtime).args(["what-if", "route", CASES, "-o", "jsonl"]).output().unwrap().stdout;
+    let lines = String::from_utf8(by_line).unwrap();
+    let read: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(read, expected, "an answer a line");
 }
 
 #[test]
@@ -63,8 +67,10 @@ fn every_case_that_cannot_be_read_is_named() {
     std::fs::write(&file, cases.to_string()).unwrap();
     let ran_wrong = ran(tuplane(&folder).args(["what-if", "route", file.to_str().unwrap()]));
     assert_eq!(ran_wrong.code, Some(2));
-    for part in ["case a: V = -1 is not from 0 to 2^30", "case b: 2 rows have to leave for c, of 1 that wait"]
-    {
+    for part in [
+        "case a: V = -1 is not a number of at least 0 (0, or from 1/65536 to 1073741824)",
+        "case b: 2 rows have to leave for c, of 1 that wait",
+    ] {
         assert!(ran_wrong.err.contains(part), "{}", ran_wrong.err);
     }
 }

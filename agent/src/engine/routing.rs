@@ -107,9 +107,10 @@ impl Run {
 
     /// An edge's senders here choose so.
     pub(crate) fn set_route(&self, stand: &Stand, index: u32, given: &Given) -> Result<(), String> {
-        self.listen(stand, index, given)?;
-        let Some(edge) = stand.edges.get(&index) else { return Ok(()) };
-        edge.set_route(&self.as_route(stand, index, given))
+        if let Some(edge) = stand.edges.get(&index) {
+            edge.set_route(&self.as_route(stand, index, given))?;
+        }
+        self.listen(stand, index, given)
     }
 
     /// Other agents are told of the queues here as often as the edge's policy has need of it.

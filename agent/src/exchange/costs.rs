@@ -41,7 +41,7 @@ impl Costs {
         let to = usize::from(agent);
         let by_zone = || {
             let cost = self.zones.get(to).copied().unwrap_or(u32::from(to != self.me));
-            Cost::new(f64::from(cost)).unwrap_or_default()
+            Cost::clamped(f64::from(cost))
         };
         let list = match source {
             CostSource::Matrix(list) => list,
@@ -57,6 +57,17 @@ impl Costs {
         };
         let zones = || if from.0 == to.0 { None } else { listed(&from.1, &to.1) };
         listed(&from.0, &to.0).or_else(zones).unwrap_or_else(by_zone)
+    }
+}
+
+impl Costs {
+    /// What a table of costs names that is no agent and no zone of the run: those entries have no effect.
+    pub(crate) fn warning(&self, source: &CostSource) -> Option<String> {
+        let unknown =
+            source.unknown(|name| self.names.iter().any(|(agent, zone)| agent == name || zone == name));
+        let names = unknown.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        (!names.is_empty())
+            .then(|| format!("`cost` names {names}: no agent and no zone of this run is called so"))
     }
 }
 
@@ -97,6 +108,12 @@ mod tests {
         let entry = |a: &str, b: &str, value| (a.to_owned(), b.to_owned(), cost(value));
         let matrix = CostSource::Matrix(vec![entry("y", "x", 7.0), entry("c", "a", 0.5)]);
         assert_eq!([0, 1, 2, 3].map(|to| costs.to(to, &matrix)), [0.0, 7.0, 0.5, 2.0].map(cost));
+        assert_eq!(costs.warning(&matrix), None);
+        let typo = CostSource::Matrix(vec![entry("a", "bb", 7.0), entry("y", "X", 1.0)]);
+        let said = costs.warning(&typo).unwrap();
+        assert_eq!(said, "`cost` names `X`, `bb`: no agent and no zone of this run is called so");
+        let dear = Costs { zones: vec![0, u32::MAX], ..costs.clone() };
+        assert_eq!(dear.to(1, &CostSource::Zones), cost(f64::from(Cost::MOST)), "dear is not free");
         let within = CostSource::Matrix(vec![entry("x", "x", 4.0)]);
         assert_eq!([0, 3].map(|to| costs.to(to, &within)), [0.0, 4.0].map(cost), "an agent is not a zone");
         assert_eq!([0, 3].map(|to| costs.to(to, &CostSource::Flat(cost(9.0)))), [0.0, 9.0].map(cost));

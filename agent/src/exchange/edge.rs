@@ -20,7 +20,7 @@ use super::mark::Mark;
 use super::outlet::{Link, Outlets};
 use super::outqueue::{OutQueue, Routes};
 use super::overflow::Overflow;
-use super::priced::Priced;
+use super::priced::{Counts, Priced};
 use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
@@ -31,8 +31,8 @@ pub(crate) use waiting::AppendError;
 
 /// Rates are measured over so long to choose the length of runs.
 const PACE_WINDOW: Duration = Duration::from_millis(250);
-/// Below so many rows in a window rows are dealt one by one, so that shares are exact.
-const SLOW_ROWS: u64 = 250;
+/// Below so many rows a second rows are dealt one by one, so that shares are exact.
+const SLOW: f64 = 1000.0;
 
 /// One edge as one agent's senders use it.
 #[derive(Debug)]
@@ -67,11 +67,13 @@ struct State {
     emitted: u64,
     dropped: BTreeMap<&'static str, u64>,
     closed: bool,
-    /// Rows that wait on disk cannot be had: why.
+    /// Rows that wait on disk cannot be had, or a policy chose what cannot be: why.
     failed: Option<String>,
     pace: Pace,
-    /// Its policy looks at queues.
+    /// Its policy looks at queues, or is the user's own.
     priced: Option<Box<Priced>>,
+    /// What came of decisions, by whichever policy.
+    counts: Counts,
     samples: Samples,
 }
 
@@ -114,24 +116,36 @@ struct Sender {
     quota: Option<Arc<Quota>>,
 }
 
-/// Rows in the last whole window and in this one.
+/// How many rows come. A window ends with the first rows that come after its length, so that it may be longer.
 #[derive(Debug)]
 struct Pace {
     since: Instant,
-    last: u64,
+    /// Rows since then.
     now: u64,
+    /// Rows a second in the last whole window.
+    last: f64,
 }
 
 impl Pace {
+    fn new(since: Instant) -> Self {
+        Self { since, now: 0, last: 0.0 }
+    }
+
     fn add(&mut self, rows: u64, at: Instant) {
-        if at.duration_since(self.since) >= PACE_WINDOW {
-            (self.since, self.last, self.now) = (at, self.now, 0);
+        if at.saturating_duration_since(self.since) >= PACE_WINDOW {
+            (self.last, self.now, self.since) = (self.rate(at), 0, at);
         }
         self.now += rows;
     }
 
+    /// Rows a second: of the last whole window, or of this one once it is as long. While nothing comes it falls.
+    fn rate(&self, at: Instant) -> f64 {
+        let length = at.saturating_duration_since(self.since);
+        if length < PACE_WINDOW { self.last } else { self.now as f64 / length.as_secs_f64() }
+    }
+
     fn is_slow(&self) -> bool {
-        self.last.max(self.now) < SLOW_ROWS
+        self.last.max(self.now as f64 / PACE_WINDOW.as_secs_f64()) < SLOW
     }
 }
 
@@ -188,8 +202,9 @@ impl Edge {
                 dropped: BTreeMap::new(),
                 closed: false,
                 failed: None,
-                pace: Pace { since: Instant::now(), last: 0, now: 0 },
+                pace: Pace::new(Instant::now()),
                 priced: None,
+                counts: Counts::default(),
                 samples: Samples::default(),
             }),
         })
@@ -277,7 +292,7 @@ impl Edge {
     }
 
     fn settle(&self, state: &mut State) {
-        if std::mem::take(&mut state.repump) {
+        if std::mem::take(&mut state.repump) || state.failed.is_some() {
             self.wake.notify_one();
         }
     }
@@ -325,7 +340,8 @@ impl Edge {
         lock(&self.state).outlets.iter().for_each(Outlets::flush);
     }
 
-    /// Pumps whenever credit has come, until the run is closed, or rows that wait on disk cannot be had.
+    /// Pumps whenever credit has come, until the run is closed, rows that wait on disk cannot be had, or a
+    /// policy chose what cannot be.
     pub(crate) async fn run(self: Arc<Self>) -> Result<(), String> {
         loop {
             {
@@ -411,7 +427,7 @@ impl State {
             }
         }
         if let Some(quota) = &self.senders[number].quota {
-            quota.spend(before - self.senders[number].queue.rows());
+            quota.spend(before - self.senders[number].queue.rows(), Instant::now());
         }
         let sender = &self.senders[number];
         if was_full && !sender.is_queue_full() {

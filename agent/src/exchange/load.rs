@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tuplane_core::route::reckon;
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 /// What one instance has to do. Whoever changes it holds its inbox's lock; anybody may read it.
 #[derive(Debug, Default)]
@@ -88,23 +88,43 @@ pub(crate) struct Notes {
     pub(crate) due: Notify,
     /// A queue's length has changed that the other side prices by: within the gap.
     pub(crate) changed: Notify,
-    /// Least microseconds between two such notes; 0 if nobody prices.
-    gap: AtomicU64,
+    /// How old lengths may be, for each of those who price by them.
+    gaps: Mutex<Vec<Duration>>,
 }
 
 impl Notes {
-    /// Somebody prices by lengths that are so old at most.
-    pub(crate) fn keep_fresh(&self, gap: Duration) {
-        let us = (gap.as_micros() as u64).max(1);
-        let before = self.gap.load(Ordering::Relaxed);
-        self.gap.store(if before == 0 { us } else { before.min(us) }, Ordering::Relaxed);
+    /// Least time between two such notes: that of whoever wants them freshest.
+    pub(crate) fn gap(&self) -> Duration {
+        lock(&self.gaps).iter().min().copied().unwrap_or_default()
     }
 
     /// Waits until a length has changed and the gap since `last` has passed.
     pub(crate) async fn wait_for_change(&self, last: Instant) {
         self.changed.notified().await;
-        let gap = Duration::from_micros(self.gap.load(Ordering::Relaxed));
-        tokio::time::sleep_until((last + gap).into()).await;
+        tokio::time::sleep_until((last + self.gap()).into()).await;
+    }
+}
+
+/// Somebody on another agent prices by lengths that are so old at most, as long as this is kept.
+#[derive(Debug)]
+pub(super) struct Watch {
+    notes: Arc<Notes>,
+    gap: Duration,
+}
+
+impl Watch {
+    pub(super) fn new(notes: Arc<Notes>, gap: Duration) -> Self {
+        lock(&notes.gaps).push(gap);
+        Self { notes, gap }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut gaps = lock(&self.notes.gaps);
+        if let Some(mine) = gaps.iter().position(|gap| *gap == self.gap) {
+            gaps.swap_remove(mine);
+        }
     }
 }
 
@@ -139,16 +159,16 @@ impl Told {
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     /// By the edge that they price.
-    list: SmallVec<[(u32, Arc<Notes>); 2]>,
+    list: SmallVec<[(u32, Watch); 2]>,
     /// They do not know yet that what was taken last is done.
     owed: bool,
 }
 
 impl Watchers {
     /// Those of an edge are these from now on.
-    pub(super) fn set(&mut self, edge: u32, watchers: impl IntoIterator<Item = Arc<Notes>>) {
+    pub(super) fn set(&mut self, edge: u32, watchers: impl IntoIterator<Item = Watch>) {
         self.list.retain(|(of, _)| *of != edge);
-        self.list.extend(watchers.into_iter().map(|notes| (edge, notes)));
+        self.list.extend(watchers.into_iter().map(|watch| (edge, watch)));
         self.tell();
     }
 
@@ -167,8 +187,8 @@ impl Watchers {
 
     /// It does more or less in a second than before.
     pub(super) fn tell(&self) {
-        for (_, notes) in &self.list {
-            notes.changed.notify_one();
+        for (_, watch) in &self.list {
+            watch.notes.changed.notify_one();
         }
     }
 }
@@ -189,6 +209,24 @@ mod tests {
         assert_eq!(told.queued_now(9, at, true), 4, "a note that overtook its rows");
         let stuck = Told { capacity: 0, ..told };
         assert_eq!(stuck.queued_now(13, later, true), 7);
+    }
+
+    #[test]
+    fn notes_come_as_often_as_those_want_who_are_there() {
+        let (notes, ms) = (Arc::<Notes>::default(), Duration::from_millis);
+        let watch = |gap| Watch::new(Arc::clone(&notes), gap);
+        assert_eq!(notes.gap(), Duration::ZERO);
+        let (mut one, mut another) = (Watchers::default(), Watchers::default());
+        one.set(0, [watch(ms(20))]);
+        another.set(0, [watch(ms(2))]);
+        assert_eq!(notes.gap(), ms(2));
+        another.set(1, [watch(ms(5))]);
+        another.set(0, None);
+        assert_eq!(notes.gap(), ms(5), "the edge has another policy");
+        drop(another);
+        assert_eq!(notes.gap(), ms(20), "the run has ended");
+        one.set(0, [watch(ms(30))]);
+        assert_eq!(notes.gap(), ms(30));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The stream manager's slots: at a slot's end rows that were held are looked at again.
 //!
 //! Rows leave as they are appended and as credit comes; this is only for those that may not leave then. While no
-//! edge holds rows there are no slots' ends here, and nothing wakes.
+//! edge holds rows there are no slots' ends here, and nothing wakes but the samples four times a second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -10,6 +10,7 @@ use tuplane_expr::arrow::error::ArrowError;
 
 use super::mark::{Item, Mark};
 use super::outlet::Outlets;
+use super::priced::Sends;
 use crate::engine::rows::Rows;
 
 /// Pieces are joined up to so many rows ...
@@ -180,7 +181,12 @@ impl OutQueue {
     }
 
     /// Sends rows of a pool that stand before the next mark, at most `gamma`, as its policy chooses run by run among
-    /// these targets. What it has for one target goes there in one piece. Gives how many went.
+    /// these targets. What it has for one target goes there in one piece. Where it holds rows that are mandatory, they
+    /// go to the open target of least cost, queue and rank. Gives what went, by outlet; as forced count rows that the
+    /// policy would have held.
+    ///
+    /// # Errors
+    /// If the policy chooses what cannot be.
     pub(crate) fn release_among(
         &mut self,
         to: &mut Outlets,
@@ -188,8 +194,8 @@ impl OutQueue {
         mandatory: u64,
         deal: u32,
         gamma: u64,
-    ) -> u64 {
-        let Kind::Pool { items, policy, view, outlets } = &mut self.kind else { return 0 };
+    ) -> Result<Sends, String> {
+        let Kind::Pool { items, policy, view, outlets } = &mut self.kind else { return Ok(Sends::default()) };
         for (mine, outlet) in view.list_mut().iter_mut().zip(&*outlets) {
             *mine = targets[*outlet];
         }
@@ -198,19 +204,33 @@ impl OutQueue {
             Item::Mark(_) => None,
         });
         let most = before_mark.sum::<u64>().min(gamma);
-        let (mut chosen, mut by_target) = (0, vec![0; view.len()]);
+        let (mut chosen, mut forced, mut by_target) = (0, 0, vec![0; view.len()]);
         while chosen < most {
-            let waiting =
-                Waiting { rows: self.rows - chosen, mandatory: mandatory.saturating_sub(chosen), deal };
-            let Some(choice) = policy.choose(&waiting, view) else { break };
-            let count = u64::from(choice.rows).clamp(1, most - chosen);
-            policy.sent(count as u32);
-            view.list_mut()[choice.target].take(count);
-            by_target[choice.target] += count;
+            let must = mandatory.saturating_sub(chosen);
+            let waiting = Waiting { rows: self.rows - chosen, mandatory: must, deal };
+            let (target, count) = match policy.choose(&waiting, view) {
+                Some(choice) => {
+                    choice.check(policy.name(), view)?;
+                    let count = u64::from(choice.rows).min(most - chosen);
+                    policy.sent(count as u32);
+                    (choice.target, count)
+                }
+                None => {
+                    let Some(target) = cheapest(view).filter(|_| must > 0) else { break };
+                    let count = must.min(most - chosen).min(view.list()[target].credit);
+                    forced += count;
+                    (target, count)
+                }
+            };
+            view.list_mut()[target].take(count);
+            by_target[target] += count;
             chosen += count;
         }
-        let chosen: SmallVec<[(usize, u64); 8]> = outlets.iter().copied().zip(by_target).collect();
-        chosen.into_iter().map(|(outlet, rows)| self.send(to, outlet, rows)).sum()
+        let chosen_by: SmallVec<[(usize, u64); 8]> = outlets.iter().copied().zip(by_target).collect();
+        let went = |(outlet, rows)| (outlet, self.send(to, outlet, rows));
+        let rows: Vec<_> = chosen_by.into_iter().filter(|(_, rows)| *rows > 0).map(went).collect();
+        let stayed = chosen - rows.iter().map(|(_, rows)| rows).sum::<u64>();
+        Ok(Sends { rows, forced: forced.saturating_sub(stayed) })
     }
 
     /// The policy's name, where the edge has one.
@@ -386,6 +406,12 @@ impl OutQueue {
         }
         std::mem::take(&mut self.rows)
     }
+}
+
+/// The open target of least cost, queue and rank.
+fn cheapest(targets: &Targets) -> Option<usize> {
+    let open = targets.list().iter().enumerate().filter(|(_, target)| target.is_open());
+    open.min_by_key(|(_, target)| (target.cost, target.queued, target.rank)).map(|(index, _)| index)
 }
 
 /// Takes rows off the front of a pool that begins with rows.

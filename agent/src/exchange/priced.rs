@@ -1,4 +1,4 @@
-//! An edge whose policy looks at queues: what its targets look like from here, what is decided, and what came of it.
+//! An edge whose policy looks at queues, or is the user's own: what its targets look like from here, what is decided, and what came of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,6 +67,8 @@ pub(crate) struct Priced {
     policy: Box<dyn Policy>,
     /// It is POTUS, which core decides for all edges of a sender at once; another policy is asked run by run.
     pub(crate) is_potus: bool,
+    /// It looks at queues: their lengths are found out for it.
+    reads: bool,
     edge: u32,
     of_source: bool,
     pub(crate) slots: Slots,
@@ -74,6 +76,8 @@ pub(crate) struct Priced {
     pub(crate) due: Option<Instant>,
     me: u16,
     costs: Vec<Cost>,
+    /// Its table of costs names nobody.
+    misnamed: Option<String>,
     measured_at: Option<Instant>,
     component: Component,
     /// Targets that are left out: nothing is heard of their agents.
@@ -87,7 +91,6 @@ pub(crate) struct Priced {
     row_bytes: u64,
     v: Weight,
     beta: Weight,
-    pub(crate) counts: Counts,
     record: VecDeque<Decided>,
 }
 
@@ -128,8 +131,6 @@ pub(crate) struct Here {
 pub(crate) struct Part {
     pub(crate) waits: Waits,
     beta: Weight,
-    /// No price would let a row go.
-    held: bool,
     /// What the decision is made from, where it is to be kept.
     pub(crate) kept: Option<DecidedEdge>,
 }
@@ -138,6 +139,39 @@ impl Part {
     /// The want, where the edge is the component of this index.
     pub(crate) fn want(&self, component: usize) -> Want {
         Want { component, beta: self.beta, q_out: self.waits.q_out, mandatory: self.waits.mandatory }
+    }
+}
+
+impl Here {
+    /// What rules go by, for a sender with so many rows.
+    fn seen<'a>(&self, targets: &'a [Target], q_out: u64) -> Seen<'a> {
+        Seen { rate: Some(self.rate), bounds: Some((self.bound, self.bound)), ..Seen::new(targets, q_out) }
+    }
+}
+
+impl Sends {
+    /// What a decision has for the edge that had the want of this index; rows for one target together.
+    pub(crate) fn of(decision: &Decision, want: usize) -> Self {
+        let mut all = Self { rows: Vec::new(), forced: decision.forced.get(want).copied().unwrap_or(0) };
+        for send in decision.sends.iter().filter(|send| send.want == want) {
+            match all.rows.iter_mut().find(|(target, _)| *target == send.target) {
+                Some((_, rows)) => *rows += send.rows,
+                None => all.rows.push((send.target, send.rows)),
+            }
+        }
+        all
+    }
+}
+
+impl Counts {
+    /// A sender's decision has been carried out as far as credit went: `left` rows. What did not leave will be decided
+    /// again; of forced rows it counts as the last.
+    pub(crate) fn add(&mut self, waits: &Waits, sends: &Sends, left: u64, between: bool) {
+        let stayed = sends.rows.iter().map(|(_, rows)| rows).sum::<u64>().saturating_sub(left);
+        self.forced += sends.forced.min(waits.forced).saturating_sub(stayed);
+        if !between {
+            self.deferred += waits.mandatory.saturating_sub(left);
+        }
     }
 }
 
@@ -164,8 +198,14 @@ pub(crate) struct Asking {
     pub(crate) now: Instant,
 }
 
-/// Rows by target.
-pub(crate) type Sends = Vec<(usize, u64)>;
+/// What one edge has of a decision.
+#[derive(Debug, Default)]
+pub(crate) struct Sends {
+    /// Rows by target.
+    pub(crate) rows: Vec<(usize, u64)>,
+    /// Of these the rows that had to leave and whose price was 0 or more.
+    pub(crate) forced: u64,
+}
 
 impl Priced {
     pub(crate) fn new(spec: PricedSpec, outlets: &Outlets) -> Self {
@@ -174,12 +214,14 @@ impl Priced {
         let component = Component::new(Weight::default(), targets);
         Self {
             is_potus: policy.name() == "potus",
+            reads: policy.reads_queues(),
             policy,
             edge,
             of_source,
             slots,
             due: None,
             me,
+            misnamed: costs.warning(&options.cost),
             costs: outlets.list().iter().map(|o| costs.to(o.agent, &options.cost)).collect(),
             measured_at: None,
             masked: vec![false; outlets.list().len()],
@@ -192,7 +234,6 @@ impl Priced {
             row_bytes: 1,
             v: Weight::default(),
             beta: Weight::default(),
-            counts: Counts::default(),
             record: VecDeque::new(),
             options,
         }
@@ -258,12 +299,7 @@ impl Priced {
             target.rank = Rank::drawn(target.instance, slot, me);
         }
         self.see(outlets, true, now);
-        let seen = Seen {
-            rate: Some(here.rate),
-            bounds: Some((here.bound, here.bound)),
-            ..Seen::new(self.component.targets(), here.q_out)
-        };
-        self.policy.begin_slot(slot, &seen);
+        self.policy.begin_slot(slot, &here.seen(self.component.targets(), here.q_out));
         if let Some((v, beta)) = self.policy.weights() {
             (self.v, self.beta) = (v, beta);
             self.component.set_v(v);
@@ -273,8 +309,17 @@ impl Priced {
     }
 
     /// Tells a sender's own policy of the slot that has begun.
-    pub(crate) fn begin_slot(&self, policy: &mut dyn Policy, slot: i64, q_out: u64) {
-        policy.begin_slot(slot, &Seen::new(self.component.targets(), q_out));
+    pub(crate) fn begin_slot(&self, policy: &mut dyn Policy, slot: i64, q_out: u64, here: &Here) {
+        policy.begin_slot(slot, &here.seen(self.component.targets(), q_out));
+    }
+
+    /// So many rows went to its targets: where lengths are those of the slot's beginning, they count there at once.
+    pub(crate) fn went(&mut self, rows: &[(usize, u64)]) {
+        if !self.options.fresh_notes {
+            for (target, rows) in rows {
+                self.component.targets_mut()[*target].take(*rows);
+            }
+        }
     }
 
     fn measure(&mut self, outlets: &Outlets, now: Instant) {
@@ -290,7 +335,7 @@ impl Priced {
 
     /// Looks at the targets: credit now, and queues unless those of the slot's beginning hold.
     pub(crate) fn see(&mut self, outlets: &Outlets, begins: bool, now: Instant) {
-        let lengths = begins || self.options.fresh_notes;
+        let lengths = self.reads && (begins || self.options.fresh_notes);
         for (index, target) in self.component.targets_mut().iter_mut().enumerate() {
             target.credit = outlets.rows_open(index, self.row_bytes);
             self.masked[index] = outlets.is_silent(index, now);
@@ -299,10 +344,9 @@ impl Priced {
                 target.queued = outlets.queued(index, now, self.options.dead_reckoning);
             }
         }
-        // One whose agent is not heard of gets nothing while another can take it (F22).
-        let targets = self.component.targets();
-        let heard = targets.iter().zip(&self.masked).any(|(target, masked)| !*masked && target.is_open());
-        if heard {
+        // One whose agent is not heard of gets nothing while there is another, be that full: how long its queue is by
+        // now nobody knows (F22).
+        if self.masked.contains(&false) {
             for (target, masked) in self.component.targets_mut().iter_mut().zip(&self.masked) {
                 if *masked {
                     target.credit = 0;
@@ -313,13 +357,10 @@ impl Priced {
         self.order.reset(&self.component);
     }
 
-    /// One sender's part of a decision that is about to be made.
-    pub(crate) fn part(&self, waits: Waits) -> Part {
-        let price =
-            |target: &Target| Terms::new(self.v, target.cost, target.queued, self.beta, waits.q_out).price();
+    /// One sender's part of a decision that is about to be made, which some edge keeps or none.
+    pub(crate) fn part(&self, waits: Waits, keep: bool) -> Part {
         let targets = self.component.targets();
-        let held = waits.forced > 0 && !targets.iter().any(|t| t.is_open() && price(t).is_good());
-        let kept = (self.options.record > 0).then(|| DecidedEdge {
+        let kept = keep.then(|| DecidedEdge {
             edge: self.edge,
             v: self.v.value(),
             beta: self.beta.value(),
@@ -327,7 +368,12 @@ impl Priced {
             mandatory: waits.mandatory,
             targets: targets.iter().map(decided).collect(),
         });
-        Part { waits, beta: self.beta, held, kept }
+        Part { waits, beta: self.beta, kept }
+    }
+
+    /// Its decisions are kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.options.record > 0
     }
 
     /// Some target takes a row of a sender with so many at a price below 0.
@@ -337,12 +383,12 @@ impl Priced {
         self.component.targets().iter().any(|target| target.is_open() && price(target).is_good())
     }
 
-    /// Decides for one sender and this edge alone. Rows by target, those for one target together.
+    /// Decides for one sender and this edge alone.
     pub(crate) fn decide(&mut self, waits: Waits, asking: &Asking) -> Sends {
-        if waits.mandatory == 0 && self.options.record == 0 && !self.is_worth_it(waits.q_out) {
-            return Sends::new();
+        if waits.mandatory == 0 && !self.keeps() && !self.is_worth_it(waits.q_out) {
+            return Sends::default();
         }
-        let mut part = self.part(waits);
+        let mut part = self.part(waits, self.keeps());
         let wants = [part.want(0)];
         let components = std::slice::from_mut(&mut self.component);
         if self.options.reprice {
@@ -355,32 +401,16 @@ impl Priced {
         if let Some(kept) = part.kept.take() {
             self.note(&decision, asking, vec![kept]);
         }
-        let sends = self.take(0, &part, &decision, asking);
+        let sends = Sends::of(&decision, 0);
         self.decision = decision;
-        sends
-    }
-
-    /// Counts what a decision, in which this edge had the want of this index, has for it; gives that by target.
-    pub(crate) fn take(&mut self, index: usize, part: &Part, decision: &Decision, asking: &Asking) -> Sends {
-        let mut sends: Sends = Vec::new();
-        for send in decision.sends.iter().filter(|send| send.want == index) {
-            match sends.iter_mut().find(|(target, _)| *target == send.target) {
-                Some((_, rows)) => *rows += send.rows,
-                None => sends.push((send.target, send.rows)),
-            }
-        }
-        let rows: u64 = sends.iter().map(|(_, rows)| rows).sum();
-        if !asking.between {
-            self.counts.deferred += part.waits.mandatory.saturating_sub(rows);
-        }
-        if part.held {
-            self.counts.forced += part.waits.forced.min(rows);
-        }
         sends
     }
 
     /// Keeps a decision, where decisions are kept.
     pub(crate) fn note(&mut self, decision: &Decision, asking: &Asking, edges: Vec<DecidedEdge>) {
+        if !self.keeps() {
+            return;
+        }
         while self.record.len() >= self.options.record {
             self.record.pop_front();
         }
@@ -396,6 +426,7 @@ impl Priced {
             edges,
             sends: decision.sends.iter().map(|s| (s.want as u32, s.target as u32, s.rows)).collect(),
             deferred: decision.deferred,
+            forced: decision.forced.clone(),
         });
     }
 
@@ -410,19 +441,30 @@ impl Priced {
         (self.component, self.order) = (component, order);
     }
 
-    /// `V * U_min / beta` rows wait here before any of them goes: if those of the mean size pass half of the
-    /// queue's bound, `V` says more than the queue can hold.
-    pub(crate) fn warning(&self, bound: u64, row_bytes: u64) -> Option<String> {
-        let least = self.costs.iter().copied().min()?;
+    /// What a person should know: of rows of this mean size, in queues of this bound.
+    pub(crate) fn warnings(&self, bound: u64, row_bytes: u64) -> Vec<String> {
+        self.too_dear(bound, row_bytes).into_iter().chain(self.misnamed.clone()).collect()
+    }
+
+    /// `V * U / beta` rows wait here before any of them takes the cheapest way that costs something: if those of the mean
+    /// size pass half of the queue's bound, `V` says more than the queue can hold.
+    fn too_dear(&self, bound: u64, row_bytes: u64) -> Option<String> {
+        let costs = || self.costs.iter().copied();
+        let least = costs().filter(|cost| !cost.is_zero()).min()?;
         let beta = self.beta.value();
         if beta <= 0.0 || row_bytes == 0 {
             return None;
         }
         let rows = self.v.value() * least.value() / beta;
         (rows * row_bytes as f64 > bound as f64 / 2.0).then(|| {
+            let any = if costs().any(Cost::is_zero) { "any takes a way that costs something" } else { "any leaves" };
+            let released = match self.options.max_hold {
+                Some(hold) => format!("when they have waited {} ms or the queue is full", hold.as_millis()),
+                None => "when the queue is full".to_owned(),
+            };
             format!(
-                "V is larger than this queue can express: rows would wait until {rows:.0} of them are there, and \
-                 {} fill it; rows leave when it is full, whatever their price",
+                "V is larger than this queue can express: {rows:.0} rows would have to wait before {any}, and {} fill \
+                 it; rows leave {released}, whatever their price",
                 bound / row_bytes.max(1)
             )
         })

@@ -436,6 +436,11 @@ fn what_a_job_names_is_told_from_what_every_agent_has() {
         Registry::new().sink("count", 1, Count)
     });
     assert!(built_in.is_err());
+    let policy = std::panic::catch_unwind(|| {
+        Registry::new().policy("potus", 1, |_, _| Ok(tuplane_core::route::make_policy("shuffle", 1).unwrap()))
+    });
+    let said = policy.err().unwrap();
+    assert!(crate::engine::said(said.as_ref()).contains("a built-in policy is called `potus`"));
 }
 
 #[test]

@@ -40,6 +40,12 @@ impl Op {
             return Err("cannot be changed while the job runs: a trace keeps its schedule".to_owned());
         }
         let own: Vec<&LiveOption> = LIVE.iter().filter(|live| live.op == self.name()).collect();
+        if own.is_empty() && matches!(self, Self::Rebalance(_)) {
+            return Err(
+                "is set with its policy while the job runs: `tuplane route JOB EDGE POLICY`, with all its options"
+                    .to_owned(),
+            );
+        }
         if own.is_empty() {
             return Err(format!("a {} has no option that can be changed while the job runs", self.name()));
         }

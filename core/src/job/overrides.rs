@@ -51,6 +51,10 @@ pub fn set_keys(root: &mut Node, sets: &[(String, String)], faults: &mut Vec<Fau
 }
 
 fn apply_one(root: &mut Node, target: &str, value: &str, at: At) -> Result<(), Fault> {
+    let of_edge = target.split_once("..").is_some_and(|(from, to)| !from.is_empty() && to.contains('.'));
+    if of_edge {
+        return Err(not_of_route(at));
+    }
     let mut keys = target.split('.');
     let owner = keys.next().unwrap_or_default();
     let keys: Vec<&str> = keys.collect();
@@ -102,6 +106,12 @@ fn options<'n>(root: &'n mut Node, key: &str, at: At) -> Result<&'n mut Node, Fa
     }
 }
 
+/// Entries of `[[route]]` have no id to be named by.
+fn not_of_route(at: At) -> Fault {
+    let fault = Fault::new(at, "an option of [[route]] cannot be set so");
+    fault.help("edit the file, or set it while the job runs: `tuplane route JOB EDGE POLICY`")
+}
+
 fn stage<'n>(root: &'n mut Node, id: &str, at: At) -> Result<&'n mut Node, Fault> {
     let key = if root.get("stage").is_some() { "stage" } else { "stages" };
     let is = |node: &Node, id: &str| matches!(node.get("id"), Some(Node { value: Value::Text(text), .. }) if text == id);
@@ -115,6 +125,9 @@ fn stage<'n>(root: &'n mut Node, id: &str, at: At) -> Result<&'n mut Node, Fault
         }));
     }
     let missing = || {
+        if ["route", "routes"].contains(&id) {
+            return not_of_route(at);
+        }
         let words = ids.iter().copied().chain([JOB]);
         Fault::new(at, format!("there is no stage `{id}`")).help(did_you_mean(id, words))
     };
@@ -153,8 +166,8 @@ fn child<'n>(entries: &'n mut Vec<Entry>, key: &str, at: At) -> &'n mut Node {
 }
 
 /// What TOML reads as text in quotes, a number, a boolean, a list or an inline table is that; anything else
-/// is text. Where the file has text, only text in quotes and a list of such texts are read so: a file's name
-/// may be a number.
+/// is text. Where the file has text, only text in quotes, a list of such texts and a table are read so: a file's
+/// name may be a number.
 fn parse(value: &str, was_text: bool) -> Value {
     let text = || Value::Text(value.to_owned());
     let is_toml = match DeValue::parse(value.trim()).map(toml::Spanned::into_inner) {
@@ -162,7 +175,8 @@ fn parse(value: &str, was_text: bool) -> Value {
         Ok(DeValue::Array(list)) => {
             !was_text || list.iter().all(|one| matches!(one.get_ref(), DeValue::String(_)))
         }
-        Ok(DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Table(_)) => !was_text,
+        Ok(DeValue::Table(_)) => true,
+        Ok(DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) => !was_text,
         Ok(DeValue::Datetime(_)) | Err(_) => false,
     };
     if !is_toml {

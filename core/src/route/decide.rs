@@ -42,6 +42,11 @@ impl Component {
     }
 
     /// The weight of its costs.
+    pub fn v(&self) -> Weight {
+        self.v
+    }
+
+    /// Sets the weight of its costs; [`Component::refresh`] then prices its targets by it.
     pub fn set_v(&mut self, v: Weight) {
         self.v = v;
     }
@@ -109,6 +114,8 @@ pub struct Decision {
     pub sends: Vec<Dispatch>,
     /// Rows that had to leave and could not, for want of credit or budget (potus.md F2).
     pub deferred: u64,
+    /// By want: rows that had to leave and left at a price of 0 or more, which no price alone would have let go.
+    pub forced: Vec<u64>,
 }
 
 impl Decision {
@@ -131,9 +138,12 @@ impl Decision {
         all
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Nothing yet, for so many wants.
+    pub(super) fn clear(&mut self, wants: usize) {
         self.sends.clear();
         self.deferred = 0;
+        self.forced.clear();
+        self.forced.resize(wants, 0);
     }
 
     pub(super) fn send(&mut self, want: usize, target: usize, rows: u64) {
@@ -150,6 +160,7 @@ impl Decision {
 /// in the order of their prices (potus.md F2); each target is bounded by its credit (F20).
 pub fn literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Decision {
     let mut decision = Decision::default();
+    decision.clear(wants.len());
     let mut budget = gamma;
     let mut left: Vec<u64> = wants.iter().map(|want| want.q_out).collect();
     let mut due: Vec<u64> = wants.iter().map(|want| want.mandatory.min(want.q_out)).collect();
@@ -157,19 +168,23 @@ pub fn literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Deci
         Price(components[want.component].keys[target] - price::pressure(want.beta, want.q_out).0)
     };
     while budget > 0 {
-        let Some((want, target)) = cheapest(wants, components, |want, _| due[want] > 0, price) else { break };
+        let found = cheapest(wants, components, |want, _| due[want] > 0, price);
+        let Some((cost, want, target)) = found else { break };
         let component = &mut components[wants[want].component];
         let rows = due[want].min(component.targets[target].credit).min(budget);
         component.spend(target, rows);
+        if !cost.is_good() {
+            decision.forced[want] += rows;
+        }
         decision.send(want, target, rows);
         due[want] -= rows;
         left[want] -= rows;
         budget -= rows;
     }
-    decision.deferred = due.iter().sum();
+    decision.deferred = total(&due);
     while budget > 0 {
         let good = |want: usize, price: Price| left[want] > 0 && price.is_good();
-        let Some((want, target)) = cheapest(wants, components, good, price) else { break };
+        let Some((_, want, target)) = cheapest(wants, components, good, price) else { break };
         let component = &mut components[wants[want].component];
         let rows = left[want].min(component.targets[target].credit).min(budget);
         component.spend(target, rows);
@@ -180,13 +195,23 @@ pub fn literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Deci
     decision
 }
 
-/// The open target of least price and rank among those that may be taken.
+/// All of these rows, or 2^64 - 1 if there are more.
+pub(super) fn total(rows: &[u64]) -> u64 {
+    rows.iter().fold(0, |sum, rows| sum.saturating_add(*rows))
+}
+
+/// All of these rows are within a budget.
+pub(super) fn fits(rows: impl IntoIterator<Item = u64>, budget: u64) -> bool {
+    rows.into_iter().try_fold(0u64, u64::checked_add).is_some_and(|all| all <= budget)
+}
+
+/// The open target of least price and rank among those that may be taken: its price, the want and its index.
 fn cheapest(
     wants: &[Want],
     components: &[Component],
     may: impl Fn(usize, Price) -> bool,
     price: impl Fn(&Want, usize, &[Component]) -> Price,
-) -> Option<(usize, usize)> {
+) -> Option<(Price, usize, usize)> {
     let mut best: Option<((Price, Rank), (usize, usize))> = None;
     for (index, want) in wants.iter().enumerate() {
         let component = &components[want.component];
@@ -201,5 +226,5 @@ fn cheapest(
             }
         }
     }
-    best.map(|(_, found)| found)
+    best.map(|((price, _), (want, target))| (price, want, target))
 }

@@ -1,6 +1,6 @@
 //! The same decision as the published loop's, at a fraction of its work (potus.md 7.1 and 7.3).
 
-use super::decide::{Component, Decision, Want};
+use super::decide::{Component, Decision, Want, fits, total};
 use super::price::{self, Price};
 use super::rank::Rank;
 
@@ -73,7 +73,7 @@ pub fn fast(
     scratch: &mut Scratch,
     decision: &mut Decision,
 ) {
-    decision.clear();
+    decision.clear(wants.len());
     let Scratch { left, due } = scratch;
     left.clear();
     left.extend(wants.iter().map(|want| want.q_out));
@@ -82,7 +82,7 @@ pub fn fast(
     let mut walk = Walk { wants, components, orders, decision, budget: gamma };
     if due.iter().any(|rows| *rows > 0) {
         walk.serve(due, |_| true);
-        let deferred = due.iter().sum();
+        let deferred = total(due);
         walk.decision.deferred = deferred;
         for send in &walk.decision.sends {
             left[send.want] -= send.rows;
@@ -102,15 +102,14 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Serves the rows that are left at prices that may be paid.
     fn serve(&mut self, left: &mut [u64], may: impl Fn(Price) -> bool) {
-        let all = left.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
-        if all <= self.budget {
+        if fits(left.iter().copied(), self.budget) {
             // With budget for all, components do not compete: no order among them.
             for (want, left) in left.iter_mut().enumerate() {
                 while *left > 0
                     && let Some((price, _, target)) = self.front(want)
                     && may(price)
                 {
-                    self.send(want, target, left);
+                    self.send(want, target, price, left);
                 }
             }
             return;
@@ -123,8 +122,8 @@ impl Walk<'_> {
                     best = Some(((price, rank), want, target));
                 }
             }
-            let Some((_, want, target)) = best else { return };
-            self.send(want, target, &mut left[want]);
+            let Some(((price, _), want, target)) = best else { return };
+            self.send(want, target, price, &mut left[want]);
         }
     }
 
@@ -137,11 +136,15 @@ impl Walk<'_> {
         Some((Price(key - price::pressure(want.beta, want.q_out).0), rank, target))
     }
 
-    fn send(&mut self, want: usize, target: usize, left: &mut u64) {
+    fn send(&mut self, want: usize, target: usize, price: Price, left: &mut u64) {
         let component = &mut self.components[self.wants[want].component];
         let rows = (*left).min(component.targets()[target].credit).min(self.budget);
         component.spend(target, rows);
         self.decision.send(want, target, rows);
+        // Only rows that have to leave are sent at such a price.
+        if !price.is_good() {
+            self.decision.forced[want] += rows;
+        }
         *left -= rows;
         self.budget -= rows;
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::policy::{DEAL, policy_names};
-use super::price::{Cost, Weight};
+use super::price::{Cost, RANGE, Weight};
 use super::weigh::{BetaRule, VRule};
 use crate::fault::suggestion;
 use crate::job::units;
@@ -21,6 +21,24 @@ pub enum Setting {
     /// As measured to be best.
     #[default]
     Default,
+}
+
+impl Setting {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Paper, Self::Default];
+
+    /// As options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Default => "default",
+        }
+    }
+
+    /// The setting of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.name() == name)
+    }
 }
 
 /// Whether rows that a source has to send now may wait (potus.md F3).
@@ -85,6 +103,18 @@ pub struct RouteOptions {
     pub with: BTreeMap<String, Value>,
 }
 
+impl CostSource {
+    /// Names in its table that `known` does not know, each once.
+    pub fn unknown(&self, known: impl Fn(&str) -> bool) -> Vec<&str> {
+        let Self::Matrix(list) = self else { return Vec::new() };
+        let names = list.iter().flat_map(|(a, b, _)| [a.as_str(), b.as_str()]);
+        let mut unknown: Vec<&str> = names.filter(|name| !known(name)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+}
+
 impl Default for RouteOptions {
     fn default() -> Self {
         Self::of(Setting::Default)
@@ -132,6 +162,11 @@ pub fn options_of(policy: &str) -> &'static [&'static str] {
     match policy {
         "round-robin" | "shuffle" | "heron" | "local_first" => &[],
         "jsq" | "p2c" => &["setting", "gamma", "slot", "deal", "dead_reckoning", "fresh_notes", "record"],
+        // All but `with`, the last.
+        "potus" => {
+            let all: &'static [&'static str] = &OPTIONS;
+            &all[..all.len() - 1]
+        }
         _ => &OPTIONS,
     }
 }
@@ -181,7 +216,7 @@ impl RouteOptions {
     /// All that are not what they have to be.
     pub fn read(given: &BTreeMap<String, Value>, setting: Setting) -> Result<Self, Vec<OptionError>> {
         let mut errors = Vec::new();
-        let setting = match given.get("setting").map(|value| value.as_str().map(setting_named)) {
+        let setting = match given.get("setting").map(|value| value.as_str().map(Setting::named)) {
             None => setting,
             Some(Some(Some(named))) => named,
             Some(_) => {
@@ -201,9 +236,13 @@ impl RouteOptions {
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
         match key {
             "setting" => {}
+            "gamma" if value.as_str() == Some("any") => self.gamma = None,
             "v" => self.v = VRule::read(value)?,
             "beta" => self.beta = BetaRule::read(value)?,
-            "gamma" => self.gamma = Some(count(value, u64::MAX)?),
+            "gamma" => match count(value, u64::MAX)? {
+                0 => return Err("is at least 1: with 0 no row would ever leave".to_owned()),
+                gamma => self.gamma = Some(gamma),
+            },
             "slot" => {
                 self.slot = duration(value)?;
                 if !(Duration::from_millis(1)..=Duration::from_secs(10)).contains(&self.slot) {
@@ -220,7 +259,10 @@ impl RouteOptions {
                 self.max_hold = if none { None } else { Some(duration(value)?) };
             }
             "cost" => self.cost = cost(value)?,
-            "deal" => self.deal = count(value, u64::from(u32::MAX))?.max(1) as u32,
+            "deal" => match count(value, u64::from(u32::MAX))? {
+                0 => return Err("is at least 1 row".to_owned()),
+                deal => self.deal = deal as u32,
+            },
             "reprice" => self.reprice = flag(value)?,
             "between_slots" => self.between_slots = flag(value)?,
             "dead_reckoning" => self.dead_reckoning = flag(value)?,
@@ -241,14 +283,6 @@ impl RouteOptions {
     }
 }
 
-fn setting_named(name: &str) -> Option<Setting> {
-    match name {
-        "paper" => Some(Setting::Paper),
-        "default" => Some(Setting::Default),
-        _ => None,
-    }
-}
-
 fn flag(value: &Value) -> Result<bool, String> {
     match (value, value.as_str()) {
         (Value::Bool(flag), _) => Ok(*flag),
@@ -261,7 +295,7 @@ fn flag(value: &Value) -> Result<bool, String> {
 fn count(value: &Value, most: u64) -> Result<u64, String> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let too_much = || if most == u64::MAX { String::new() } else { format!(", at most {most}") };
-    number.filter(|n| *n <= most).ok_or_else(|| format!("is a whole number of rows or entries{}", too_much()))
+    number.filter(|n| *n <= most).ok_or_else(|| format!("is a whole number{}", too_much()))
 }
 
 pub(super) fn duration(value: &Value) -> Result<Duration, String> {
@@ -278,23 +312,42 @@ pub(super) fn duration(value: &Value) -> Result<Duration, String> {
 }
 
 fn cost(value: &Value) -> Result<CostSource, String> {
-    let wanted = "is \"zones\", \"measured\", a number or a table such as { \"rack1..rack2\" = 3 }";
+    let wanted =
+        || format!("is \"zones\", \"measured\", {RANGE} or a table such as {{ \"rack1..rack2\" = 3 }}");
     match (value, value.as_str()) {
         (_, Some("zones")) => Ok(CostSource::Zones),
         (_, Some("measured")) => Ok(CostSource::Measured),
         (Value::Number(number), _) => {
-            number.as_f64().and_then(Cost::new).map(CostSource::Flat).ok_or_else(|| wanted.to_owned())
+            number.as_f64().and_then(Cost::new).map(CostSource::Flat).ok_or_else(wanted)
         }
         (Value::Object(table), _) => {
             let entry = |(pair, cost): (&String, &Value)| {
-                let (a, b) = pair.split_once("..").ok_or_else(|| wanted.to_owned())?;
+                let (a, b) = pair.split_once("..").ok_or_else(wanted)?;
+                let [a, b] = [a, b].map(|name| name.trim().to_owned());
+                if a.is_empty() || b.is_empty() || b.contains("..") {
+                    return Err(format!(
+                        "has `{pair}`, which is no pair: it is two agents or two zones, such as a..b"
+                    ));
+                }
                 let cost = cost.as_f64().and_then(Cost::new);
-                let cost = cost.ok_or_else(|| format!("has no cost of at least 0 for {pair}"))?;
-                Ok((a.trim().to_owned(), b.trim().to_owned(), cost))
+                let cost = cost.ok_or_else(|| format!("has no cost for {pair}: it is {RANGE}"))?;
+                Ok((a, b, cost))
             };
-            Ok(CostSource::Matrix(table.iter().map(entry).collect::<Result<_, String>>()?))
+            let entries = table.iter().map(entry).collect::<Result<Vec<_>, String>>()?;
+            let same = |(a, b, _): &(String, String, Cost), (c, d, _): &(String, String, Cost)| {
+                (a, b) == (c, d) || (a, b) == (d, c)
+            };
+            for (number, one) in entries.iter().enumerate() {
+                if entries[..number].iter().any(|other| same(one, other)) {
+                    return Err(format!(
+                        "has {} and {} twice; a pair holds in both directions",
+                        one.0, one.1
+                    ));
+                }
+            }
+            Ok(CostSource::Matrix(entries))
         }
-        _ => Err(wanted.to_owned()),
+        _ => Err(wanted()),
     }
 }
 
@@ -316,6 +369,12 @@ mod tests {
         assert_eq!((options.gamma, options.slot, options.reprice), (Some(7), paper.slot, false));
         assert_eq!(options.v, VRule::Number(Weight::new(2.0).unwrap()));
         assert_eq!(read(json!({})).unwrap(), RouteOptions::default());
+        assert_eq!(read(json!({ "gamma": "any" })).unwrap().gamma, None);
+        assert_eq!(read(json!({ "deal": 0 })).unwrap_err()[0].to_string(), "`deal` is at least 1 row");
+        let large = read(json!({ "v": 1e10 })).unwrap_err()[0].to_string();
+        assert!(large.contains("to 1073741824"), "{large}");
+        let taken = not_taken("potus", ["v", "with"].into_iter()).unwrap();
+        assert!(taken.starts_with("the policy `potus` has no option `with`; it has: v, "), "{taken}");
     }
 
     #[test]
@@ -327,6 +386,20 @@ mod tests {
         found.sort();
         assert_eq!(found, expected);
         assert_eq!(read(json!({ "cost": "measured" })).unwrap().cost, CostSource::Measured);
+        let known = |name: &str| ["a", "b"].contains(&name);
+        let of = |cost: Value| read(json!({ "cost": cost })).map(|o| o.cost).map_err(|e| e[0].to_string());
+        assert_eq!(of(json!({ "a..b": 3, "z..a": 1, "c..z": 1 })).unwrap().unknown(known), ["c", "z"]);
+        assert_eq!(of(json!("zones")).unwrap().unknown(known), [""; 0]);
+        for (table, why) in [
+            (json!({ "a..b": 3, "b..a": 3 }), "twice; a pair holds in both directions"),
+            (json!({ "a..b": 3, "a .. b": 4 }), "twice"),
+            (json!({ "..b": 3 }), "`cost` has `..b`, which is no pair"),
+            (json!({ "a..b..c": 3 }), "`cost` has `a..b..c`, which is no pair"),
+            (json!({ "a..b": 2e9 }), "has no cost for a..b: it is a number of at least 0"),
+            (json!(-1), "a number of at least 0 (0, or from 1/65536 to 1073741824)"),
+        ] {
+            assert!(of(table.clone()).unwrap_err().contains(why), "{table}: {:?}", of(table.clone()));
+        }
     }
 
     #[test]
@@ -339,6 +412,8 @@ mod tests {
         assert_eq!(errors.len(), 12, "{errors:?}");
         let said = |key: &str| errors.iter().find(|e| e.key == key).unwrap().to_string();
         assert_eq!(said("records"), "`records` is no option of a route (did you mean `record`?)");
+        let none = read(json!({ "gamma": 0 })).unwrap_err();
+        assert_eq!(none[0].to_string(), "`gamma` is at least 1: with 0 no row would ever leave");
         assert_eq!(said("admission"), "`admission` is \"strict\" or \"relaxed\"");
     }
 }

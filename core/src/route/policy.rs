@@ -40,6 +40,25 @@ pub struct Choice {
     pub rows: u32,
 }
 
+impl Choice {
+    /// It can be carried out: there is such a target, it takes rows, and there are rows.
+    ///
+    /// # Errors
+    /// A sentence that names the policy, and what it chose.
+    pub fn check(&self, policy: &str, targets: &Targets) -> Result<(), String> {
+        let Self { target, rows } = *self;
+        let why = match targets.list().get(target) {
+            None => format!("there are {}", targets.len()),
+            Some(found) if !found.is_open() => "which takes none now".to_owned(),
+            Some(_) if rows == 0 => {
+                "and a choice is of at least 1; where it holds rows it is no choice".to_owned()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(format!("the policy `{policy}` chose {rows} rows for target {target}: {why}"))
+    }
+}
+
 /// Chooses targets for the rows of one sending instance on one edge.
 ///
 /// A policy is pure: it reads no clock and draws from its seed alone, so that a simulated run and a live edge
@@ -97,20 +116,32 @@ impl fmt::Debug for Policies {
 impl Default for Policies {
     fn default() -> Self {
         let mut all = Self { makers: BTreeMap::new() };
-        all.add("round-robin", |_, _| Ok(Box::<turn::RoundRobin>::default()));
-        all.add("shuffle", |_, seed| Ok(Box::new(turn::Shuffle::new(seed))));
-        all.add("heron", |_, seed| Ok(Box::new(turn::Heron::new(seed))));
-        all.add("p2c", |_, seed| Ok(Box::new(queue::TwoChoices::new(seed))));
-        all.add("jsq", |_, seed| Ok(Box::new(queue::Shortest::new(seed))));
-        all.add("local_first", |_, seed| Ok(Box::new(turn::LocalFirst::new(seed))));
-        all.add("potus", |options, _| Ok(Box::new(Potus::new(options))));
+        all.insert("round-robin", |_, _| Ok(Box::<turn::RoundRobin>::default()));
+        all.insert("shuffle", |_, seed| Ok(Box::new(turn::Shuffle::new(seed))));
+        all.insert("heron", |_, seed| Ok(Box::new(turn::Heron::new(seed))));
+        all.insert("p2c", |_, seed| Ok(Box::new(queue::TwoChoices::new(seed))));
+        all.insert("jsq", |_, seed| Ok(Box::new(queue::Shortest::new(seed))));
+        all.insert("local_first", |_, seed| Ok(Box::new(turn::LocalFirst::new(seed))));
+        all.insert("potus", |options, _| Ok(Box::new(Potus::new(options))));
         all
     }
 }
 
 impl Policies {
-    /// Adds a policy; one of the same name is replaced.
+    /// Adds a policy of one's own; one of one's own of the same name is replaced.
+    ///
+    /// # Panics
+    /// If a built-in policy has that name: what a driver does for it, and the options that it takes, go by its name.
     pub fn add(
+        &mut self,
+        name: &str,
+        make: impl Fn(&RouteOptions, u64) -> Result<Box<dyn Policy>, OptionError> + Send + Sync + 'static,
+    ) {
+        assert!(!policy_names().contains(&name), "a built-in policy is called `{name}`: choose another name");
+        self.insert(name, make);
+    }
+
+    fn insert(
         &mut self,
         name: &str,
         make: impl Fn(&RouteOptions, u64) -> Result<Box<dyn Policy>, OptionError> + Send + Sync + 'static,

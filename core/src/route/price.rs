@@ -7,11 +7,16 @@ pub const ONE: i64 = 1 << 16;
 /// Terms of a price saturate here, so that the sum of three fits.
 const MOST: i64 = 1 << 61;
 /// The largest weight and cost that are taken.
-const LARGEST: f64 = (1u64 << 30) as f64;
+const LARGEST: f64 = Cost::MOST as f64;
 
 fn fixed(value: f64) -> Option<i64> {
-    (0.0..=LARGEST).contains(&value).then(|| (value * ONE as f64).round() as i64)
+    let number = (0.0..=LARGEST).contains(&value).then(|| (value * ONE as f64).round() as i64);
+    // What is above 0 and would become 0 is not what was meant.
+    number.filter(|number| *number > 0 || value == 0.0)
 }
+
+/// What [`Weight::new`] and [`Cost::new`] take, for errors.
+pub const RANGE: &str = "a number of at least 0 (0, or from 1/65536 to 1073741824)";
 
 /// `V` or `beta`: a weight of at least 0 and at most 2^30.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,7 +24,8 @@ fn fixed(value: f64) -> Option<i64> {
 pub struct Weight(i64);
 
 impl Weight {
-    /// The weight nearest to a number; `None` below 0, above 2^30, and for what is no number.
+    /// The weight nearest to a number; `None` below 0, above 2^30, for what is no number, and for what is above 0 and
+    /// nearer to 0 than to the least step, 1/65536.
     pub fn new(value: f64) -> Option<Self> {
         fixed(value).map(Self)
     }
@@ -41,7 +47,15 @@ impl Weight {
 pub struct Cost(i64);
 
 impl Cost {
-    /// The cost nearest to a number; `None` below 0, above 2^30, and for what is no number.
+    /// The largest that is taken: 2^30.
+    pub const MOST: u32 = 1 << 30;
+
+    /// As [`Cost::new`], with what is out of range taken to the nearest bound and no number to 0.
+    pub fn clamped(value: f64) -> Self {
+        Self(Weight::clamped(value).0)
+    }
+
+    /// The cost nearest to a number; `None` where [`Weight::new`] has none.
     pub fn new(value: f64) -> Option<Self> {
         fixed(value).map(Self)
     }
@@ -119,7 +133,8 @@ pub(super) fn pressure(beta: Weight, q_out: u64) -> Price {
     Price(product.min(i128::from(MOST)) as i64)
 }
 
-fn rows(count: u64) -> Price {
+/// So many rows, as a price.
+pub(super) fn rows(count: u64) -> Price {
     Price(i64::try_from(count).unwrap_or(MOST).saturating_mul(ONE).min(MOST))
 }
 
@@ -157,6 +172,8 @@ mod tests {
         assert_eq!(terms.price().0, MOST);
         assert_eq!([-0.1, f64::NAN, f64::INFINITY, 2.0 * LARGEST].map(Weight::new), [None; 4]);
         assert_eq!([-1.0, f64::NAN].map(Cost::new), [None; 2]);
+        // Half a step is nearer to the step than to 0; less is nearer to 0, and refused.
+        assert_eq!([7.7e-6, 7.6e-6, 0.0].map(Weight::new), [Some(Weight(1)), None, Some(Weight(0))]);
         assert_eq!(Weight::clamped(f64::INFINITY), weight(LARGEST));
         assert_eq!(Weight::clamped(f64::NAN), weight(0.0));
     }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::decide::{Component, Decision, Want};
+use super::decide::{Component, Decision, Want, fits, total};
 use super::price::{self, ONE, Price};
 use super::rank::Rank;
 
@@ -15,6 +15,7 @@ use super::rank::Rank;
 /// The oracle for [`repriced`].
 pub fn repriced_literal(wants: &[Want], gamma: u64, components: &mut [Component]) -> Decision {
     let mut decision = Decision::default();
+    decision.clear(wants.len());
     let mut left: Vec<u64> = wants.iter().map(|want| want.q_out).collect();
     let mut due: Vec<u64> = wants.iter().map(|want| want.mandatory.min(want.q_out)).collect();
     let mut budget = gamma;
@@ -32,7 +33,7 @@ pub fn repriced_literal(wants: &[Want], gamma: u64, components: &mut [Component]
         let Some((price, _, want, target)) = cheapest else {
             if must {
                 // No target of these has credit: they stay, and the others go on.
-                decision.deferred = due.iter().sum();
+                decision.deferred = total(&due);
                 due.fill(0);
                 continue;
             }
@@ -46,10 +47,11 @@ pub fn repriced_literal(wants: &[Want], gamma: u64, components: &mut [Component]
         component.targets[target].take(1);
         component.keys[target] += ONE;
         decision.send(want, target, 1);
+        decision.forced[want] += u64::from(!price.is_good());
         left[want] -= 1;
         due[want] = due[want].saturating_sub(1);
     }
-    decision.deferred += due.iter().sum::<u64>();
+    decision.deferred = decision.deferred.saturating_add(total(&due));
     decision
 }
 
@@ -75,7 +77,7 @@ pub fn repriced(
     heaps: &mut Heaps,
     decision: &mut Decision,
 ) {
-    decision.clear();
+    decision.clear(wants.len());
     let Heaps { heaps, left, due } = heaps;
     left.clear();
     left.extend(wants.iter().map(|want| want.q_out));
@@ -95,7 +97,7 @@ pub fn repriced(
     let grain = grain.max(1);
     let mut fill = Fill { wants, components, heaps, left, due, decision, budget: gamma, grain, must: true };
     fill.serve();
-    fill.decision.deferred = fill.due.iter().sum();
+    fill.decision.deferred = total(fill.due);
     fill.must = false;
     fill.serve();
 }
@@ -123,8 +125,7 @@ impl Fill<'_> {
 
     fn serve(&mut self) {
         let wants = 0..self.wants.len();
-        let all = wants.clone().fold(0u64, |sum, want| sum.saturating_add(self.share(want)));
-        if all <= self.budget {
+        if fits(wants.clone().map(|want| self.share(want)), self.budget) {
             for want in wants {
                 while self.share(want) > 0
                     && let Some((price, rank)) = self.front(want)
@@ -172,15 +173,17 @@ impl Fill<'_> {
             .share(want)
             .min(self.components[component].targets()[target as usize].credit)
             .min(self.budget);
-        let good = if self.must { u64::MAX } else { times_below(price.0, 0, step, false) };
+        // Rows of this run whose price is below 0.
+        let good = if price.is_good() { times_below(price.0, 0, step, false) } else { 0 };
+        let may = if self.must { u64::MAX } else { good };
         let peer = self.heaps[component]
             .peek()
             .map_or(u64::MAX, |Reverse((other, of, _))| times_below(key, *other, ONE, rank < *of));
         let rival = rival.map_or(u64::MAX, |(other, of, index)| {
             times_below(price.0, other.0, step, (rank, want) < (of, index))
         });
-        let rows = peer.min(rival).max(self.grain).min(good).min(most);
-        let key = key.saturating_add(rows.saturating_mul(ONE as u64) as i64);
+        let rows = peer.min(rival).max(self.grain).min(may).min(most);
+        let key = key.saturating_add(price::rows(rows).0);
         let of = &mut self.components[component];
         of.targets[target as usize].take(rows);
         of.keys[target as usize] = key;
@@ -188,6 +191,7 @@ impl Fill<'_> {
             self.heaps[component].push(Reverse((key, rank, target)));
         }
         self.decision.send(want, target as usize, rows);
+        self.decision.forced[want] += rows.saturating_sub(good);
         self.left[want] -= rows;
         self.due[want] = self.due[want].saturating_sub(rows);
         self.budget -= rows;
@@ -205,7 +209,28 @@ pub(super) fn times_below(from: i64, bound: i64, step: i64, wins_ties: bool) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::price::Weight;
+    use super::super::target::Target;
     use super::*;
+
+    #[test]
+    fn of_rows_that_have_to_leave_only_those_past_the_last_good_price_are_forced() {
+        let beta = Weight::new(1.0).unwrap();
+        let wants = [Want { component: 0, beta, q_out: 9, mandatory: 9 }];
+        let component = || Component::new(Weight::default(), vec![Target { queued: 4, ..Target::new(1) }]);
+        // Prices are -5, -3, -1 and then 1, 3, ..: the queue there grows while the one here shrinks.
+        let by_row = repriced_literal(&wants, 8, &mut [component()]);
+        assert_eq!((by_row.rows(), by_row.deferred, by_row.forced), (8, 1, vec![5]));
+        for grain in [1, 4, 100] {
+            let mut by_run = Decision::default();
+            repriced(&wants, 8, &mut [component()], grain, &mut Heaps::default(), &mut by_run);
+            assert_eq!((by_run.rows(), by_run.deferred, by_run.forced), (8, 1, vec![5]), "{grain}");
+        }
+        // None of them has to leave: none leaves at such a price.
+        let free = [Want { mandatory: 0, ..wants[0] }];
+        let by_row = repriced_literal(&free, 8, &mut [component()]);
+        assert_eq!((by_row.rows(), by_row.forced), (3, vec![0]));
+    }
 
     #[test]
     fn a_run_ends_where_a_row_more_would_be_dearer() {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::options;
-use super::price::Weight;
+use super::price::{RANGE, Weight};
 use super::target::Target;
 
 /// How `V`, the weight of costs against queues, is found.
@@ -110,15 +110,17 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Says what a rule for `V` may be.
-const V: &str =
-    "is a number of at least 0, \"paper\", \"balance\", { balance = 2 } or { latency = \"50ms\" }";
+fn v_words() -> String {
+    format!("is {RANGE}, \"paper\", \"balance\", {{ balance = 2 }} or {{ latency = \"50ms\" }}")
+}
+
 /// Says what a rule for `beta` may be.
-const BETA: &str = "is a number above 0 or \"capacity\"";
+const BETA: &str = "is a number above 0 (from 1/65536 to 1073741824) or \"capacity\"";
 
 impl VRule {
     /// Reads a rule as a file has it.
     pub(super) fn read(value: &Value) -> Result<Self, String> {
-        let refuse = || V.to_owned();
+        let refuse = v_words;
         match value {
             Value::Number(number) => {
                 number.as_f64().and_then(Weight::new).map(Self::Number).ok_or_else(refuse)
@@ -143,13 +145,13 @@ impl FromStr for VRule {
 
     /// As a command has it: `2`, `paper`, `balance`, `balance=2`, `latency=50ms`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.trim().parse().ok().and_then(Weight::new).ok_or_else(|| V.to_owned());
+        let number = |text: &str| text.trim().parse().ok().and_then(Weight::new).ok_or_else(v_words);
         match text.split_once('=') {
             None if text == "paper" => Ok(Self::Paper),
             None if text == "balance" => Ok(Self::Balance(Weight::clamped(1.0))),
             Some(("balance", times)) => number(times).map(Self::Balance),
             Some(("latency", wait)) => {
-                crate::job::units::duration(wait).map(Self::Latency).ok_or_else(|| V.to_owned())
+                crate::job::units::duration(wait).map(Self::Latency).ok_or_else(v_words)
             }
             _ => number(text).map(Self::Number),
         }
@@ -273,6 +275,8 @@ mod tests {
             "-1".parse::<VRule>().is_err()
                 && "0".parse::<BetaRule>().is_err()
                 && "x".parse::<VRule>().is_err()
+                && "1e-9".parse::<VRule>().is_err()
+                && "1e-9".parse::<BetaRule>().is_err()
         );
     }
 }

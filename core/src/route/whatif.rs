@@ -1,13 +1,13 @@
 //! `what-if route`: decisions for recorded queue lengths, in the form of the conformance vectors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::decide::{Component, Decision, Want, literal};
 use super::fast::{Order, Scratch, fast};
-use super::price::{Cost, Terms, Weight};
+use super::price::{Cost, RANGE, Terms, Weight};
 use super::rank::Rank;
 use super::target::{Target, UNLIMITED};
 
@@ -98,10 +98,14 @@ pub struct Priced {
 /// A sentence for each case that cannot be read, or one for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
     let (values, is_array) = values(text)?;
-    let mut cases = Vec::new();
+    let mut cases: Vec<Case> = Vec::new();
     let mut faults = Vec::new();
+    let mut ids = HashSet::new();
     for (place, value) in values {
-        match serde_json::from_value(value) {
+        match serde_json::from_value::<Case>(value) {
+            Ok(case) if !ids.insert(case.id.clone()) => {
+                faults.push(format!("{place}: another one before it is called so too"));
+            }
             Ok(case) => cases.push(case),
             Err(error) => faults.push(format!("{place}: {error}")),
         }
@@ -146,7 +150,7 @@ impl Case {
 
     fn weights(&self) -> Result<(Weight, Weight), String> {
         let weight = |name: &str, value| {
-            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not from 0 to 2^30")))
+            Weight::new(value).ok_or_else(|| self.refuse(&format!("{name} = {value} is not {RANGE}")))
         };
         Ok((weight("V", self.v)?, weight("beta", self.beta)?))
     }
@@ -173,7 +177,7 @@ impl Case {
 
     fn cost(&self, target: &Instance) -> Result<Cost, String> {
         let Instance { instance, u, .. } = target;
-        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not from 0 to 2^30")))
+        Cost::new(*u).ok_or_else(|| self.refuse(&format!("u = {u} of {instance} is not {RANGE}")))
     }
 
     /// What the sender sends: setting `paper`, targets of one price in the order of their listing.
@@ -186,7 +190,7 @@ impl Case {
         let (v, beta) = self.weights()?;
         let mut wants = Vec::new();
         let mut components = Vec::new();
-        let mut names = Vec::new();
+        let mut known = HashSet::new();
         let mut place = 0;
         for (index, successor) in self.successors.iter().enumerate() {
             if successor.mandatory > successor.q_out {
@@ -198,7 +202,7 @@ impl Case {
             let mut targets = Vec::new();
             for instance in &successor.targets {
                 let Instance { instance: name, q_in, credit, .. } = instance;
-                if names.iter().flatten().any(|known| known == name) || targets.len() > u32::MAX as usize {
+                if !known.insert(name) || targets.len() > u32::MAX as usize {
                     return Err(refuse(format!("two instances are called {name}")));
                 }
                 let cost = self.cost(instance)?;
@@ -211,7 +215,6 @@ impl Case {
                 });
                 place += 1;
             }
-            names.push(successor.targets.iter().map(|t| t.instance.clone()).collect::<Vec<_>>());
             let Successor { q_out, mandatory, .. } = *successor;
             wants.push(Want { component: index, beta, q_out, mandatory });
             components.push(Component::new(v, targets));
@@ -228,7 +231,8 @@ impl Case {
         };
         let mut send = BTreeMap::new();
         for sent in &decision.sends {
-            *send.entry(names[sent.want][sent.target].clone()).or_default() += sent.rows;
+            let target = &self.successors[sent.want].targets[sent.target];
+            *send.entry(target.instance.clone()).or_default() += sent.rows;
         }
         Ok(Answer { id: self.id.clone(), send, deferred: decision.deferred })
     }

@@ -482,7 +482,7 @@ route = [
             "14: `a-m` does not name an edge \
              (write `from..to` with the ids of two stages, or `from:ordinal..to:ordinal`)",
             "15: [[route]] has no `policy` (name the policy that the edge shall have)",
-            "16: `beta` of [[route]] is a number above 0 or \"capacity\"",
+            "16: `beta` of [[route]] is a number above 0 (from 1/65536 to 1073741824) or \"capacity\"",
             "16: `slot` of [[route]] is not a duration \
              (write a number and ns, us, ms, s, m, h or d: \"250us\", \"5ms\", \"1.5h\")",
             "16: `admission` of [[route]] is \"strict\" or \"relaxed\"",

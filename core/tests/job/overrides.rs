@@ -136,6 +136,8 @@ fn targets_that_are_not_there() {
         &[
             ("lnes.path", "x"),
             ("lines", "x"),
+            ("lines..x.policy", "jsq"),
+            ("route.policy", "jsq"),
             ("lines..x", "x"),
             ("job.stage", "x"),
             ("lines.id", "x"),
@@ -145,6 +147,10 @@ fn targets_that_are_not_there() {
         &[
             "--set lnes.path: there is no stage `lnes` (did you mean `lines`?)",
             "--set lines: `lines` does not name an option (write STAGE.OPTION=VALUE, or job.OPTION=VALUE)",
+            "--set lines..x.policy: an option of [[route]] cannot be set so (edit the file, or set it while the job runs: \
+             `tuplane route JOB EDGE POLICY`)",
+            "--set route.policy: an option of [[route]] cannot be set so (edit the file, or set it while the job runs: \
+             `tuplane route JOB EDGE POLICY`)",
             "--set lines..x: `lines..x` does not name an option (write STAGE.OPTION=VALUE, or job.OPTION=VALUE)",
             "--set job.stage: `stage` is no option of a job (an option of a stage is set as STAGE.OPTION=VALUE)",
             "--set lines.id: the id of a stage cannot be set (edit the file, and the inputs that name it)",

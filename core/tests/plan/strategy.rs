@@ -101,7 +101,11 @@ fn round_robin_goes_on_from_component_to_component() {
     assert_eq!(round_robin(&bounded.problem()).unwrap(), [0, 1, 1, 1, 1, 1]);
     let mut kept = chain();
     kept.within.insert(1, vec![2, 1]);
-    assert_eq!(round_robin(&kept.problem()).unwrap(), [0, 1, 2, 1, 1, 2], "turns 2 and 3 of two");
+    assert_eq!(round_robin(&kept.problem()).unwrap(), [0, 1, 2, 1, 2, 0], "1 goes to 1 and 2 only");
+    // Behind a full one all others are dealt alike.
+    let mut full = Case::new(&[6], &[], 4);
+    full.containers[1].slots = Some(0);
+    assert_eq!(round_robin(&full.problem()).unwrap(), [0, 2, 3, 0, 2, 3]);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The decision's forms agree with each other, with the conformance vectors and with exhaustive search.
 
 use proptest::prelude::*;
-use tuplane_core::route::whatif::{Case, Form};
+use tuplane_core::route::whatif::{self, Case, Form};
 use tuplane_core::route::{
-    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, UNLIMITED, Want, Weight, fast,
-    literal, repriced, repriced_literal,
+    Component, Cost, Decision, Dispatch, Heaps, Order, Rank, Scratch, Target, Terms, UNLIMITED, Want, Weight,
+    fast, literal, repriced, repriced_literal,
 };
 
 const CASES: &str = include_str!("../vectors/potus_cases.json");
@@ -20,6 +20,60 @@ fn all_vectors_are_decided_as_they_say_in_both_forms() {
             assert_eq!((&answer.send, answer.deferred), (expected, 0), "case {} {form:?}", case.id);
         }
     }
+}
+
+#[test]
+fn numbers_of_2_to_the_64_end_and_saturate_in_every_form() {
+    let want = |component, mandatory| Want {
+        component,
+        beta: Weight::new(1.0).unwrap(),
+        q_out: u64::MAX,
+        mandatory,
+    };
+    let decide = |wants: &[Want], component: &Component| {
+        let components = || vec![component.clone(), component.clone()];
+        let mut repriced_ = Decision::default();
+        repriced(wants, UNLIMITED, &mut components(), 1, &mut Heaps::default(), &mut repriced_);
+        [
+            literal(wants, UNLIMITED, &mut components()),
+            decide_fast(wants, UNLIMITED, &mut components()),
+            repriced_,
+        ]
+    };
+    // The budget ends before the rows do.
+    let open = Component::new(Weight::new(1.0).unwrap(), vec![Target::new(1)]);
+    for decision in decide(&[want(0, 0), want(1, 0)], &open) {
+        assert!(decision.rows() > u64::MAX / 4, "{decision:?}");
+    }
+    // More than 2^64 rows have to leave and cannot.
+    let shut = Component::new(Weight::new(1.0).unwrap(), vec![Target { credit: 0, ..Target::new(1) }]);
+    for decision in decide(&[want(0, u64::MAX), want(1, 5)], &shut) {
+        assert_eq!((decision.rows(), decision.deferred), (0, u64::MAX));
+    }
+}
+
+#[test]
+fn one_name_for_two_is_refused() {
+    let case = |instances: [&str; 2]| {
+        let targets =
+            instances.map(|name| format!(r#"{{ "instance": "{name}", "q_in": 0, "u": 0 }}"#)).join(",");
+        format!(
+            r#"{{ "id": "a", "V": 1, "beta": 1, "successors": [{{ "successor": "s", "q_out": 3, "targets": [{targets}] }}] }}"#
+        )
+    };
+    let (cases, _) = whatif::read(&case(["x", "x"])).unwrap();
+    assert_eq!(cases[0].decide(Form::Fast).unwrap_err(), "case a: two instances are called x");
+    let twice = format!("[{0}, {0}]", case(["x", "y"]));
+    assert_eq!(
+        whatif::read(&twice).unwrap_err(),
+        ["case number 2 (a): another one before it is called so too"]
+    );
+    let tiny = case(["x", "y"]).replace(r#""beta": 1"#, r#""beta": 1e-6"#);
+    let error = whatif::read(&tiny).unwrap().0[0].decide(Form::Fast).unwrap_err();
+    assert!(
+        error.starts_with("case a: beta = 0.000001 is not a number of at least 0 (0, or from 1/65536"),
+        "{error}"
+    );
 }
 
 /// A sender and its components, small numbers so that prices tie often.
@@ -93,6 +147,20 @@ fn exhaustive(wants: &[Want], gamma: u64, components: &[Component], v: f64) -> f
     over(&places, &mut wants.iter().map(|want| want.q_out).collect::<Vec<_>>(), gamma)
 }
 
+/// By want, rows that a decision sends at prices of 0 or more, where prices stand.
+fn dear(wants: &[Want], components: &[Component], decision: &Decision) -> Vec<u64> {
+    let mut dear = vec![0; wants.len()];
+    for send in &decision.sends {
+        let want = &wants[send.want];
+        let component = &components[want.component];
+        let target = component.targets()[send.target];
+        if !Terms::new(component.v(), target.cost, target.queued, want.beta, want.q_out).price().is_good() {
+            dear[send.want] += send.rows;
+        }
+    }
+    dear
+}
+
 fn check(wants: &[Want], gamma: u64, components: &[Component], decision: &Decision) {
     assert!(decision.rows() <= gamma);
     for (index, want) in wants.iter().enumerate() {
@@ -116,7 +184,8 @@ proptest! {
         let expected = literal(&wants, gamma, &mut by_loop);
         let found = decide_fast(&wants, gamma, &mut by_fast);
         prop_assert_eq!(expected.totals(), found.totals());
-        prop_assert_eq!(expected.deferred, found.deferred);
+        prop_assert_eq!((expected.deferred, &expected.forced), (found.deferred, &found.forced));
+        prop_assert_eq!(&found.forced, &dear(&wants, &components, &found));
         let credits = |all: &[Component]| all.iter().flat_map(|c| c.targets().iter().map(|t| t.credit)).collect::<Vec<_>>();
         prop_assert_eq!(credits(&by_loop), credits(&by_fast));
         check(&wants, gamma, &components, &found);
@@ -131,7 +200,7 @@ proptest! {
         let mut found = Decision::default();
         repriced(&wants, gamma, &mut by_run, 1, &mut Heaps::default(), &mut found);
         prop_assert_eq!(expected.totals(), found.totals());
-        prop_assert_eq!(expected.deferred, found.deferred);
+        prop_assert_eq!((expected.deferred, &expected.forced), (found.deferred, &found.forced));
         for (a, b) in by_row.iter().zip(&by_run) {
             prop_assert_eq!(a.targets(), b.targets());
         }

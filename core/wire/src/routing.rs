@@ -123,6 +123,8 @@ pub struct Decided {
     pub sends: Vec<(u32, u32, u64)>,
     /// Rows that had to leave and could not.
     pub deferred: u64,
+    /// By index among `edges`: rows that had to leave and left at a price of 0 or more.
+    pub forced: Vec<u64>,
 }
 
 impl Decided {
@@ -134,7 +136,7 @@ impl Decided {
             rows: *rows,
         };
         let sends = self.sends.iter().map(send).collect();
-        Decision { sends, deferred: self.deferred }
+        Decision { sends, deferred: self.deferred, forced: self.forced.clone() }
     }
 
     /// Decides again from what was kept. `None` if a weight or cost is out of range.

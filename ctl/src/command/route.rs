@@ -5,7 +5,7 @@ use tuplane_wire::message::ClusterRequest;
 
 use crate::args::Global;
 use crate::cluster::Cluster;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{Output, safe};
 
 /// Options of `route`.
@@ -22,13 +22,13 @@ pub(crate) struct Args {
     /// with
     policy: String,
     /// The weight of costs: a number, paper, balance, balance=X or latency=50ms
-    #[arg(long, value_name = "X|RULE")]
+    #[arg(long, value_name = "X|RULE", allow_negative_numbers = true)]
     v: Option<String>,
     /// The weight of rows that wait at their sender: a number or capacity
-    #[arg(long, value_name = "X|RULE")]
+    #[arg(long, value_name = "X|RULE", allow_negative_numbers = true)]
     beta: Option<String>,
-    /// The most rows that an instance sends in a slot, over all its edges
-    #[arg(long, value_name = "ROWS")]
+    /// The most rows that an instance sends in a slot, over all its edges, or any
+    #[arg(long, value_name = "ROWS", allow_negative_numbers = true)]
     gamma: Option<String>,
     /// The time between two decisions
     #[arg(long, value_name = "TIME")]
@@ -44,10 +44,10 @@ pub(crate) struct Args {
     max_hold: Option<String>,
     /// Where costs of a row come from: zones, measured, a number for all agents, or pairs of agents or zones such as
     /// a..b=3,a..c=1
-    #[arg(long, value_name = "COSTS")]
-    cost: Option<String>,
+    #[arg(long, value_name = "COSTS", allow_negative_numbers = true, value_parser = costs)]
+    cost: Option<Value>,
     /// Keeps the last so many decisions, for `routes --decisions`
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     record: Option<String>,
     /// Any other option, such as `deal=1`, `reprice=off`, `between_slots=off` or `with={"depth":2}`
     #[arg(long = "option", value_name = "KEY=VALUE", value_parser = assignment)]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// The value is JSON where it reads as such, else text; costs may be written as for `--cost`.
 pub(crate) fn assignment(text: &str) -> Result<(String, Value), String> {
     match text.split_once('=') {
-        Some(("cost", value)) if !value.starts_with('{') => Ok(("cost".to_owned(), costs(value))),
+        Some(("cost", value)) if !value.starts_with('{') => Ok(("cost".to_owned(), costs(value)?)),
         Some((key, value)) if !key.is_empty() => {
             Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
         }
@@ -65,24 +65,32 @@ pub(crate) fn assignment(text: &str) -> Result<(String, Value), String> {
     }
 }
 
-/// Pairs become a table; a number or a word stays one.
-fn costs(text: &str) -> Value {
+/// Pairs become a table, each once; a number or a word stays one.
+fn costs(text: &str) -> Result<Value, String> {
     let pair = |part: &str| {
         let (names, cost) = part.split_once('=')?;
         let cost: f64 = cost.trim().parse().ok()?;
         Some((names.trim().to_owned(), json!(cost)))
     };
     if let Ok(Value::Number(flat)) = serde_json::from_str(text) {
-        return Value::Number(flat);
+        return Ok(Value::Number(flat));
     }
-    match text.split(',').map(pair).collect::<Option<Map<String, Value>>>() {
-        Some(table) => Value::Object(table),
-        None => Value::String(text.to_owned()),
+    let Some(pairs) = text.split(',').map(pair).collect::<Option<Vec<_>>>() else {
+        return Ok(Value::String(text.to_owned()));
+    };
+    let mut table = Map::new();
+    for (names, cost) in pairs {
+        if table.contains_key(&names) {
+            return Err(format!("{names} is given twice"));
+        }
+        table.insert(names, cost);
     }
+    Ok(Value::Object(table))
 }
 
 impl Args {
-    fn options(&self) -> Map<String, Value> {
+    /// The options that are given, or one that is given twice.
+    fn options(&self) -> Result<Map<String, Value>, String> {
         let words = [
             ("v", &self.v),
             ("beta", &self.beta),
@@ -98,18 +106,22 @@ impl Args {
             Ok(Value::Number(number)) => Value::Number(number),
             _ => Value::String(text.clone()),
         };
-        let mut options: Map<String, Value> = self.others.iter().cloned().collect();
-        options.extend(
-            words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text.as_ref()?)))),
-        );
-        options.extend(self.cost.as_ref().map(|text| ("cost".to_owned(), costs(text))));
-        options
+        let words = words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text.as_ref()?))));
+        let cost = self.cost.clone().map(|cost| ("cost".to_owned(), cost));
+        let mut options = Map::new();
+        for (key, value) in self.others.iter().cloned().chain(words).chain(cost) {
+            if options.contains_key(&key) {
+                return Err(format!("the option `{key}` is given twice"));
+            }
+            options.insert(key, value);
+        }
+        Ok(options)
     }
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let cluster = Cluster::find(global, output)?;
-    let options = args.options();
+    let options = args.options().map_err(Failure::Usage)?;
     let Args { job, edge, policy, .. } = args;
     cluster
         .tell(ClusterRequest::Route {
@@ -152,7 +164,7 @@ mod tests {
 
     fn options(args: &[&str]) -> Value {
         let all = ["route", "j", "a..b", "potus"].iter().chain(args);
-        Value::Object(Alone::try_parse_from(all).unwrap().args.options())
+        Value::Object(Alone::try_parse_from(all).unwrap().args.options().unwrap())
     }
 
     #[test]
@@ -179,5 +191,19 @@ mod tests {
         );
         assert_eq!(options(&["--cost", "measured"]), json!({"cost": "measured"}));
         assert_eq!(options(&["--cost", "2"]), json!({"cost": 2}));
+        // Told that it is too small by those who know what it may be.
+        assert_eq!(options(&["--beta", "-1", "--record", "-1"]), json!({"beta": -1, "record": -1}));
+    }
+
+    #[test]
+    fn nothing_is_given_twice() {
+        let parse = |args: &[&str]| {
+            Alone::try_parse_from(["route", "j", "a..b", "potus"].iter().chain(args)).map(|alone| alone.args)
+        };
+        let twice = parse(&["--option", "v=3", "--v", "2"]).unwrap().options().unwrap_err();
+        assert_eq!(twice, "the option `v` is given twice");
+        assert!(parse(&["--option", "deal=3", "--option", "deal=2"]).unwrap().options().is_err());
+        let said = parse(&["--cost", "a..b=3,a..b=9"]).unwrap_err().to_string();
+        assert!(said.contains("a..b is given twice"), "{said}");
     }
 }

@@ -48,8 +48,9 @@ struct EdgeView {
     policy: String,
     /// As they were given.
     options: Value,
-    setting: String,
-    slot_ms: Value,
+    /// Null for policies that go by turn or lot alone, as the slot is.
+    setting: Option<String>,
+    slot_ms: Option<Value>,
     cost_per_s: Value,
     /// Of all sending agents.
     queued_out: u64,
@@ -75,7 +76,7 @@ struct SenderView {
     warnings: Vec<String>,
     targets: Vec<TargetView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<Decided>,
+    decisions: Vec<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +115,10 @@ struct PriceView {
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
+    if args.decisions && output.is_text() {
+        let how = "--decisions is for JSON: give -o json or -o jsonl with it";
+        return Err(Failure::Usage(how.to_owned()));
+    }
     let cluster = Cluster::find(global, output)?;
     let routes = cluster.routes(args.job, args.decisions).await?;
     for (agent, cause) in &routes.silent {
@@ -140,9 +145,9 @@ fn view(routes: JobRoutes) -> Outcome<View> {
             edges.push(EdgeView {
                 edge: name,
                 options: serde_json::from_str(&routing.options).unwrap_or(Value::Null),
-                slot_ms: number(routing.slot_us as f64 / 1e3),
+                slot_ms: (routing.slot_us > 0).then(|| number(routing.slot_us as f64 / 1e3)),
                 policy: routing.policy.clone(),
-                setting: routing.setting.clone(),
+                setting: Some(routing.setting.clone()).filter(|setting| !setting.is_empty()),
                 cost_per_s: number(0.0),
                 queued_out: 0,
                 deferred: 0,
@@ -208,8 +213,17 @@ fn sender<'a>(
         forced: routing.forced,
         warnings: routing.warnings.clone(),
         targets: routing.targets.iter().map(target).collect(),
-        decisions: routing.decisions.clone(),
+        decisions: routing.decisions.iter().map(decision).collect(),
     }
+}
+
+/// A decision with null for a gamma that is any number.
+fn decision(decided: &Decided) -> Value {
+    let mut value = serde_json::to_value(decided).unwrap_or_default();
+    if decided.gamma == u64::MAX {
+        value["gamma"] = Value::Null;
+    }
+    value
 }
 
 fn text(view: &View, room: Option<usize>) -> String {
@@ -219,15 +233,13 @@ fn text(view: &View, room: Option<usize>) -> String {
     let mut all = Vec::new();
     for edge in &view.edges {
         let mut text = safe::line(&format!("{} by {}", edge.edge, edge.policy));
-        if let Some(sender) = edge.senders.first().filter(|sender| sender.v.is_some()) {
-            let weight = |weight: &Option<WeightView>| weight.as_ref().map_or_else(String::new, in_force);
-            text.push_str(&format!(
-                ", setting {}, slot {} ms, V {}, beta {}",
-                edge.setting,
-                short(&edge.slot_ms),
-                weight(&sender.v),
-                weight(&sender.beta)
-            ));
+        if let (Some(setting), Some(slot)) = (&edge.setting, &edge.slot_ms) {
+            text.push_str(&safe::line(&format!(", setting {setting}, slot {} ms", short(slot))));
+        }
+        if edge.senders.iter().any(|sender| sender.v.is_some()) {
+            let of =
+                |pick: fn(&SenderView) -> Option<&WeightView>| in_force(edge.senders.iter().filter_map(pick));
+            text.push_str(&format!(", V {}, beta {}", of(|s| s.v.as_ref()), of(|s| s.beta.as_ref())));
         }
         text.push_str(&format!(
             "; cost {}/s, {} waiting, {} forced, {} deferred\n",
@@ -263,7 +275,8 @@ fn text(view: &View, room: Option<usize>) -> String {
                     if target.local { "itself".to_owned() } else { target.agent.clone() },
                     term(&|price| &price.price),
                     term(&|price| &price.way),
-                    count(target.queued),
+                    // As the price has it, so that the terms add up.
+                    target.price.as_ref().map_or_else(|| count(target.queued), |price| short(&price.target)),
                     term(&|price| &price.sender),
                     target
                         .share
@@ -301,10 +314,17 @@ fn text(view: &View, room: Option<usize>) -> String {
     all.join("\n")
 }
 
-/// A rule with its value, a number alone.
-fn in_force(weight: &WeightView) -> String {
-    let value = short(&weight.value);
-    if weight.rule.parse::<f64>().is_ok() { value } else { format!("{value} ({})", weight.rule) }
+/// A rule with its value, the least and the most where agents have different ones; a number alone.
+fn in_force<'a>(weights: impl Iterator<Item = &'a WeightView>) -> String {
+    let weights: Vec<&WeightView> = weights.collect();
+    let values = || weights.iter().filter_map(|weight| weight.value.as_f64());
+    let [least, most] = [values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max)]
+        .map(|v| short(&number(v)));
+    let value = if least == most { most } else { format!("{least}..{most}") };
+    match weights.first() {
+        Some(weight) if weight.rule.parse::<f64>().is_err() => format!("{value} ({})", weight.rule),
+        _ => value,
+    }
 }
 
 /// Three digits behind the point at most.
@@ -323,7 +343,10 @@ mod tests {
         let short = |value: f64| short(&number(value));
         assert_eq!([1.0, 0.12345, -12.5, 0.0].map(short), ["1", "0.123", "-12.5", "0"]);
         assert_eq!(short(f64::NAN), "-");
-        let weight = |rule: &str| in_force(&WeightView { rule: rule.to_owned(), value: number(2.5) });
-        assert_eq!([weight("2.5"), weight("balance")], ["2.5", "2.5 (balance)"]);
+        let weight = |rule: &str, value: f64| WeightView { rule: rule.to_owned(), value: number(value) };
+        let shown = |weights: &[WeightView]| in_force(weights.iter());
+        assert_eq!(shown(&[weight("2.5", 2.5), weight("2.5", 2.5)]), "2.5");
+        let several = [weight("latency=50ms", 97.28), weight("latency=50ms", 60.0)];
+        assert_eq!(shown(&several), "60..97.28 (latency=50ms)");
     }
 }

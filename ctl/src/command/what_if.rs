@@ -80,7 +80,7 @@ enum FormArg {
 }
 
 const CASE: &str = "\
-A case: {\"id\", \"V\", \"beta\", \"gamma\" (may be left out), \"successors\": [{\"successor\", \"q_out\", \"mandatory\",
+A case: {\"id\", \"V\", \"beta\", \"gamma\" (may be left out), \"successors\": [{\"successor\", \"q_out\", \"mandatory\" (0 if left out),
 \"targets\": [{\"instance\", \"q_in\", \"u\", \"credit\" (may be left out)}]}]}.
 The setting is `paper`; of targets with one price the one that is listed first is taken.
 An array is answered by an array, one element for each case.";
@@ -128,6 +128,9 @@ fn documents(answers: &[impl Serialize], is_array: bool, output: &mut Output) ->
     let mut values: Vec<Value> = answers.iter().map(|answer| json!(answer)).collect();
     match values.pop() {
         Some(only) if !is_array => output.value(&only),
+        last if output.format == Format::Jsonl => {
+            values.iter().chain(&last).try_for_each(|value| output.value(value))
+        }
         last => {
             values.extend(last);
             output.value(&Value::Array(values))

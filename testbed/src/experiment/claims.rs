@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::Interval;
+
 /// Whether a claim holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +22,44 @@ impl Verdict {
     /// Holds or not.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Holds } else { Self::DoesNotHold }
+    }
+
+    /// Whether a mean lies below another: it does or it lies above if the intervals are apart, and cannot be told if
+    /// they meet.
+    pub fn below(this: &Interval, other: &Interval) -> Self {
+        if this.is_below(other) {
+            Self::Holds
+        } else if other.is_below(this) {
+            Self::DoesNotHold
+        } else {
+            Self::NotShown
+        }
+    }
+
+    /// Whether a mean is from `least` to `most`: all of its interval is, none of it, or it cannot be told.
+    pub fn within(this: &Interval, least: f64, most: f64) -> Self {
+        if this.low() >= least && this.high() <= most {
+            Self::Holds
+        } else if this.high() < least || this.low() > most {
+            Self::DoesNotHold
+        } else {
+            Self::NotShown
+        }
+    }
+
+    /// Whether a mean is at most so much, as [`Verdict::within`].
+    pub fn at_most(this: &Interval, most: f64) -> Self {
+        Self::within(this, f64::NEG_INFINITY, most)
+    }
+
+    /// Whether all of these hold: not if one does not, and it cannot be told if it cannot of one.
+    pub fn all(of: impl IntoIterator<Item = Self>) -> Self {
+        of.into_iter().max().unwrap_or(Self::NotShown)
+    }
+
+    /// Whether one of these holds: not if none does.
+    pub fn any(of: impl IntoIterator<Item = Self>) -> Self {
+        of.into_iter().min().unwrap_or(Self::NotShown)
     }
 
     /// As the page has it.
@@ -68,7 +108,7 @@ pub struct Claim {
 impl Claim {
     /// Put together from its scenes; without any it is not shown.
     pub fn new(id: &str, claim: &str, source: &str, test: &str, parts: Vec<Part>) -> Self {
-        let verdict = parts.iter().map(|part| part.verdict).max().unwrap_or(Verdict::NotShown);
+        let verdict = Verdict::all(parts.iter().map(|part| part.verdict));
         Self {
             id: id.to_owned(),
             claim: claim.to_owned(),
@@ -205,6 +245,31 @@ mod tests {
 
     fn part(scene: &str, verdict: Verdict) -> Part {
         Part { scene: scene.to_owned(), verdict, measured: format!("3 | {}", verdict.words()) }
+    }
+
+    #[test]
+    fn intervals_that_meet_tell_nothing() {
+        let of = |mean: f64| Interval { mean, half: Some(1.0), count: 5 };
+        let below = |this, other| Verdict::below(&of(this), &of(other));
+        assert_eq!(
+            [below(1.0, 3.5), below(3.5, 1.0), below(1.0, 2.9), below(2.9, 1.0)],
+            [Verdict::Holds, Verdict::DoesNotHold, Verdict::NotShown, Verdict::NotShown]
+        );
+        let within = |mean| Verdict::within(&of(mean), 0.0, 4.0);
+        assert_eq!(
+            [within(2.0), within(3.5), within(0.5), within(5.5), within(-2.0)],
+            [
+                Verdict::Holds,
+                Verdict::NotShown,
+                Verdict::NotShown,
+                Verdict::DoesNotHold,
+                Verdict::DoesNotHold
+            ]
+        );
+        assert_eq!(Verdict::at_most(&of(-9.0), 4.0), Verdict::Holds);
+        let some = [Verdict::Holds, Verdict::NotShown];
+        assert_eq!((Verdict::all(some), Verdict::any(some)), (Verdict::NotShown, Verdict::Holds));
+        assert_eq!((Verdict::all([]), Verdict::any([])), (Verdict::NotShown, Verdict::NotShown));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The folder of an experiment's results: made new each time, with a manifest that says how they came about.
 
 use std::fs::File;
-use std::io;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub struct Manifest {
     pub seeds: Vec<u64>,
     /// Programs that had a part in it.
     pub versions: Value,
+    /// A number of all that was read: with other files it is another.
+    #[serde(default)]
+    pub inputs: String,
     /// The machine.
     pub host: Value,
     /// When it began.
@@ -68,7 +72,8 @@ impl Manifest {
             command: std::env::args().collect(),
             options,
             seeds,
-            versions: serde_json::json!({ "tuplane-testbed": env!("CARGO_PKG_VERSION") }),
+            versions: versions(),
+            inputs: String::new(),
             host: host(),
             started: Moment::now().rfc3339(),
             ended: None,
@@ -76,6 +81,19 @@ impl Manifest {
             done: 0,
         }
     }
+}
+
+/// A number of some bytes, which others have another of in all likelihood.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    format!("{:016x}", hasher.finish())
+}
+
+/// This program: its version, and a number of the file that runs, which another build has another of.
+fn versions() -> Value {
+    let build = std::env::current_exe().and_then(std::fs::read).map(|program| digest(&program));
+    serde_json::json!({ "tuplane-testbed": env!("CARGO_PKG_VERSION"), "build": build.ok() })
 }
 
 /// What figures that were taken here depend on.
@@ -149,21 +167,32 @@ impl Folder {
         unreachable!("some number is free")
     }
 
-    /// Opens the folder of an experiment of this name that has not come to its end.
+    /// Opens the folder of an experiment of this name that has not come to its end, and that this build began.
     ///
     /// # Errors
-    /// If there is none, or it is complete.
+    /// If there is none, it is complete, or another build began it: its runs might have other figures.
     pub fn open(path: &Path, name: &str) -> Result<Self, FolderError> {
         let unfit = |why: String| FolderError::Unfit { path: path.to_owned(), why };
         let manifest = path.join(MANIFEST);
         let text = std::fs::read_to_string(&manifest).map_err(system("cannot read", &manifest))?;
         let manifest: Manifest = serde_json::from_str(&text)
             .map_err(|cause| unfit(format!("its {MANIFEST} cannot be read: {cause}")))?;
+        if manifest.schema != SCHEMA {
+            return Err(unfit(format!("its {MANIFEST} is of schema {}, not {SCHEMA}", manifest.schema)));
+        }
         if manifest.name != name {
             return Err(unfit(format!("it has results of {}, not of {name}", manifest.name)));
         }
         if manifest.state == State::Complete {
             return Err(unfit("all its runs are done: there is nothing to go on with".to_owned()));
+        }
+        let now = versions();
+        if manifest.versions != now {
+            return Err(unfit(format!(
+                "another build of the program began it ({}; this one is {now}), whose runs may have other figures: go on \
+                 with that one, or begin anew",
+                manifest.versions
+            )));
         }
         Ok(Self { path: path.to_owned(), manifest })
     }
@@ -178,13 +207,26 @@ impl Folder {
         &self.manifest
     }
 
-    /// Says how many runs are planned.
+    /// Says how many runs are planned, and the [`digest`] of what they read.
     ///
     /// # Errors
     /// If the manifest cannot be written.
-    pub fn plan(&mut self, runs: usize) -> Result<(), FolderError> {
+    pub fn plan(&mut self, runs: usize, inputs: String) -> Result<(), FolderError> {
         self.manifest.runs = runs;
+        self.manifest.inputs = inputs;
         self.save()
+    }
+
+    /// The runs that are left read what those that are there have read.
+    ///
+    /// # Errors
+    /// If it is something else by now.
+    pub fn check(&self, inputs: &str) -> Result<(), FolderError> {
+        if self.manifest.inputs == inputs {
+            return Ok(());
+        }
+        let why = "the trace or a file of the set-up has changed since it began: put the old one back, or begin anew";
+        Err(FolderError::Unfit { path: self.path.clone(), why: why.to_owned() })
     }
 
     /// Takes the folder away again: nothing came of it.
@@ -228,7 +270,16 @@ impl Folder {
     fn save(&self) -> Result<(), FolderError> {
         let text = serde_json::to_string_pretty(&self.manifest)
             .map_err(|cause| FolderError::Unfit { path: self.path.clone(), why: cause.to_string() })?;
-        self.write(MANIFEST, format!("{text}\n").as_bytes()).map(drop)
+        let text = format!("{text}\n");
+        self.write(MANIFEST, text.as_bytes()).map(drop).or_else(|cause| {
+            // A full disk has no room for another file; the one that is there keeps its own.
+            let there = File::options().write(true).open(self.path.join(MANIFEST));
+            let written = there.and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.set_len(text.len() as u64)
+            });
+            written.map_err(|_| cause)
+        })
     }
 }
 
@@ -249,6 +300,40 @@ mod tests {
         assert_ne!(one.path(), other.path());
         assert_eq!(std::fs::read(one.path().join("runs.csv")).unwrap(), b"kept");
         assert!(!other.path().join("runs.csv").exists());
+    }
+
+    #[test]
+    fn what_another_build_began_is_not_gone_on_with() {
+        let out = tempfile::tempdir().unwrap();
+        let mut older = manifest();
+        older.versions["build"] = "0123456789abcdef".into();
+        let folder = Folder::make(out.path(), older).unwrap();
+        let refused = Folder::open(folder.path(), "trial").unwrap_err().to_string();
+        assert!(refused.contains("0123456789abcdef") && refused.ends_with("or begin anew"), "{refused}");
+    }
+
+    #[test]
+    fn what_reads_other_files_by_now_is_not_gone_on_with() {
+        let out = tempfile::tempdir().unwrap();
+        let mut folder = Folder::make(out.path(), manifest()).unwrap();
+        folder.plan(4, digest(b"a trace")).unwrap();
+        let again = Folder::open(folder.path(), "trial").unwrap();
+        assert!(again.check(&digest(b"a trace")).is_ok());
+        let changed = again.check(&digest(b"another")).unwrap_err().to_string();
+        assert!(changed.contains("has changed since it began"), "{changed}");
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_the_manifest_that_is_there_is_written() {
+        let out = tempfile::tempdir().unwrap();
+        let mut folder = Folder::make(out.path(), manifest()).unwrap();
+        // Stands in the way of the draft, as a full disk does.
+        std::fs::create_dir(folder.path().join(format!(".{MANIFEST}.new"))).unwrap();
+        folder.mark(State::Incomplete, Some("no room".to_owned()), 1).unwrap();
+        let again = Folder::open(folder.path(), "trial").unwrap();
+        assert_eq!((again.manifest().state, again.manifest().done), (State::Incomplete, 1));
+        folder.mark(State::Running, None, 1).unwrap();
+        assert_eq!(Folder::open(folder.path(), "trial").unwrap().manifest().why, None);
     }
 
     #[test]

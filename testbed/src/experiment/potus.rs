@@ -1,6 +1,8 @@
 //! `paper potus`: the experiments of the POTUS publication, repeated on the simulator.
 
+mod aims;
 mod claims;
+mod everywhere;
 mod figures;
 mod plan;
 mod set_up;
@@ -14,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use tuplane_core::fault::suggestion;
 use tuplane_core::route::Setting;
+use tuplane_core::route::predict::Setup;
 
-use super::folder::FolderError;
+use super::folder::{FolderError, digest};
 use super::table::TableError;
 use super::{Claims, Columns, FigureError, Folder, Interval, Manifest, Record, State, Stop, Table, run_all};
 use crate::arrivals::ArrivalsError;
@@ -41,6 +44,9 @@ const SLOTS: (u32, u32, u32) = (20_000, 2000, 200);
 /// The fewest slots that a verdict needs, and that anything is measured in.
 const TELLING_SLOTS: u32 = 1000;
 const LEAST_SLOTS: u32 = 50;
+
+/// The most seeds: each is a run of every configuration.
+const MOST_SEEDS: u32 = 1000;
 
 /// What is predicted with.
 const PREDICTORS: [&str; 5] = [PERFECT, "kalman", "distr", "moving_average", "ewma"];
@@ -193,6 +199,9 @@ impl Prepared {
         if options.seeds == 0 || options.threads == 0 {
             return refuse("`--seeds` and `--threads` are at least 1".to_owned());
         }
+        if options.seeds > MOST_SEEDS {
+            return refuse(format!("`--seeds` is at most {MOST_SEEDS}"));
+        }
         if options.slots < LEAST_SLOTS {
             return refuse(format!("`--slots` is at least {LEAST_SLOTS}: a fifth of them is not counted"));
         }
@@ -210,12 +219,31 @@ impl Prepared {
         notes.push(
             "A slot takes a tuple over one hop at the most every second slot (equation 8 to the letter, potus.md F6); costs are in hops.".to_owned(),
         );
+        if options.period.is_some() && !matches!(set_up.trace, Arrivals::Trace { .. }) {
+            return refuse(
+                "`--period` says after how many slots the trace repeats: name one with `--trace`".to_owned(),
+            );
+        }
         let (also, mut predictors) = also(&options.also, registry)?;
+        let compared = options.also.iter().filter(|name| {
+            !also.contains(name) && !predictors.iter().any(|predictor| predictor.name == **name)
+        });
+        let compared: Vec<&str> = compared.map(String::as_str).collect();
+        if !compared.is_empty() {
+            notes.push(format!("Compared anyway, without `--also`: {}.", compared.join(", ")));
+        }
         let named = |name: &str| Forecaster { name: name.to_owned(), options: Map::new() };
         predictors.splice(0..0, PREDICTORS.iter().map(|name| named(name)));
         if let Some(period) = options.period {
             let with = Map::from_iter([("period".to_owned(), period.into())]);
             predictors.push(Forecaster { name: "seasonal".to_owned(), options: with });
+        }
+        // Made once over nothing: a name or option that cannot be is refused before anything runs.
+        for predictor in &predictors {
+            let setup = Setup { options: predictor.options.clone(), seed: 0, truth: Some([0].into()) };
+            if let Err(why) = registry.predictors.make(&predictor.name, &setup) {
+                return refuse(why.to_string());
+            }
         }
         match prophet(options, registry) {
             Ok((forecaster, version)) => {
@@ -234,6 +262,11 @@ impl Prepared {
         let runs = plan.cells().into_iter();
         let runs = runs.flat_map(|cell| (1..=u64::from(options.seeds)).map(move |seed| (cell.clone(), seed)));
         Ok(Self { options: options.clone(), runs: runs.collect(), plan, set_up, notes })
+    }
+
+    /// A number of what the runs read: the set-up, and the counts of the trace.
+    fn inputs(&self) -> String {
+        digest(format!("{:?}", self.set_up).as_bytes())
     }
 
     fn run(&self, (cell, seed): &(Cell, u64), slots: u32, registry: &Registry) -> Result<Record, PaperError> {
@@ -351,7 +384,7 @@ impl<'r> Experiment<'r> {
         let mut folder = Folder::make(out, Manifest::new(NAME, serde_json::to_value(&options)?, seeds, 0))?;
         match Prepared::new(&options, &folder.path().join(SET_UP), registry) {
             Ok(prepared) => {
-                folder.plan(prepared.runs.len())?;
+                folder.plan(prepared.runs.len(), prepared.inputs())?;
                 Ok(Self { prepared, folder, registry })
             }
             Err(error) => {
@@ -370,6 +403,7 @@ impl<'r> Experiment<'r> {
         let folder = Folder::open(folder, NAME)?;
         let options: Options = serde_json::from_value(folder.manifest().options.clone())?;
         let prepared = Prepared::new(&options, &folder.path().join(SET_UP), registry)?;
+        folder.check(&prepared.inputs())?;
         Ok(Self { prepared, folder, registry })
     }
 
@@ -450,11 +484,9 @@ impl<'r> Experiment<'r> {
 
     fn show(&self, table: &Table) -> Result<Claims, PaperError> {
         let Self { prepared, folder, .. } = self;
-        let trace = match prepared.set_up.trace {
-            Arrivals::Trace { .. } => "trace",
-            Arrivals::Overdispersed { .. } | Arrivals::Poisson => "stand-in for a trace",
-        };
-        let view = View { plan: &prepared.plan, table, trace };
+        let is_measured = matches!(prepared.set_up.trace, Arrivals::Trace { .. });
+        let trace = if is_measured { "trace" } else { "stand-in for a trace" };
+        let view = View { plan: &prepared.plan, table, trace, is_measured };
         for figure in figures::figures(&view) {
             folder.write(&figure.file(), figure.svg()?.as_bytes())?;
         }

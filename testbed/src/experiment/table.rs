@@ -1,6 +1,6 @@
 //! A tidy table: a row for each run, a column for each thing that was set and each that was measured.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 
 use super::stats::{Interval, interval};
@@ -67,6 +67,11 @@ impl Record {
         to.write_record(self.factors.iter().cloned().chain(figures.map(Option::unwrap_or_default)))
     }
 
+    /// Its seed.
+    fn seed(&self) -> &str {
+        self.factors.last().map_or("", String::as_str)
+    }
+
     /// Its factors but the seed: what several seeds have in common.
     pub fn cell(&self) -> &[String] {
         self.factors.split_last().map_or(&[], |(_, cell)| cell)
@@ -92,12 +97,16 @@ impl Table {
         Self { columns, records, cells }
     }
 
-    /// Reads a table that was written before. A last line that a run was cut off in is left out.
+    /// Reads a table that was written before. A last line that a run was cut off in is left out: one without an end
+    /// may lack digits of its last figure.
     ///
     /// # Errors
     /// If it is not a table of these columns.
-    pub fn read(columns: Columns, from: impl Read) -> Result<Self, TableError> {
-        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(from);
+    pub fn read(columns: Columns, mut from: impl Read) -> Result<Self, TableError> {
+        let mut text = Vec::new();
+        from.read_to_end(&mut text).map_err(csv::Error::from)?;
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(&*text);
         if !reader.headers()?.iter().eq(columns.header()) {
             return Err(TableError::Columns);
         }
@@ -110,7 +119,7 @@ impl Table {
             let line = row.position().map_or(0, csv::Position::line);
             let figure = |text: &str| match (text, text.parse::<f64>()) {
                 ("", _) => Ok(None),
-                (_, Ok(figure)) => Ok(Some(figure)),
+                (_, Ok(figure)) if figure.is_finite() => Ok(Some(figure)),
                 _ => Err(TableError::Figure { line, text: text.to_owned() }),
             };
             let (factors, metrics) =
@@ -142,17 +151,17 @@ impl Table {
         self.of(cell).find(|record| record.factors == factors)
     }
 
-    /// The figures of a cell, in the order of its seeds.
-    pub fn figures(&self, cell: &[String], metric: &str) -> Vec<f64> {
-        let Some(column) = self.columns.metrics.iter().position(|name| *name == metric) else {
-            return Vec::new();
-        };
-        self.of(cell).filter_map(|record| record.metrics[column]).collect()
+    /// The figures of a cell by seed; a run without the figure is left out.
+    pub fn by_seed(&self, cell: &[String], metric: &str) -> BTreeMap<&str, f64> {
+        let column = self.columns.metrics.iter().position(|name| *name == metric);
+        let figure = |record: &'_ Record| record.metrics[column?];
+        let of = |record| Some((Record::seed(record), figure(record)?));
+        self.of(cell).filter_map(of).collect()
     }
 
     /// The mean of a cell over its seeds; none where no run has the figure.
     pub fn mean(&self, cell: &[String], metric: &str) -> Option<Interval> {
-        interval(&self.figures(cell, metric))
+        interval(&self.by_seed(cell, metric).into_values().collect::<Vec<_>>())
     }
 
     fn of(&self, cell: &[String]) -> impl Iterator<Item = &Record> {
@@ -187,9 +196,12 @@ mod tests {
         let again = Table::read(table.columns.clone(), written.as_bytes()).unwrap();
         assert_eq!(again.records(), table.records());
         assert_eq!(text(&again), written);
-        // Cut off in the middle of a row.
-        let cut = Table::read(table.columns.clone(), &written.as_bytes()[..written.len() - 5]).unwrap();
-        assert_eq!(cut.records().len(), 2);
+        // Cut off in the middle of a row, of its last figure, and before its end.
+        for cut in [5, 2, 1] {
+            let left =
+                Table::read(table.columns.clone(), &written.as_bytes()[..written.len() - cut]).unwrap();
+            assert_eq!(left.records(), &table.records()[..2]);
+        }
     }
 
     #[test]
@@ -197,15 +209,19 @@ mod tests {
         let columns = table().columns;
         let other = Table::read(columns.clone(), "policy,seed,mse,response\n".as_bytes()).unwrap_err();
         assert!(matches!(other, TableError::Columns), "{other}");
-        let text = Table::read(columns, "policy,seed,response,mse\na,1,fast,\n".as_bytes()).unwrap_err();
-        assert_eq!(text.to_string(), "line 2: `fast` is not a figure");
+        for text in ["fast", "nan", "inf"] {
+            let table = format!("policy,seed,response,mse\na,1,{text},\n");
+            let error = Table::read(columns.clone(), table.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), format!("line 2: `{text}` is not a figure"));
+        }
     }
 
     #[test]
     fn a_cell_is_what_seeds_have_in_common() {
         let table = table();
         let cell = ["a".to_owned()];
-        assert_eq!(table.figures(&cell, "response"), [0.333_333, 2.5]);
+        assert_eq!(table.by_seed(&cell, "response"), BTreeMap::from([("1", 0.333_333), ("2", 2.5)]));
+        assert!(table.by_seed(&cell, "mse").is_empty());
         assert_eq!(table.mean(&cell, "response").unwrap().count, 2);
         assert_eq!(table.mean(&cell, "mse"), None);
         assert_eq!(table.mean(&cell, "nothing"), None);

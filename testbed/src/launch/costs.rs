@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tuplane_core::route::Cost;
+
 /// Cost of a row from one zone to another.
 pub type CostEntry = (String, String, u32);
 
@@ -26,10 +28,10 @@ pub fn parse_costs(text: &str, zones: &[String]) -> Result<Vec<CostEntry>, Vec<S
                         faults.push(format!("line {number}: no agent is in zone `{zone}` (zones: {known})"));
                     }
                 }
-                let Ok(cost) = cost.parse::<u32>() else {
+                let Some(cost) = cost.parse::<u32>().ok().filter(|cost| *cost <= Cost::MOST) else {
                     faults.push(format!(
                         "line {number}: the cost `{cost}` is not a whole number from 0 to {}",
-                        u32::MAX
+                        Cost::MOST
                     ));
                     continue;
                 };

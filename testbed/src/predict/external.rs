@@ -159,7 +159,7 @@ impl External {
 
     fn answer(&mut self, at: Instant, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
-        let shown: String = text.trim_end().chars().take(200).collect();
+        let shown = printable(text.trim_end());
         let Some((slot, arrived)) = self.open.pop_front() else {
             self.fail(&format!("printed `{shown}`, though every line has its answer"));
             return;
@@ -197,7 +197,7 @@ impl External {
             None => String::new(),
         };
         let said = match self.last_words.recv_timeout(LAST_WORDS) {
-            Ok(said) if !said.is_empty() => format!("; its last words: {said}"),
+            Ok(said) if !said.is_empty() => format!("; its last words: {}", printable(&said)),
             _ => String::new(),
         };
         self.fail(&format!("{ended} after {answers} answers{at}{said}"));
@@ -248,6 +248,14 @@ impl Predictor for External {
     fn late(&self) -> u64 {
         self.late
     }
+}
+
+/// The beginning of what a command printed, in which a terminal has nothing to obey.
+fn printable(text: &str) -> String {
+    text.chars()
+        .take(200)
+        .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
+        .collect()
 }
 
 fn line_of(slot: u64, arrived: u64) -> String {

@@ -3,6 +3,7 @@
 use tuplane_core::route::{Cost, Terms, Weight};
 
 use super::decide::{Decided, Queues, Send};
+use super::telemetry::Known;
 use super::world::World;
 
 /// The rules of the run that decisions are held to.
@@ -10,8 +11,8 @@ use super::world::World;
 pub(super) struct Rules {
     /// `gamma`.
     pub(super) gamma: u64,
-    /// `V` and `beta` where they are numbers and every queue is known, so that prices can be told from outside.
-    pub(super) prices: Option<(Weight, Weight)>,
+    /// `beta`.
+    pub(super) beta: Weight,
     /// All tuples of a sender for a component go to one instance.
     pub(super) one_target: bool,
 }
@@ -19,9 +20,10 @@ pub(super) struct Rules {
 /// A sender's sends: within the budget (equation 1) and the queue (10), nothing mandatory left behind unless it was
 /// counted (4), at prices below 0 but for what is mandatory, to one instance of a component.
 pub(super) fn decisions(
-    rules: Rules,
+    rules: &Rules,
     world: &World,
     queues: &Queues,
+    known: &Known,
     decided: &Decided,
 ) -> Result<(), String> {
     let mut shortfall = 0;
@@ -40,9 +42,13 @@ pub(super) fn decisions(
         if target[port].replace(to).is_some_and(|other| other != to && rules.one_target) {
             return Err(format!("port {port} sent to two instances"));
         }
-        if let Some((v, beta)) = rules.prices {
-            let cost = Cost::new(world.cost(world.ports[port].instance, to)).unwrap_or_default();
-            let terms = Terms::new(v, cost, queues.inputs[to], beta, queues.outputs[port]);
+        let sender = world.ports[port].instance;
+        let container = world.instances[sender].container;
+        // Prices only rise within a slot: what was dear when it began was dear when it left.
+        if let Some(v) = decided.v[world.edge(container, world.ports[port].to)] {
+            let cost = Cost::new(world.cost(sender, to)).unwrap_or_default();
+            let there = known.length(container, to, world.instances[to].capacity, queues.inputs[to]);
+            let terms = Terms::new(v, cost, there, rules.beta, queues.outputs[port]);
             if !terms.price().is_good() {
                 dear[port] += rows;
             }
@@ -113,5 +119,57 @@ impl Ledger {
             "{} tuples arrived, {} were answered and {unanswered} are under way",
             self.arrived, self.answered
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::config::Telemetry;
+    use super::super::{Registry, load};
+    use super::*;
+
+    #[test]
+    fn a_price_that_is_not_below_0_is_found_whatever_v_is_and_however_old_the_queue() {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("experiments/potus/fat-tree.toml");
+        let config = load(&file, &[], &Registry::default()).unwrap();
+        let world = World::new(&config).unwrap();
+        let (port, sender) = (0, world.ports[0].instance);
+        let to = world.components[world.ports[port].to].instances.start;
+        let (container, fed) = (world.instances[sender].container, world.ports[port].to);
+        let rules = Rules { gamma: u64::MAX, beta: Weight::clamped(1.0), one_target: false };
+        let mut queues = Queues {
+            inputs: vec![0; world.instances.len()],
+            outputs: vec![0; world.ports.len()],
+            mandatory: vec![0; world.ports.len()],
+            total: (0.0, 0.0),
+        };
+        queues.outputs[port] = 5;
+        let mut decided = Decided {
+            sends: vec![Send { port, target: to, rows: 3 }],
+            v: vec![None; world.costs.len() * world.components.len()],
+            ..Decided::default()
+        };
+        decided.v[world.edge(container, fed)] = Some(Weight::clamped(0.0));
+        let known = |telemetry: Telemetry, told: u64| {
+            let (containers, instances) = (world.costs.len(), world.instances.len());
+            let mut known = Known::new(telemetry, false, 0, containers, instances);
+            known.begin(0, &vec![told; instances]);
+            known
+        };
+        let fresh = known(Telemetry::FRESH, 0);
+        assert_eq!(decisions(&rules, &world, &queues, &fresh, &decided), Ok(()));
+        // Five tuples wait here, seven there.
+        queues.inputs[to] = 7;
+        let said = decisions(&rules, &world, &queues, &fresh, &decided).unwrap_err();
+        assert_eq!(said, "port 0 sent 3 tuples at a price of 0 or more, and 0 had to leave");
+        // The sender was told of four, and could not know better.
+        let old = Telemetry { every: 9, delay: 0 };
+        assert_eq!(decisions(&rules, &world, &queues, &known(old, 4), &decided), Ok(()));
+        assert!(decisions(&rules, &world, &queues, &known(old, 5), &decided).is_err());
+        // Where the policy has no prices none is too high.
+        decided.v.fill(None);
+        assert_eq!(decisions(&rules, &world, &queues, &fresh, &decided), Ok(()));
     }
 }

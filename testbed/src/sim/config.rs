@@ -52,8 +52,8 @@ pub enum Arrivals {
         /// Variance over mean, more than 1.
         ratio: f64,
     },
-    /// Measured counts, scaled to the spout's mean. Each spout instance starts at another place of the trace,
-    /// spread evenly, and goes on from its beginning at its end.
+    /// Measured counts, scaled to the spout's mean. Each spout instance starts at a place of the trace that is drawn
+    /// by the seed, and goes on from its beginning at its end.
     Trace {
         /// The counts.
         counts: Arc<Series>,

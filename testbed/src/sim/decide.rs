@@ -1,8 +1,8 @@
 //! The decisions of all containers in one slot, by the functions that a running agent calls.
 
 use tuplane_core::route::{
-    self, BetaRule, Choice, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions,
-    Scratch, Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
+    self, BetaRule, Component, Cost, Decision, Heaps, Order, Policies, Policy, Rank, RouteOptions, Scratch,
+    Seen, Target, Targets, VRule, Waiting, Want, Weight, beta_in_force, v_in_force,
 };
 
 use super::SimError;
@@ -41,6 +41,10 @@ pub(super) struct Decided {
     pub(super) sends: Vec<Send>,
     /// Tuples that had to leave and could not.
     pub(super) deferred: u64,
+    /// By port: tuples that had to leave and left at a price of 0 or more.
+    pub(super) forced: Vec<u64>,
+    /// By [`World::edge`]: `V` in force, where the policy has prices.
+    pub(super) v: Vec<Option<Weight>>,
 }
 
 /// One container: its senders, and the components that they feed.
@@ -143,6 +147,10 @@ impl Decider {
     ) -> Result<(), String> {
         decided.sends.clear();
         decided.deferred = 0;
+        decided.forced.clear();
+        decided.forced.resize(world.ports.len(), 0);
+        decided.v.clear();
+        decided.v.resize(world.costs.len() * world.components.len(), None);
         let (mut v_sum, mut v_count) = (0.0, 0);
         let beta = beta_in_force(self.options.beta, None);
         for site in &mut self.sites {
@@ -163,16 +171,16 @@ impl Decider {
                         refresh(component.targets_mut(), true);
                         let v = v_of(&self.options, beta, component.targets(), queues, || {
                             let ports = site.senders.iter().flat_map(|s| world.ports_of(s.instance));
-                            let mine: Vec<usize> =
-                                ports.filter(|port| world.ports[*port].to == *to).collect();
-                            let waiting: u64 = mine.iter().map(|port| queues.outputs[*port]).sum();
-                            let from = mine.first().map(|port| world.ports[*port].instance);
-                            let from = from.map_or(0, |instance| world.instances[instance].component);
-                            let senders = world.components[from].instances.len() as f64;
-                            (waiting / mine.len().max(1) as u64, self.rates[from] / senders)
+                            let mine = || ports.clone().filter(|port| world.ports[*port].to == *to);
+                            let waiting: u64 = mine().map(|port| queues.outputs[port]).sum();
+                            // Several components may feed it from here, each at its own rate.
+                            let rate: f64 = mine().map(|port| rate_of(&self.rates, world, port)).sum();
+                            let senders = mine().count().max(1);
+                            (waiting / senders as u64, rate / senders as f64)
                         });
                         component.set_v(v);
                         component.refresh();
+                        decided.v[world.edge(site.container, *to)] = Some(v);
                         v_sum += v.value();
                         v_count += 1;
                     }
@@ -189,7 +197,7 @@ impl Decider {
                     }
                     let gamma = self.options.gamma.unwrap_or(u64::MAX);
                     for (sender, policies) in site.senders.iter().zip(policies) {
-                        let budget = Budget { slot, gamma, deal: self.options.deal };
+                        let budget = Budget { slot, gamma, deal: self.options.deal, rates: &self.rates };
                         budget.deal(sender, policies, targets, world, queues, decided)?;
                     }
                 }
@@ -200,6 +208,12 @@ impl Decider {
         }
         Ok(())
     }
+}
+
+/// Mean tuples per second from a port.
+fn rate_of(rates: &[f64], world: &World, port: usize) -> f64 {
+    let from = world.instances[world.ports[port].instance].component;
+    rates[from] / world.components[from].instances.len() as f64
 }
 
 /// `V` in force for the edges from one container to one component.
@@ -256,7 +270,7 @@ impl Site {
     fn cost(&self, world: &World, instance: usize) -> Result<Cost, SimError> {
         let cost = world.costs[self.container][world.instances[instance].container];
         Cost::new(cost)
-            .ok_or_else(|| SimError::Config(format!("{cost} is no cost of a row: it is from 0 to 2^30")))
+            .ok_or_else(|| SimError::Config(format!("{cost} is no cost of a row: it is {}", route::RANGE)))
     }
 }
 
@@ -306,6 +320,9 @@ impl Priced {
                 route::fast(wants, gamma, components, orders, scratch, decision);
             }
             decided.deferred += decision.deferred;
+            for (port, forced) in ports.clone().zip(&decision.forced) {
+                decided.forced[port] += forced;
+            }
             let place = |send: &route::Dispatch| {
                 let target = components[wants[send.want].component].targets()[send.target].instance as usize;
                 Send { port: ports.start + send.want, target, rows: send.rows }
@@ -316,13 +333,15 @@ impl Priced {
 }
 
 /// What a sender may send in a slot where its edges are decided one by one.
-struct Budget {
+struct Budget<'a> {
     slot: i64,
     gamma: u64,
     deal: u32,
+    /// As [`Decider`] has them.
+    rates: &'a [f64],
 }
 
-impl Budget {
+impl Budget<'_> {
     /// Asks the edges' policies in turn, another first in each slot; what has to leave goes before the rest.
     fn deal(
         self,
@@ -338,8 +357,12 @@ impl Budget {
         let count = sender.wants.len();
         let mut left: Vec<u64> = ports.clone().map(|port| queues.outputs[port]).collect();
         let mut due: Vec<u64> = ports.clone().map(|port| queues.mandatory[port]).collect();
-        for (policy, (want, q_out)) in policies.iter_mut().zip(sender.wants.iter().zip(&left)) {
-            let seen = Seen { total: Some(queues.total), ..Seen::new(targets[*want].list(), *q_out) };
+        for (edge, policy) in policies.iter_mut().enumerate() {
+            let seen = Seen {
+                rate: Some(rate_of(self.rates, world, ports.start + edge)),
+                total: Some(queues.total),
+                ..Seen::new(targets[sender.wants[edge]].list(), left[edge])
+            };
             policy.begin_slot(self.slot, &seen);
         }
         for must in [true, false] {
@@ -352,17 +375,19 @@ impl Budget {
                         break;
                     }
                     let waiting = Waiting { rows: left[edge], mandatory: due[edge], deal: self.deal };
-                    let Some(choice) = policies[edge].choose(&waiting, targets) else { break };
-                    let rows = rows.min(u64::from(choice.rows));
-                    let count = targets.len();
-                    let target = targets.list_mut().get_mut(choice.target).filter(|_| rows > 0);
-                    let Some(target) = target else {
-                        let Choice { target, rows } = choice;
-                        let name = policies[edge].name();
-                        return Err(format!(
-                            "the policy `{name}` chose {rows} rows for target {target} of {count}"
-                        ));
+                    let Some(choice) = policies[edge].choose(&waiting, targets) else {
+                        if must && targets.list().iter().any(Target::is_open) {
+                            return Err(format!(
+                                "the policy `{}` holds {} tuples that have to leave, and a target takes them",
+                                policies[edge].name(),
+                                due[edge]
+                            ));
+                        }
+                        break;
                     };
+                    choice.check(policies[edge].name(), targets)?;
+                    let rows = rows.min(u64::from(choice.rows));
+                    let target = &mut targets.list_mut()[choice.target];
                     target.take(rows);
                     policies[edge].sent(rows as u32);
                     decided.sends.push(Send {
@@ -381,7 +406,7 @@ impl Budget {
     }
 }
 
-/// `beta` as a number, for the weighted backlog.
-pub(super) fn beta(rule: BetaRule) -> f64 {
-    beta_in_force(rule, None).value()
+/// `beta` in force: queues have no bounds here.
+pub(super) fn beta(rule: BetaRule) -> Weight {
+    beta_in_force(rule, None)
 }

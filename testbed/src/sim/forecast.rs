@@ -8,6 +8,36 @@ use super::SimError;
 use super::config::Lookahead;
 use super::spout::Spout;
 
+/// Forecasts of the next slot against what came.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Errors {
+    /// Sum of the squared errors, over measured slots.
+    squares: f64,
+    /// Forecasts that it is of.
+    scored: u64,
+    /// Measured slots that had no forecast.
+    pub(super) missing: u64,
+    /// Forecasts that came too late, over the whole run.
+    pub(super) late: u64,
+}
+
+impl Errors {
+    /// Of all spouts.
+    pub(super) fn sum(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |a, b| Self {
+            squares: a.squares + b.squares,
+            scored: a.scored + b.scored,
+            missing: a.missing + b.missing,
+            late: a.late + b.late,
+        })
+    }
+
+    /// The mean square error; none without forecasts.
+    pub(super) fn mse(&self) -> Option<f64> {
+        (self.scored > 0).then(|| self.squares / self.scored as f64)
+    }
+}
+
 /// The forecasts of one spout.
 #[derive(Debug)]
 pub(super) enum Forecast {
@@ -60,8 +90,9 @@ impl Forecast {
         }
     }
 
-    /// Slot `slot` has come, and with it its arrivals: what follows is forecast anew.
-    pub(super) fn follow(&mut self, spout: &mut Spout, slot: i64) {
+    /// Slot `slot` has come, and with it its arrivals: what follows is forecast anew. Of a slot that is measured the
+    /// error counts.
+    pub(super) fn follow(&mut self, spout: &mut Spout, slot: i64, measured: bool) {
         match self {
             Self::Perfect => {
                 let size = spout.size();
@@ -69,7 +100,9 @@ impl Forecast {
             }
             Self::Predicted { predictor, score, .. } => {
                 let arrived = spout.arrivals(slot);
-                score.observe(slot as u64, arrived);
+                if measured {
+                    score.observe(slot as u64, arrived);
+                }
                 predictor.observe(slot as u64, arrived);
                 self.revise(spout, slot);
             }
@@ -87,13 +120,14 @@ impl Forecast {
         }
     }
 
-    /// Sum of the squared errors of the forecasts of the next slot, and how many there were.
-    pub(super) fn errors(&self) -> (f64, u64) {
+    /// How its forecasts of the next slot were.
+    pub(super) fn errors(&self) -> Errors {
         match self {
-            Self::Perfect => (0.0, 0),
-            Self::Predicted { score, .. } => {
+            Self::Perfect => Errors::default(),
+            Self::Predicted { predictor, score, .. } => {
                 let scored = score.scored(1);
-                (score.mse(1).unwrap_or(0.0) * scored as f64, scored)
+                let squares = score.mse(1).unwrap_or(0.0) * scored as f64;
+                Errors { squares, scored, missing: score.missing(1), late: predictor.late() }
             }
         }
     }

@@ -29,7 +29,8 @@ pub struct Outcome {
     pub growth: f64,
     /// Tuples that had to leave and could not, each counted in every slot that it waited on.
     pub deferred: u64,
-    /// Tuples that had waited for `max_hold`, each counted in every slot from then on.
+    /// Tuples that had waited for `max_hold` and left at a price of 0 or more, at which nothing else would have let
+    /// them go.
     pub forced: u64,
     /// What forecasts led to.
     pub foresight: Foresight,
@@ -62,6 +63,10 @@ pub struct Foresight {
     pub unforeseen: u64,
     /// Mean square error of the forecasts of the next slot, as real numbers; null without forecasts.
     pub mse: Option<f64>,
+    /// Measured slots without a forecast, a slot counted for each spout instance: they are not in `mse`.
+    pub missing: u64,
+    /// Forecasts that a predictor's process gave too late, over the whole run.
+    pub late: u64,
 }
 
 /// Figures of one application.

@@ -1,6 +1,7 @@
 //! Reads simulation files: everything that is wrong in one pass, with file and line.
 
 use std::fmt;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,11 @@ impl fmt::Display for FileFault {
 /// The most slots of a run, of a window, and of a queue length's age.
 const MOST_SLOTS: u32 = 100_000_000;
 const MOST_AHEAD: u32 = 10_000;
+
+/// The longest file of a simulation or application, in bytes.
+const LONGEST: u64 = 16 << 20;
+/// The largest variance over mean that is drawn.
+const MOST_RATIO: f64 = 1e6;
 
 /// Routing options that say nothing in a simulation.
 const LIVE_ONLY: [&str; 4] = ["between_slots", "fresh_notes", "cost", "record"];
@@ -78,7 +84,15 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     fn text(&mut self, path: &Path) -> Option<String> {
-        match std::fs::read_to_string(path) {
+        let read = std::fs::File::open(path).and_then(|file| {
+            let mut text = String::new();
+            file.take(LONGEST + 1).read_to_string(&mut text)?;
+            if text.len() as u64 > LONGEST {
+                return Err(std::io::Error::other(format!("it is longer than {} MiB", LONGEST >> 20)));
+            }
+            Ok(text)
+        });
+        match read {
             Ok(text) => Some(text),
             Err(cause) => {
                 let fault =
@@ -95,7 +109,7 @@ impl Reader<'_> {
 
     fn config(&mut self, root: &Node, faults: &mut Vec<Fault>) -> Option<Config> {
         let mut table = Table::new(root, "the simulation", faults)?;
-        let name = table.text("name").map(|name| name.value);
+        let name = named(&mut table);
         let slots = table.whole_u32("slots", 1..=MOST_SLOTS).unwrap_or(20_000);
         let warmup = table.whole_u32("warmup", 0..=slots - 1).unwrap_or(slots / 5);
         let seed = table.whole("seed", 0..=u64::MAX).unwrap_or(1);
@@ -148,11 +162,19 @@ impl Reader<'_> {
         let arrivals = match part.choice("kind", &kinds) {
             Some("poisson") => Some(Arrivals::Poisson),
             Some("overdispersed") => match part.number("ratio") {
-                Some(ratio) if ratio.value > 1.0 => Some(Arrivals::Overdispersed { ratio: ratio.value }),
+                Some(ratio) if ratio.value > 1.0 && ratio.value <= MOST_RATIO => {
+                    Some(Arrivals::Overdispersed { ratio: ratio.value })
+                }
                 Some(ratio) => {
                     part.fault(
-                        Fault::new(ratio.at, format!("`ratio` is {}; it must be above 1", ratio.value))
-                            .help("it is variance over mean; of Poisson counts it is 1"),
+                        Fault::new(
+                            ratio.at,
+                            format!(
+                                "`ratio` is {}; it must be above 1 and at most {MOST_RATIO}",
+                                ratio.value
+                            ),
+                        )
+                        .help("it is variance over mean; of Poisson counts it is 1"),
                     );
                     None
                 }
@@ -393,11 +415,21 @@ fn telemetry(table: &mut Table<'_>) -> Option<Telemetry> {
     Some(telemetry)
 }
 
+/// A name, which results have in them: no control characters, which a terminal would obey.
+fn named(table: &mut Table<'_>) -> Option<String> {
+    let name = table.text("name")?;
+    if name.value.chars().any(char::is_control) {
+        let fault = format!("`name` is {:?}: it must have no control characters", name.value);
+        table.fault(Fault::new(name.at, fault));
+    }
+    Some(name.value)
+}
+
 /// Reads an application's file.
 fn app(text: &str, stem: String, faults: &mut Vec<Fault>) -> Option<App> {
     let root = Node::parse(text, FileFormat::guess(&stem, text), faults)?;
     let mut table = Table::new(&root, "the application", faults)?;
-    let name = table.text("name").map_or(stem, |name| name.value);
+    let name = named(&mut table).unwrap_or(stem);
     let mut components: Vec<Component> = Vec::new();
     match table.node("component").map(|node| (&node.value, node.at)) {
         Some((Value::List(list), _)) if !list.is_empty() => {

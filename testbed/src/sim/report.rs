@@ -179,6 +179,12 @@ impl fmt::Display for Report {
         if let Some(mse) = self.mean.mse {
             write!(last, ", MSE of the forecasts {mse:.2}")?;
         }
+        let (missing, late) = self.runs.iter().fold((0, 0), |(missing, late), run| {
+            (missing + run.foresight.missing, late + run.foresight.late)
+        });
+        if missing + late > 0 {
+            write!(last, "; {missing} slots of spouts had no forecast, {late} forecasts came too late")?;
+        }
         writeln!(f, "\n{last}")?;
         writeln!(
             f,

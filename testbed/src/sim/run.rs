@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 
-use tuplane_core::route::{BetaRule, VRule};
-
 use super::check::{self, Ledger, Rules};
 use super::config::Config;
 use super::decide::{self, Decided, Decider, POTUS, Queues};
-use super::forecast::Forecast;
+use super::forecast::{Errors, Forecast};
 use super::measure::{Backlog, Responses};
 use super::outcome::{AppOutcome, Foresight, Outcome, Weights};
 use super::root::{Answer, RootId, Roots};
@@ -88,7 +86,7 @@ impl<'c> Run<'c> {
         for (number, &(instance, mean)) in all.iter().enumerate() {
             let size = world.windows[world.app_of(instance)];
             let slots = (config.slots + size) as usize;
-            let counts = series(&config.arrivals, config.seed, (number, all.len()), mean, slots)?;
+            let counts = series(&config.arrivals, config.seed, number, mean, slots)?;
             let successors = world.ports_of(instance).len();
             if successors == 0 {
                 return Err(SimError::Config(
@@ -104,14 +102,12 @@ impl<'c> Run<'c> {
             spouts.push(spout);
             forecasts.push(forecast);
         }
-        let fresh = config.telemetry.is_fresh();
         let potus = config.routing.policy == POTUS;
-        let prices = match (options.v, options.beta) {
-            (VRule::Number(v), BetaRule::Number(beta)) if potus && fresh => Some((v, beta)),
-            _ => None,
+        let rules = Rules {
+            gamma: options.gamma.unwrap_or(u64::MAX),
+            beta: decide::beta(options.beta),
+            one_target: potus && !options.reprice,
         };
-        let rules =
-            Rules { gamma: options.gamma.unwrap_or(u64::MAX), prices, one_target: potus && !options.reprice };
         let apps = config.apps.len();
         let sums = Sums {
             cost: vec![0.0; apps],
@@ -167,10 +163,15 @@ impl<'c> Run<'c> {
         let measured = slot >= i64::from(self.config.warmup);
         self.arrive(slot, measured);
         let backlog = self.look(slot);
+        let weighted = backlog.weighted(decide::beta(self.config.routing.options.beta).value());
+        // What there is now is what the last slot has left.
+        self.queues.total.1 = weighted;
         self.known.begin(slot, &self.queues.inputs);
         self.decider.decide(slot, &self.world, &self.queues, &self.known, &mut self.decided)?;
-        check::decisions(self.rules, &self.world, &self.queues, &self.decided)?;
-        self.count(slot, measured, &backlog);
+        check::decisions(&self.rules, &self.world, &self.queues, &self.known, &self.decided)?;
+        if measured {
+            self.count(slot, &backlog, weighted);
+        }
         self.send(measured)?;
         self.serve(slot);
         self.answer();
@@ -189,7 +190,7 @@ impl<'c> Run<'c> {
             let settled = spout.advance(slot, &mut self.roots);
             let arrived = spout.arrivals(slot);
             self.ledger.arrived += arrived;
-            forecast.follow(spout, slot);
+            forecast.follow(spout, slot, measured);
             if measured {
                 self.sums.arrived[self.world.app_of(spout.instance)] += arrived;
                 let foresight = &mut self.sums.foresight;
@@ -231,12 +232,7 @@ impl<'c> Run<'c> {
         backlog
     }
 
-    fn count(&mut self, slot: i64, measured: bool, backlog: &Backlog) {
-        let weighted = backlog.weighted(decide::beta(self.config.routing.options.beta));
-        self.queues.total.1 = weighted;
-        if !measured {
-            return;
-        }
+    fn count(&mut self, slot: i64, backlog: &Backlog, weighted: f64) {
         let sums = &mut self.sums;
         sums.slots += 1;
         sums.backlog.add(backlog);
@@ -246,8 +242,9 @@ impl<'c> Run<'c> {
         *sum += weighted;
         *slots += 1;
         sums.deferred += self.decided.deferred;
-        // What was held too long counts as forced as far as it left, and as deferred otherwise.
-        sums.forced += self.held.iter().sum::<u64>();
+        // What leaves at such a price and has waited for less than `max_hold` was admitted strictly.
+        let forced = self.decided.forced.iter().zip(&self.held).map(|(forced, held)| forced.min(held));
+        sums.forced += forced.sum::<u64>();
         if let Some((v, count, _)) = self.decider.weights {
             sums.v.0 += v;
             sums.v.1 += count;
@@ -327,17 +324,12 @@ impl<'c> Run<'c> {
         }
     }
 
-    fn mse(&self) -> Option<f64> {
-        let errors = self.forecasts.iter().map(Forecast::errors);
-        let (squares, scored) = errors.fold((0.0, 0), |(a, b), (c, d)| (a + c, b + d));
-        (scored > 0).then(|| squares / scored as f64)
-    }
-
     fn outcome(&self) -> Outcome {
         let Self { config, world, sums, .. } = self;
         let slots = sums.slots as f64;
         let per_slot = |sum: f64| if slots > 0.0 { sum / slots } else { 0.0 };
-        let beta = decide::beta(config.routing.options.beta);
+        let beta = decide::beta(config.routing.options.beta).value();
+        let errors = Errors::sum(self.forecasts.iter().map(Forecast::errors));
         let backlog = sums.backlog.over(slots);
         let mut all = Responses::default();
         sums.responses.iter().for_each(|of_app| all.merge(of_app));
@@ -365,7 +357,12 @@ impl<'c> Run<'c> {
             growth: (quarter(3) - quarter(2)) / (slots / 4.0).max(1.0),
             deferred: sums.deferred,
             forced: sums.forced,
-            foresight: Foresight { mse: self.mse(), ..sums.foresight },
+            foresight: Foresight {
+                mse: errors.mse(),
+                missing: errors.missing,
+                late: errors.late,
+                ..sums.foresight
+            },
             weights: self
                 .decider
                 .weights

@@ -1,5 +1,6 @@
 //! What must hold of simulations (issue "Route tuples by POTUS").
 
+mod counts;
 mod figures;
 mod files;
 mod window;
@@ -80,7 +81,9 @@ fn a_policy_of_ones_own_runs_and_one_that_breaks_the_rules_is_named() {
     };
     assert!(with(0, 3).unwrap().cost_per_slot > 0.0);
     let said = |outcome: Result<Outcome, SimError>| outcome.unwrap_err().to_string();
-    assert!(said(with(99, 1)).starts_with("in slot 0: the policy `first` chose 1 rows for target 99 of "));
+    assert!(
+        said(with(99, 1)).starts_with("in slot 0: the policy `first` chose 1 rows for target 99: there are ")
+    );
     assert!(said(with(0, 0)).contains("chose 0 rows"));
 }
 

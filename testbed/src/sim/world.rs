@@ -8,6 +8,10 @@ use super::app::{App, Kind};
 use super::config::Config;
 use super::place::place;
 
+/// The most instances of a simulation, and the most tuples a slot that a component gets: each tuple is followed.
+const MOST_INSTANCES: u64 = 10_000;
+const MOST_RATE: f64 = 1e6;
+
 /// One running copy of a component.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Instance {
@@ -61,7 +65,19 @@ impl World {
         let mut ports = Vec::new();
         for (app, model) in config.apps.iter().enumerate() {
             let base = components.len();
+            if let Some(rate) = model.rates().into_iter().find(|rate| !(0.0..=MOST_RATE).contains(rate)) {
+                return Err(SimError::Config(format!(
+                    "a component of `{}` gets {rate} tuples a slot: it is from 0 to {MOST_RATE}",
+                    model.name
+                )));
+            }
             for (number, count) in model.parallelism(config.load).into_iter().enumerate() {
+                if instances.len() as u64 + u64::from(count) > MOST_INSTANCES {
+                    return Err(SimError::Config(format!(
+                        "more than {MOST_INSTANCES} instances: `{}` of `{}` alone has {count} at load {}",
+                        model.components[number].id, model.name, config.load
+                    )));
+                }
                 let successors: Vec<usize> = model.successors(number).map(|next| base + next).collect();
                 let (first, kind) = (instances.len(), model.components[number].kind);
                 for turn in 0..count {
@@ -88,6 +104,11 @@ impl World {
     pub(super) fn ports_of(&self, instance: usize) -> std::ops::Range<usize> {
         let Instance { component, port, .. } = self.instances[instance];
         port..port + self.components[component].successors.len()
+    }
+
+    /// The number of the edges from a container to a component.
+    pub(super) fn edge(&self, container: usize, to: usize) -> usize {
+        container * self.components.len() + to
     }
 
     /// The application of an instance.

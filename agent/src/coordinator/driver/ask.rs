@@ -383,11 +383,13 @@ impl Driver {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
         Self::not_being_prepared(job)?;
-        routes::check(self.config.registry.policies(), policy, options).map_err(refused)?;
+        routes::check(self.config.registry.policies(), &job.agents, policy, options).map_err(refused)?;
         let dag: Dag = serde_json::from_str(&job.dag)
             .map_err(|e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}")))?;
-        let id =
-            dag.find_edge(edge).map_err(|fault| WireFault::new(FaultCode::NotFound, fault.to_string()))?;
+        let id = dag.find_edge(edge).map_err(|fault| {
+            let code = if edge.contains("..") { FaultCode::NotFound } else { FaultCode::Refused };
+            WireFault::new(code, fault.to_string())
+        })?;
         let found = dag.edge(id);
         if found.routing != Routing::Unicast {
             return Err(refused(format!("edge {} takes no policy: {}", dag.edge_name(id), found.why)));

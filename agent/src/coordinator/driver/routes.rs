@@ -9,7 +9,9 @@ use tokio::sync::mpsc;
 use tuplane_core::cluster::Job;
 use tuplane_core::route::options::not_taken;
 use tuplane_core::route::{Policies, RouteOptions, Setting};
-use tuplane_wire::message::{AgentReply, AgentRequest, ClusterReply, FaultCode, JobRoutes, WireFault};
+use tuplane_wire::message::{
+    AgentInfo, AgentReply, AgentRequest, ClusterReply, FaultCode, JobRoutes, WireFault,
+};
 
 use super::{Note, Reply};
 use crate::coordinator::links::Links;
@@ -20,8 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of decisions in one answer, with room to spare below what a message may have.
 const DECISIONS: u64 = 5 << 20;
 
-/// A policy and its options as a command gives them.
-pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<(), String> {
+/// A policy and its options as a command gives them, for a run on these agents.
+pub(super) fn check(
+    policies: &Policies,
+    agents: &[AgentInfo],
+    policy: &str,
+    options: &str,
+) -> Result<(), String> {
     let given = if options.is_empty() { "{}" } else { options };
     let read: BTreeMap<String, Value> =
         serde_json::from_str(given).map_err(|e| format!("the options of a policy cannot be read: {e}"))?;
@@ -30,6 +37,18 @@ pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<
     }
     let options = RouteOptions::read(&read, Setting::Default)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let known = |name: &str| agents.iter().any(|agent| agent.id.name == name || agent.zone == name);
+    if let Some(unknown) = options.cost.unknown(known).first() {
+        let names: Vec<&str> = agents.iter().map(|agent| agent.id.name.as_str()).collect();
+        let mut zones: Vec<&str> = agents.iter().map(|agent| agent.zone.as_str()).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        return Err(format!(
+            "`cost` names `{unknown}`: the job runs on {}, in the zones {}",
+            names.join(", "),
+            zones.join(", ")
+        ));
+    }
     policies.make(policy, &options, 0).map(drop).map_err(|e| e.to_string())
 }
 
@@ -63,7 +82,13 @@ pub(super) fn ask(
                     let fault = WireFault::new(FaultCode::Internal, format!("unexpected answer: {other:?}"));
                     routes.silent.push((agent.id.name.clone(), fault.message));
                 }
-                Err(fault) => routes.silent.push((agent.id.name.clone(), fault.message)),
+                Err(fault) => {
+                    // It is named already.
+                    let cause = fault.message.strip_prefix(&format!("agent {}", agent.id.name));
+                    let cause =
+                        cause.map_or(fault.message.as_str(), |cause| cause.trim_start_matches([':', ' ']));
+                    routes.silent.push((agent.id.name.clone(), cause.to_owned()));
+                }
             }
         }
         let result = Box::new(Ok(ClusterReply::Routes(Box::new(routes))));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::route::{
-    Component, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Want, fast, repriced,
+    Component, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Want, fast, policy_names,
+    repriced,
 };
 use tuplane_wire::routing::DecidedEdge;
 
-use super::{Channels, Edge, PACE_WINDOW, Sender, State, policy_seed};
+use super::{Channels, Edge, Sender, State, policy_seed};
 use crate::exchange::costs::Costs;
 use crate::exchange::outlet::Outlets;
 use crate::exchange::priced::{Asking, Here, Part, Priced, PricedSpec, Sends, Slots, Waits};
@@ -58,19 +59,20 @@ impl Edge {
         if state.channels == Channels::Own || state.senders.iter().any(|s| s.queue.policy().is_none()) {
             return Err("only unicast edges have a policy".to_owned());
         }
-        let reads = own.reads_queues();
+        // A policy of the user's own may hold rows: release rules and slots' ends are for it too.
+        let prices = own.reads_queues() || !policy_names().contains(&route.name);
         let now = Instant::now();
         for (sender, policy) in state.senders.iter_mut().zip(made) {
             sender.queue.set_policy(policy);
-            sender.queue.keep_ages(reads, now);
+            sender.queue.keep_ages(prices, now);
             if let Some(quota) = &sender.quota {
-                let limit = route.options.gamma.filter(|_| reads);
+                let limit = route.options.gamma.filter(|_| prices);
                 quota.set(self.index, limit.map(|rows| (rows, route.options.slot)));
             }
         }
         let outlets = &state.outlets[0];
         let costs = outlets.list().iter().map(|o| route.costs.to(o.agent, &route.options.cost)).collect();
-        let priced = reads.then(|| {
+        let priced = prices.then(|| {
             let spec = PricedSpec {
                 options: route.options.clone(),
                 policy: own,
@@ -80,14 +82,14 @@ impl Edge {
                 me: route.me,
                 slots: route.slots.clone(),
             };
-            let mut priced = Box::new(Priced::new(spec, outlets));
-            priced.counts = state.priced.as_ref().map(|old| old.counts).unwrap_or_default();
-            priced
+            Box::new(Priced::new(spec, outlets))
         });
         state.priced = priced;
         state.samples.costs = costs;
         route.given.clone_into(&mut state.samples.given);
         state.samples.options = route.options.clone();
+        // Backlogs under another policy, or weighted by another beta, tell nothing of how this one goes on.
+        state.samples.begin_series();
         // What the old policy held may go by the new one.
         for sender in 0..state.senders.len() {
             state.release(sender, self.deal);
@@ -167,7 +169,7 @@ impl State {
         let count = self.senders.len().max(1);
         let Some(priced) = &mut self.priced else { return 0 };
         priced.due = None;
-        priced.counts.slots += 1;
+        self.counts.slots += 1;
         priced.slots.number(priced.options.slot, now) as usize % count
     }
 
@@ -182,7 +184,7 @@ impl State {
         };
         let here = Here {
             q_out: self.senders.iter().map(|sender| sender.queue.rows()).sum(),
-            rate: self.pace.last as f64 / PACE_WINDOW.as_secs_f64() / self.senders.len().max(1) as f64,
+            rate: self.pace.rate(now) / self.senders.len().max(1) as f64,
             bound: self.senders.first().map_or(0.0, |sender| sender.bound as f64),
             row_bytes: self.row_bytes(),
         };
@@ -195,7 +197,7 @@ impl State {
         for sender in senders {
             let rows = sender.queue.rows();
             if let Some(policy) = sender.queue.policy_mut() {
-                priced.begin_slot(policy, slot, rows);
+                priced.begin_slot(policy, slot, rows, &here);
             }
         }
     }
@@ -238,11 +240,11 @@ impl State {
         }
     }
 
-    /// A sender's part of a decision over several edges, if it has rows that may leave.
-    fn part(&mut self, number: usize, now: Instant) -> Option<Part> {
+    /// A sender's part of a decision over several edges, of which some keep it or none, if it has rows that may leave.
+    fn part(&mut self, number: usize, keep: bool, now: Instant) -> Option<Part> {
         let may = self.pass_marks(number) && self.senders[number].queue.rows() > 0;
         let priced = self.priced.as_ref().filter(|_| may)?;
-        Some(priced.part(self.waits(number, priced, now)))
+        Some(priced.part(self.waits(number, priced, now), keep))
     }
 
     /// Decides for one sender and this edge, and sends.
@@ -252,34 +254,46 @@ impl State {
         let asking = self.asking(number, between, &priced, now);
         if priced.is_potus {
             let sends = priced.decide(waits, &asking);
-            self.send(number, &sends);
+            self.send(number, &waits, &sends, &asking);
         } else {
-            self.send_by_choice(number, &priced, &waits, &asking);
-            // The next sender sees what this one has sent.
-            priced.see(&self.outlets[0], false, now);
+            self.send_by_choice(number, &mut priced, &waits, &asking);
         }
         self.priced = Some(priced);
     }
 
     /// A policy that is no POTUS chooses run by run.
-    fn send_by_choice(&mut self, number: usize, priced: &Priced, waits: &Waits, asking: &Asking) {
-        let mut sent = 0;
+    fn send_by_choice(&mut self, number: usize, priced: &mut Priced, waits: &Waits, asking: &Asking) {
+        let (mut all, mut sent) = (Sends::default(), 0);
         while self.pass_marks(number) {
             let (queue, to) = (&mut self.senders[number].queue, &mut self.outlets[0]);
             let mandatory = waits.mandatory.saturating_sub(sent);
             let targets = priced.component().targets();
-            sent += queue.release_among(to, targets, mandatory, asking.grain as u32, asking.gamma - sent);
+            let gamma = asking.gamma.saturating_sub(sent);
+            let (more, forced) = match queue.release_among(to, targets, mandatory, asking.grain as u32, gamma)
+            {
+                Ok(sends) => (sends.rows, sends.forced),
+                Err(cause) => {
+                    self.fail(cause);
+                    break;
+                }
+            };
+            // The rows behind the mark, and the next sender, see what has been sent.
+            priced.went(&more);
+            priced.see(to, false, asking.now);
+            sent += more.iter().map(|(_, rows)| rows).sum::<u64>();
+            all.forced += forced;
+            all.rows.extend(more);
             if !queue.is_at_mark() {
                 break;
             }
         }
-        self.spend(number, sent);
+        self.account(number, waits, &all, sent, asking);
     }
 
     /// Sends rows as decided, as far as credit goes. A barrier that is reached holds the rest.
-    fn send(&mut self, number: usize, sends: &Sends) {
+    fn send(&mut self, number: usize, waits: &Waits, sends: &Sends, asking: &Asking) {
         let mut all = 0;
-        'sends: for (target, rows) in sends {
+        'sends: for (target, rows) in &sends.rows {
             let mut left = *rows;
             while left > 0 {
                 if !self.pass_marks(number) {
@@ -295,12 +309,14 @@ impl State {
             }
         }
         self.pass_marks(number);
-        self.spend(number, all);
+        self.account(number, waits, sends, all, asking);
     }
 
-    fn spend(&self, number: usize, rows: u64) {
+    /// So many rows of what was decided have left.
+    fn account(&mut self, number: usize, waits: &Waits, sends: &Sends, left: u64, asking: &Asking) {
+        self.counts.add(waits, sends, left, asking.between);
         if let Some(quota) = &self.senders[number].quota {
-            quota.spend(rows);
+            quota.spend(left, asking.now);
         }
     }
 }
@@ -340,7 +356,9 @@ struct Decider {
 
 impl Decider {
     fn decide(&mut self, states: &mut [MutexGuard<'_, State>], number: usize, now: Instant) {
-        let parts: Vec<Option<Part>> = states.iter_mut().map(|state| state.part(number, now)).collect();
+        // Where one edge keeps decisions, it keeps them whole.
+        let keep = states.iter().any(|state| state.priced.as_ref().is_some_and(|priced| priced.keeps()));
+        let parts: Vec<Option<Part>> = states.iter_mut().map(|state| state.part(number, keep, now)).collect();
         let wants: Vec<Want> =
             parts.iter().enumerate().filter_map(|(index, part)| Some(part.as_ref()?.want(index))).collect();
         let Some(priced) = states.first().and_then(|state| state.priced.as_ref()) else { return };
@@ -366,12 +384,10 @@ impl Decider {
         let kept: Vec<DecidedEdge> = parts.iter().flatten().filter_map(|part| part.kept.clone()).collect();
         let asked = parts.iter().enumerate().filter_map(|(index, part)| Some((index, part.as_ref()?)));
         for (want, (index, part)) in asked.enumerate() {
-            let Some(priced) = &mut states[index].priced else { continue };
-            if part.kept.is_some() && kept.len() == wants.len() {
+            if let Some(priced) = states[index].priced.as_mut().filter(|priced| priced.keeps()) {
                 priced.note(decision, &asking, kept.clone());
             }
-            let sends = priced.take(want, part, decision, &asking);
-            states[index].send(number, &sends);
+            states[index].send(number, &part.waits, &Sends::of(decision, want), &asking);
         }
     }
 }

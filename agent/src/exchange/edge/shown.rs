@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tuplane_core::route::{Cost, Price, RouteOptions, Setting};
+use tuplane_core::route::{Cost, Price, RouteOptions};
 use tuplane_wire::routing::{EdgeRouting, InForce, TargetRouting, Trend};
 
 use super::{Edge, Sender, State};
@@ -15,6 +15,8 @@ use crate::sync::lock;
 const RECENT: usize = 8;
 /// Samples for the trend: ten seconds.
 const TREND: usize = 40;
+/// Samples of one second.
+const SECOND: usize = 4;
 
 /// What is shown of an edge beside its counters.
 #[derive(Debug, Default)]
@@ -28,6 +30,11 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    /// What was seen of the backlog so far is past.
+    pub(super) fn begin_series(&mut self) {
+        self.backlogs.clear();
+    }
+
     /// Its targets have other numbers from now on.
     pub(super) fn forget_targets(&mut self) {
         self.sent.clear();
@@ -69,18 +76,14 @@ impl Edge {
             ),
             None => (None, None),
         };
-        let counts = priced.map(|priced| priced.counts).unwrap_or_default();
+        let counts = state.counts;
         let bound = state.senders.iter().map(|s| s.bound).min().unwrap_or(0);
         Some(EdgeRouting {
             edge: self.index,
             policy,
             options: samples.given.clone(),
-            setting: match samples.options.setting {
-                Setting::Paper => "paper",
-                Setting::Default => "default",
-            }
-            .to_owned(),
-            slot_us: samples.options.slot.as_micros() as u64,
+            setting: priced.map_or("", |_| samples.options.setting.name()).to_owned(),
+            slot_us: priced.map_or(0, |_| samples.options.slot.as_micros() as u64),
             v,
             beta,
             gamma: samples.options.gamma.filter(|_| priced.is_some()),
@@ -92,7 +95,7 @@ impl Edge {
             slots: counts.slots,
             deferred: counts.deferred,
             forced: counts.forced,
-            warnings: priced.and_then(|p| p.warning(bound, state.row_bytes())).into_iter().collect(),
+            warnings: priced.map(|p| p.warnings(bound, state.row_bytes())).unwrap_or_default(),
             targets: state.targets(now),
             decisions: priced.map(|priced| priced.newest(bytes)).unwrap_or_default(),
         })
@@ -153,15 +156,20 @@ impl State {
     }
 }
 
-/// Over at least five seconds: the last third of them against the first.
+/// Over at least five seconds: the last third of them against the first. What falls again by the last second does not
+/// grow.
 fn trend(backlogs: &VecDeque<f64>) -> Trend {
     let third = backlogs.len() / 3;
     if backlogs.len() < TREND / 2 {
         return Trend::Unknown;
     }
-    let mean = |part: &mut dyn Iterator<Item = &f64>| part.take(third).sum::<f64>() / third as f64;
-    let (first, last) = (mean(&mut backlogs.iter()), mean(&mut backlogs.iter().rev()));
-    if last > first * 1.25 + 10.0 { Trend::Growing } else { Trend::Stable }
+    let mean =
+        |part: &mut dyn Iterator<Item = &f64>, count: usize| part.take(count).sum::<f64>() / count as f64;
+    let newest = || backlogs.iter().rev();
+    let (first, last) = (mean(&mut backlogs.iter(), third), mean(&mut newest(), third));
+    let most = newest().take(third).copied().fold(0.0, f64::max);
+    let falls = mean(&mut newest(), SECOND) < most * 0.85;
+    if last > first * 1.25 + 10.0 && !falls { Trend::Growing } else { Trend::Stable }
 }
 
 #[cfg(test)]
@@ -174,6 +182,13 @@ mod tests {
         assert_eq!(of(&mut std::iter::repeat_n(5.0, 10)), Trend::Unknown);
         assert_eq!(of(&mut (0..40).map(|n| f64::from(n % 7))), Trend::Stable);
         assert_eq!(of(&mut (0..40).map(|n| f64::from(n * 5))), Trend::Growing);
+        assert_eq!(of(&mut (0..40).map(|n| f64::from(n % 7 + n * 5))), Trend::Growing);
         assert_eq!(of(&mut (0..40).map(|n| f64::from(200 - n * 5))), Trend::Stable);
+        // It grew, and drains: half of its greatest, or nothing, is left.
+        let drains = |n: i32| f64::from(if n < 34 { n * 40 } else { 34 * 40 - (n - 33) * 190 }.max(0));
+        assert_eq!(of(&mut (0..37).map(drains)), Trend::Stable);
+        assert_eq!(of(&mut (0..40).map(drains)), Trend::Stable);
+        // Nor is it the beginning of something else that it has never been empty.
+        assert_eq!(of(&mut (0..40).map(|n| f64::from(800 + n % 3))), Trend::Stable);
     }
 }

@@ -199,3 +199,24 @@ fn a_wake_behind_a_lane_without_credit_is_told_before_rows_of_other_lanes() {
     while world.take(0) {}
     assert_eq!((world.told(), world.seen[0]), (115, (115, 4)));
 }
+
+#[test]
+fn the_pace_is_over_the_time_that_it_was_counted_in() {
+    let ms = Duration::from_millis;
+    let begin = Instant::now();
+    let mut pace = Pace::new(begin);
+    for second in 0..5 {
+        pace.add(1, begin + ms(1000 * second));
+    }
+    assert!((pace.rate(begin + ms(4000)) - 1.0).abs() < 1e-9, "{pace:?}");
+    // A burst, and nothing after it.
+    for step in 0..100 {
+        pace.add(100, begin + ms(5000 + 10 * step));
+    }
+    let end = begin + ms(5990);
+    assert!((pace.rate(end) / 10_000.0 - 1.0).abs() < 0.05, "{pace:?}");
+    assert!(!pace.is_slow());
+    assert!(pace.rate(end + ms(10_000)) < 300.0, "{pace:?}");
+    pace.add(1, end + ms(10_000));
+    assert!(pace.is_slow() && pace.rate(end + ms(10_000)) < 300.0, "{pace:?}");
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Channel, Inbox, Note, State, Upstream};
-use crate::exchange::load::{Load, Notes};
+use crate::exchange::load::{Load, Watch};
 use crate::sync::lock;
 
 impl Inbox {
@@ -25,18 +25,12 @@ impl Inbox {
     pub(crate) fn keep_fresh(&self, edge: u32, gap: Option<Duration>) {
         let mut state = lock(&self.state);
         let State { watchers, channels, inputs, .. } = &mut *state;
-        let of_edge = channels.iter().filter(|channel| gap.is_some() && inputs[channel.input].edge == edge);
+        let of_edge = channels.iter().filter(|channel| inputs[channel.input].edge == edge);
         let remote = |channel: &Channel| match &channel.upstream {
-            Upstream::Remote(notes) => Some(Arc::clone(notes)),
+            Upstream::Remote(notes) => Some(Watch::new(Arc::clone(notes), gap?)),
             Upstream::Local(_) => None,
         };
-        let notes: Vec<Arc<Notes>> = of_edge.filter_map(remote).collect();
-        if let Some(gap) = gap {
-            for notes in &notes {
-                notes.keep_fresh(gap);
-            }
-        }
-        watchers.set(edge, notes);
+        watchers.set(edge, of_edge.filter_map(remote));
     }
 
     /// What a note to the sender of a channel says.

@@ -86,18 +86,22 @@ pub fn assign(placement: Placement, problem: &Problem<'_>) -> Result<Vec<usize>,
     }
 }
 
-/// Storm's default: instances are dealt in turn, going on from component to component. A container without a
-/// free slot is passed over.
+/// Storm's default: instances are dealt in turn, going on from component to component: each goes to the next
+/// container after the last one's, in the order of their numbers, that it may go to and that has a free slot.
 ///
 /// # Errors
 /// If the containers' `slots` do not suffice.
 pub fn round_robin(problem: &Problem<'_>) -> Result<Vec<usize>, NoRoom> {
     let (all, mut filled) = (problem.all(), Filled::new(problem));
     let mut dealt = Vec::with_capacity(problem.instances.len());
-    for (turn, &component) in problem.instances.iter().enumerate() {
-        let may = problem.may(component, &all);
-        let mut in_turn = (0..may.len()).map(|step| may[(turn + step) % may.len()]);
-        let container = in_turn.find(|&k| filled.has_slot(k)).ok_or(NoRoom { instance: turn })?;
+    // Behind a full container the turn goes on from the one that took its place, which else got twice as many.
+    let mut next = 0;
+    for (instance, &component) in problem.instances.iter().enumerate() {
+        let may = problem.may(component, &all).iter().copied();
+        let free = may.filter(|&k| filled.has_slot(k));
+        let first = free.min_by_key(|&k| (k + all.len() - next) % all.len());
+        let container = first.ok_or(NoRoom { instance })?;
+        next = (container + 1) % all.len();
         filled.put(component, container);
         dealt.push(container);
     }

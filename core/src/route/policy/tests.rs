@@ -163,6 +163,24 @@ fn a_policy_of_the_users_own_is_made_by_its_name() {
 }
 
 #[test]
+#[should_panic(expected = "a built-in policy is called `potus`")]
+fn a_built_in_policys_name_is_not_for_ones_own() {
+    Policies::default().add("potus", |_, _| Ok(make_policy("shuffle", 1).unwrap()));
+}
+
+#[test]
+fn a_choice_that_cannot_be_carried_out_is_named() {
+    let mut targets = Targets::new([vec![4, 5]]);
+    targets.set_credit(1, false);
+    let check = |target, rows| Choice { target, rows }.check("mine", &targets);
+    assert_eq!(check(0, 1), Ok(()));
+    let said = [check(2, 1), check(1, 1), check(0, 0)].map(Result::unwrap_err);
+    assert_eq!(said[0], "the policy `mine` chose 1 rows for target 2: there are 2");
+    assert_eq!(said[1], "the policy `mine` chose 1 rows for target 1: which takes none now");
+    assert!(said[2].starts_with("the policy `mine` chose 0 rows for target 0: and a choice"), "{}", said[2]);
+}
+
+#[test]
 fn heron_begins_anywhere_and_then_takes_its_turn() {
     let firsts: std::collections::BTreeSet<u32> = (0..64)
         .map(|seed| {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use tuplane_core::cluster::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, Vertex, VertexId};
+use tuplane_core::route::policy_names;
 use tuplane_core::scale::{Limit, Load, limit};
 use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
 
@@ -387,7 +388,27 @@ impl JobPicture {
             self.vertices.get(id.0 as usize).map_or_else(String::new, |vertex| text::name(&vertex.label))
         };
         let wording = Wording { label: &label, share: &|share| text::share(Some(share)), time: &text::age };
-        self.limit.as_ref().map_or_else(String::new, |limit| limits::words(limit, &wording))
+        match (&self.limit, self.held()) {
+            (None, _) => String::new(),
+            (Some(Limit::Nothing), Some(edge)) => format!(
+                "rows are held by the policy of {}: {} wait there",
+                text::name(&edge.name),
+                text::rows(edge.facts.queued_out)
+            ),
+            (Some(limit), _) => limits::words(limit, &wording),
+        }
+    }
+
+    /// The edge whose policy holds most rows, where one holds more than its senders give in a second.
+    fn held(&self) -> Option<&EdgePicture> {
+        let may_hold = |policy: &String| policy == "potus" || !policy_names().contains(&policy.as_str());
+        let given = |edge: &EdgePicture| {
+            self.vertices.get(edge.from as usize).and_then(|sender| sender.out_rate).unwrap_or(0.0)
+        };
+        let edges = self.edges.iter().filter(|edge| edge.policy.as_ref().is_some_and(may_hold));
+        let held =
+            edges.filter(|edge| edge.facts.queued_out > 0 && edge.facts.queued_out as f64 > given(edge));
+        held.max_by_key(|edge| edge.facts.queued_out)
     }
 
     /// The limiting vertex.

@@ -96,7 +96,7 @@ fn policy_words(job: &JobPicture, edge: u32, routing: &EdgeRouting) -> String {
     if let (Some(v), Some(beta)) = (rule(&routing.v), rule(&routing.beta)) {
         words += &format!(": V {v}, beta {beta}");
     }
-    if routing.v.is_some() || routing.slots > 0 {
+    if !routing.setting.is_empty() {
         let gamma = routing.gamma.map_or_else(|| "any".to_owned(), text::rows);
         words += &format!(
             ", gamma {gamma}, setting {}, slot {} ms",

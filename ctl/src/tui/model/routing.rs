@@ -30,7 +30,7 @@ pub(crate) const ROUTES: &[Column] = &[
     .wide(7)
     .right()
     .rank(1),
-    column("trend", "`growing` where some agent's backlog has grown in the last ten seconds, else `stable`")
+    column("trend", "`growing` where some agent's backlog has grown in the last ten seconds and does not fall again, else `stable`")
         .wide(7)
         .toned(),
     column("forced", "rows that left by a release rule at a price that alone would have held them")
@@ -41,8 +41,8 @@ pub(crate) const ROUTES: &[Column] = &[
         .wide(8)
         .right()
         .rank(6),
-    column("setting", "where options come from that were not given: `paper` or `default`").wide(7).rank(7),
-    column("slot", "the time between two decisions").wide(6).right().of(Unit::Seconds).rank(8),
+    column("setting", "where options come from that were not given: `paper` or `default`; none where the policy has none").wide(7).rank(7),
+    column("slot", "the time between two decisions, where there are any").wide(6).right().of(Unit::Seconds).rank(8),
     column("warnings", "how many there are; Enter shows them").wide(8).right().rank(6),
 ];
 
@@ -170,6 +170,8 @@ pub(crate) fn routes(seen: &Seen<'_>) -> Vec<Row> {
             between(senders.iter().filter_map(|(_, of)| value(of).as_ref()).map(|weight| weight.value))
         };
         let first = senders.first().map(|(_, of)| *of);
+        // Policies that go by turn or lot alone stand on no setting and have no slots.
+        let based = first.filter(|of| !of.setting.is_empty());
         let policy = first.map(|of| of.policy.clone()).or_else(|| edge.policy.clone());
         let trend = worst(senders.iter().map(|(_, of)| of.trend));
         let sent = |of: &EdgeRouting| of.targets.iter().map(|target| target.rows_per_second).sum();
@@ -189,8 +191,8 @@ pub(crate) fn routes(seen: &Seen<'_>) -> Vec<Row> {
                 Cell::Text(trend_word(trend).to_owned()),
                 count(|of| of.forced),
                 count(|of| of.deferred),
-                Cell::Text(first.map_or_else(|| "-".to_owned(), |of| of.setting.clone())),
-                first.map_or_else(|| Cell::Text("-".into()), |of| span(of.slot_us as f64 / 1e3)),
+                Cell::Text(based.map_or_else(|| "-".to_owned(), |of| of.setting.clone())),
+                based.map_or_else(|| Cell::Text("-".into()), |of| span(of.slot_us as f64 / 1e3)),
                 count(|of| of.warnings.len() as u64),
             ],
         );

@@ -40,7 +40,7 @@ fn verdict(routing: &EdgeRouting, target: &TargetRouting, names: &Names<'_>) -> 
     if target.masked {
         let agent = (names.agent)(target.agent);
         let last = target.age_ms.map_or_else(String::new, |ms| format!(" for {}", text::lapse(ms as f64)));
-        return format!("left out while another target can take rows: {agent} was not heard of{last}");
+        return format!("left out while there is another target: {agent} was not heard of{last}");
     }
     if !target.open {
         return "full: its channel has no credit left, so rows go to another target or wait".to_owned();

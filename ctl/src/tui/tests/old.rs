@@ -76,6 +76,21 @@ fn of_old_data_nobody_says_that_nothing_limits_the_job() {
     let nothing = "nothing limits the job: it keeps up with its input";
     assert_eq!(line(idle(&mut seat, 15_000, 100)), nothing);
     assert_eq!(line(idle(&mut seat, 16_000, 4_000)), format!("as of 4 s ago: {nothing}"));
+    // Nobody is busy or blocked, and yet it does not keep up: a policy holds more rows than come in a second.
+    world.ages[1] = 100;
+    let mut held = world.telemetry(16_500);
+    let job = held.job.as_mut().unwrap();
+    for report in &mut job.counters {
+        (report.busy_ns, report.blocked_ns, report.idle_ns) = (0, 0, 16_500 * 1_000_000);
+    }
+    let edge = job.edges.iter_mut().find(|edge| edge.edge == 0).unwrap();
+    (edge.policy, edge.queued_out) = (Some("potus".to_owned()), 17_079_000);
+    seat.tell(16_500, What::Telemetry(Box::new(held.clone())));
+    let said = line(seat.text());
+    assert!(said.starts_with("rows are held by the policy of ") && said.ends_with(" wait there"), "{said}");
+    held.job.as_mut().unwrap().edges.iter_mut().for_each(|edge| edge.policy = Some("shuffle".to_owned()));
+    seat.tell(16_600, What::Telemetry(Box::new(held)));
+    assert_eq!(line(seat.text()), nothing, "it holds none: they wait for credit");
     // Gone: what is known of the others does not speak for it.
     let mut telemetry = world.telemetry(17_000);
     telemetry.agents.remove(1);

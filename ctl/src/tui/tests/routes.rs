@@ -241,7 +241,18 @@ fn options_change_only_after_a_second_yes_and_keep_what_was_given() {
     let mut seat = seat(120, 40, "3");
     assert_eq!(seat.keys("O"), []);
     let shown = seat.text();
-    for part in ["potus of src..w", "v: balance (2.5 now)", "beta: 8", "gamma: any", "setting: default"] {
+    for part in [
+        "potus of src..w",
+        "v: balance (2.5 now)",
+        "beta: 8",
+        "gamma: any",
+        "setting: default",
+        "admission: relaxed",
+        "max_hold: 100 ms",
+        "deal: 256",
+        "reprice: true",
+        "cost: zones",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The line has what was given.
@@ -276,7 +287,15 @@ fn options_change_only_after_a_second_yes_and_keep_what_was_given() {
         assert!(matches!(seat.model.mode, Mode::Normal), "{typed}: {}", seat.text());
         assert!(seat.text().contains(said), "{said}: {}", seat.text());
     }
-    // A policy with its options.
+    // A policy with its options; what becomes of those that were given is shown.
+    seat.keys(":policy potus v=1<enter>");
+    let shown = seat.text();
+    for part in ["with v=1; nothing else", "v: balance (2.5 now) → 1", "beta: 8 → 16"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    seat.keys("<esc>:policy jsq<enter>");
+    assert!(seat.text().contains("beta: 8 → none"), "{}", seat.text());
+    seat.keys("<esc>");
     assert_eq!(seat.keys(":policy potus v=1<enter><right><enter>"), ask(r#"{"v":1}"#));
     seat.keys(":policy shuffle v=1<enter>");
     assert!(seat.text().contains("the policy `shuffle` has no options"), "{}", seat.text());

@@ -112,7 +112,8 @@ fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str, options:
     let Some(job) = live_job(model, run) else { return };
     let before = picture.policy.clone().unwrap_or_else(|| "-".into());
     let name = text::name(&picture.name);
-    if before == policy && options.is_empty() {
+    let differs = options::given_up(model, edge, policy, options);
+    if before == policy && options.is_empty() && differs.is_empty() {
         say(model, format!("{name} goes by {policy} already"));
         return;
     }
@@ -121,6 +122,7 @@ fn confirm_policy(model: &mut Model, run: u64, edge: u32, policy: &str, options:
     if !options.is_empty() {
         lines.push(format!("with {}; nothing else", options::words(options)));
     }
+    lines.extend(differs);
     lines.extend(touched(job, &picture, "policy"));
     let ask = options::ask(run, &picture, policy, options);
     let title = format!("Change the policy of {name}?");

@@ -1,6 +1,7 @@
 //! Options of an edge's policy: which there are, what is typed, and the question before they change.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tui_input::Input;
@@ -126,11 +127,51 @@ fn in_force(routing: &EdgeRouting, given: &Map<String, Value>, key: &str) -> Str
     match (key, given.get(key)) {
         ("setting", _) => text::name(&routing.setting),
         (_, Some(value)) => text::name(&plain(value)),
-        ("gamma", None) => "any".to_owned(),
         ("slot", None) => format!("{} ms", text::signed(routing.slot_us as f64 / 1e3)),
-        ("record" | "with", None) => "none".to_owned(),
-        _ => NOT_GIVEN.to_owned(),
+        _ => of_setting(&routing.setting, key),
     }
+}
+
+/// An option as a setting has it.
+fn of_setting(setting: &str, key: &str) -> String {
+    let options = RouteOptions::of(Setting::named(setting).unwrap_or_default());
+    let ms = |time: Duration| format!("{} ms", text::signed(time.as_secs_f64() * 1e3));
+    match key {
+        "v" => options.v.to_string(),
+        "beta" => options.beta.to_string(),
+        "gamma" => "any".to_owned(),
+        "slot" => ms(options.slot),
+        "max_hold" => options.max_hold.map_or_else(|| "none".to_owned(), ms),
+        "record" | "with" => "none".to_owned(),
+        _ => {
+            let all = serde_json::to_value(&options).unwrap_or_default();
+            all.get(key).map_or_else(|| NOT_GIVEN.to_owned(), plain)
+        }
+    }
+}
+
+/// What an edge's policy was given and what becomes of it by a request for a policy with these options alone: what is
+/// not among them is as the setting has it, or is no more where the new policy has no such option.
+pub(super) fn given_up(model: &Model, edge: u32, policy: &str, options: &Map<String, Value>) -> Vec<String> {
+    let Some(routing) = live_routing(model, edge) else { return Vec::new() };
+    let before = given(&routing);
+    let becomes = model.options.glyphs.becomes;
+    let setting = match options.get("setting") {
+        Some(setting) => plain(setting),
+        // What was given goes with the rest; the job's is not known here.
+        None if before.contains_key("setting") => Setting::default().name().to_owned(),
+        None => routing.setting.clone(),
+    };
+    let after = |key: &str| match options.get(key) {
+        Some(value) => text::name(&plain(value)),
+        None if options_of(policy).contains(&key) => of_setting(&setting, key),
+        None => "none".to_owned(),
+    };
+    let given = options_of(&routing.policy).iter().filter(|key| before.contains_key(**key));
+    given
+        .filter(|key| before.get(**key) != options.get(**key) && **key != "setting")
+        .map(|key| format!("{key}: {} {becomes} {}", in_force(&routing, &before, key), after(key)))
+        .collect()
 }
 
 /// Opens the line for the value of an option, with what was given.

@@ -2,7 +2,7 @@
 
 use tuplane_core::route::Setting;
 
-use super::plan::{Cell, Net, PAPER_V, SETTINGS, Scene, Source, setting_name};
+use super::plan::{Cell, ERROR_WINDOW, LIGHT, Net, PAPER_V, PREDICTOR_WINDOW, Scene, Source};
 use super::view::View;
 use crate::experiment::{Axis, Figure, Level, Point, Series, Style};
 
@@ -69,10 +69,10 @@ fn level(name: String, at: Option<f64>) -> Option<Level> {
 fn over_v(view: &View<'_>, net: Net, metric: &str, what: &str, y: &Axis) -> Figure {
     let (mut series, mut levels) = (Vec::new(), Vec::new());
     for scene in view.on(net) {
-        for setting in SETTINGS {
+        for setting in Setting::ALL {
             let vs = view.plan.vs.iter().copied().filter(|v| *v > 0.0);
             series.push(Series {
-                name: format!("potus, {}, {}", setting_name(setting), view.source(scene.source)),
+                name: format!("potus, {}, {}", setting.name(), view.source(scene.source)),
                 points: points(view, metric, vs.map(|v| (v, Cell::potus(scene, setting).v(v)))),
                 style: style(scene),
             });
@@ -96,11 +96,11 @@ fn over_v(view: &View<'_>, net: Net, metric: &str, what: &str, y: &Axis) -> Figu
 fn over_window(view: &View<'_>, net: Net) -> Figure {
     let (mut series, mut levels) = (Vec::new(), Vec::new());
     for scene in view.on(net) {
-        for setting in SETTINGS {
+        for setting in Setting::ALL {
             let windows = std::iter::once(0).chain(view.plan.windows.iter().copied());
             let cells = windows.map(|w| (f64::from(w), Cell::potus(scene, setting).windows(w)));
             series.push(Series {
-                name: format!("potus, {}, {}", setting_name(setting), view.source(scene.source)),
+                name: format!("potus, {}, {}", setting.name(), view.source(scene.source)),
                 points: points(view, "response_mean", cells),
                 style: style(scene),
             });
@@ -135,7 +135,7 @@ fn over_rate(view: &View<'_>, net: Net, metric: &str, what: &str, y: &Axis) -> F
     Figure {
         id: id(&format!("phantoms-{what}"), net),
         title: format!(
-            "{} with false positives, {}, potus paper, W = 4, load 0.75",
+            "{} with false positives, {}, potus paper, W = {ERROR_WINDOW}, load {LIGHT}",
             capital(what),
             net.title()
         ),
@@ -157,14 +157,14 @@ fn over_uneven(view: &View<'_>, net: Net) -> Figure {
                 style: style(scene),
             });
         };
-        for setting in SETTINGS {
-            add(&format!("potus, {}", setting_name(setting)), Cell::potus(scene, setting));
+        for setting in Setting::ALL {
+            add(&format!("potus, {}", setting.name()), Cell::potus(scene, setting));
         }
         view.plan.others().for_each(|policy| add(policy, Cell::of(scene, policy)));
     }
     Figure {
         id: id("uneven-response", net),
-        title: format!("Response with unequal instances, {}, load 0.75", net.title()),
+        title: format!("Response with unequal instances, {}, load {LIGHT}", net.title()),
         x: Axis::linear("d: capacities are mu - d and mu + d [tuples per slot]").close(),
         y: Axis::log(RESPONSE),
         series,
@@ -187,7 +187,7 @@ fn predictors(view: &View<'_>, scene: Scene) -> Figure {
     levels.push(bound("largest published error", SPAN.1));
     Figure {
         id: id_of("predictors", scene),
-        title: format!("Predictors at W = 1, {}", view.scene(scene)),
+        title: format!("Predictors at W = {PREDICTOR_WINDOW}, {}", view.scene(scene)),
         x: Axis::linear("mean square error of the forecasts [tuples²]"),
         y: Axis::linear(RESPONSE).close(),
         series: series.collect(),
@@ -202,8 +202,8 @@ fn frontier(view: &View<'_>, scene: Scene) -> Figure {
     };
     let swept = |cell: Cell| view.plan.vs.iter().filter_map(|v| at(&cell.clone().v(*v))).collect::<Vec<_>>();
     let mut series = Vec::new();
-    for setting in SETTINGS {
-        let name = format!("potus, {}, over V", setting_name(setting));
+    for setting in Setting::ALL {
+        let name = format!("potus, {}, over V", setting.name());
         series.push(Series { name, points: swept(Cell::potus(scene, setting)), style: Style::Line });
     }
     let own = Cell::potus(scene, Setting::Default);

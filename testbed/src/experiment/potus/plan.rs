@@ -25,9 +25,9 @@ pub(super) const PREDICTOR_WINDOW: u32 = 1;
 /// `V` of the literal algorithm where it is not swept: at the knee, with costs in hops.
 pub(super) const PAPER_V: f64 = 1.0;
 
-/// Pairs of `V` and `beta` that setting `default` is measured with beside its own `beta`: those with which it was
-/// seen to reach its aims on the Fat-Tree, as placements changed.
-pub(super) const PAIRS: [(f64, f64); 2] = [(1.0, 12.0), (1.5, 16.0)];
+/// A pair of `V` and `beta` that setting `default` is measured with beside its own: it was seen to reach the aims on
+/// the Fat-Tree under another placement.
+pub(super) const PAIRS: [(f64, f64); 1] = [(1.0, 12.0)];
 
 /// Seeds that a figure or a verdict needs.
 pub(super) const SEEDS: u32 = 5;
@@ -37,9 +37,6 @@ const JELLYFISH: u64 = 1;
 
 /// What POTUS is compared with.
 pub(super) const BASELINES: [&str; 3] = ["shuffle", "heron", "round-robin"];
-
-/// Both settings.
-pub(super) const SETTINGS: [Setting; 2] = [Setting::Paper, Setting::Default];
 
 /// What is set in a run, the seed last.
 pub(super) const FACTORS: [&str; 15] = [
@@ -229,7 +226,7 @@ impl Cell {
             self.load.to_string(),
             self.uneven.to_string(),
             self.policy.clone(),
-            priced(setting_name(self.setting).to_owned()),
+            priced(self.setting.name().to_owned()),
             priced(options.v.to_string()),
             priced(options.beta.to_string()),
             self.window.to_string(),
@@ -303,14 +300,6 @@ fn raise(app: &mut App, load: f64, factor: f64) {
     }
 }
 
-/// As options have it.
-pub(super) fn setting_name(setting: Setting) -> &'static str {
-    match setting {
-        Setting::Paper => "paper",
-        Setting::Default => "default",
-    }
-}
-
 /// What is swept.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -368,7 +357,7 @@ impl Plan {
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &scene in &self.scenes {
-            for setting in SETTINGS {
+            for setting in Setting::ALL {
                 let swept = self.vs.iter().map(|v| Cell::potus(scene, setting).v(*v));
                 cells.extend(swept);
                 let windows = std::iter::once(&0).chain(&self.windows);

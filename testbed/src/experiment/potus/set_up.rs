@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::PaperError;
-use crate::arrivals::{Format, Series};
+use crate::arrivals::{Format, Scale, Series};
 use crate::sim::{self, Arrivals, Config, Registry};
 
 /// The set-up that ships with the product: the simulation file first.
@@ -47,6 +47,8 @@ impl SetUp {
         let trace = match (trace, &base.arrivals) {
             (Some(path), _) => {
                 let counts = Series::read(path, &Format::default())?;
+                // What has no mean to scale is refused before anything runs.
+                counts.rows(Scale::Mean(1.0), 0)?;
                 Arrivals::Trace { counts: Arc::new(counts), name: path.display().to_string() }
             }
             (None, Arrivals::Poisson) => Arrivals::Overdispersed { ratio: RATIO },

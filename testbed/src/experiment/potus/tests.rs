@@ -1,13 +1,19 @@
 //! The publication's experiments: plan, figures, claims.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use tuplane_core::route::Setting;
 
 use super::*;
 use crate::experiment::{Claim, Verdict};
 
 fn plan() -> Plan {
+    plan_of(false)
+}
+
+fn plan_of(quick: bool) -> Plan {
     let named = |name: &str| Forecaster { name: name.to_owned(), options: Map::new() };
-    Plan::new(true, PREDICTORS.iter().map(|name| named(name)).collect(), vec!["mine".to_owned()])
+    Plan::new(quick, PREDICTORS.iter().map(|name| named(name)).collect(), vec!["mine".to_owned()])
 }
 
 /// What a run might have measured if all were as published: the theorem's shapes, and responses that fall by a slot
@@ -31,24 +37,30 @@ fn as_published(cell: &Cell, metric: &str) -> f64 {
         }
         "response_mean" => 5.6,
         "mse" if cell.window > 0 => 12.0,
-        "growth" => 0.0,
+        "growth" | "missing" | "late" => 0.0,
         "slots" => 8000.0,
         _ => 1.0,
     }
 }
 
-fn claims_of(plan: &Plan, measured: impl Fn(&Cell, &str) -> f64) -> Vec<Claim> {
+/// A table of five seeds of each cell.
+fn table_of(plan: &Plan, measured: impl Fn(&Cell, &str, u64) -> Option<f64>) -> Table {
     let mut records = Vec::new();
     for cell in plan.cells() {
         for seed in 1..=5u64 {
-            // Seeds differ a little.
-            let figure = |metric: &str| measured(&cell, metric) * (1.0 + 0.001 * seed as f64);
-            let metrics = METRICS.iter().map(|metric| Some(super::super::rounded(figure(metric))));
+            let figure = |metric: &str| measured(&cell, metric, seed).map(super::super::rounded);
+            let metrics = METRICS.iter().map(|metric| figure(metric));
             records.push(Record { factors: factors(&cell, seed), metrics: metrics.collect() });
         }
     }
-    let table = Table::new(Prepared::columns(), records);
-    let view = View { plan, table: &table, trace: "trace" };
+    Table::new(Prepared::columns(), records)
+}
+
+/// The claims of seeds that differ a little.
+fn claims_of(plan: &Plan, measured: impl Fn(&Cell, &str) -> f64) -> Vec<Claim> {
+    let table =
+        table_of(plan, |cell, metric, seed| Some(measured(cell, metric) * (1.0 + 0.001 * seed as f64)));
+    let view = View { plan, table: &table, trace: "trace", is_measured: true };
     for figure in figures::figures(&view) {
         figure.svg().unwrap();
     }
@@ -102,7 +114,108 @@ fn a_claim_fails_where_its_figures_do() {
         (m == "cost_per_slot" && c.policy == "shuffle" && c.scene.net.key() == "jellyfish").then_some(100.0)
     });
     failed("own-equal", &|c, m| (m == "response_mean" && c.policy == "shuffle").then_some(4.0));
+    // Other weights that would do do not count.
+    failed("own-equal", &|c, m| {
+        (m == "cost_per_slot" && c.setting == Setting::Default && c.v.is_none()).then_some(300.0)
+    });
+    // Neighbours are told apart by too little to count, the first and the third are not.
+    failed("window", &|c, m| {
+        let slots = match c.window {
+            2 => 5.0,
+            4 => 5.015,
+            8 => 5.03,
+            _ => return None,
+        };
+        (m == "response_mean" && c.spread).then_some(slots)
+    });
+    // A window of 0 is no look ahead.
+    failed("response-window", &|c, m| {
+        (m == "response_mean" && c.policy == "potus" && c.uneven == 0).then_some(if c.window > 0 {
+            6.0
+        } else {
+            5.0
+        })
+    });
     failed("own-unequal", &|c, m| (m == "response_mean" && c.policy == "round-robin").then_some(20.0));
+}
+
+/// Figures that lie further apart from seed to seed than from cell to cell.
+fn scattered(cell: &Cell, metric: &str, seed: u64) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (cell.factors(), metric, seed).hash(&mut hasher);
+    let lot = (hasher.finish() % 1000) as f64 / 1000.0;
+    let published = as_published(cell, metric);
+    match metric {
+        "growth" => 4.0 * (lot - 0.5),
+        "response_mean" => 5.0 * (0.5 + lot),
+        "mse" if cell.window > 0 => 10.37 + 4.0 * (lot - 0.5),
+        "cost_per_slot" => 300.0 * (0.5 + lot),
+        _ => published,
+    }
+}
+
+#[test]
+fn where_intervals_meet_nothing_is_shown() {
+    let plan = plan();
+    let table = table_of(&plan, |cell, metric, seed| Some(scattered(cell, metric, seed)));
+    let claims = claims::claims(&View { plan: &plan, table: &table, trace: "trace", is_measured: true });
+    for id in [
+        "stable",
+        "window",
+        "mild-window",
+        "mis-prediction",
+        "mse-span",
+        "all-missed",
+        "false-positives",
+        "cost-shuffle",
+        "response-equal",
+        "response-window",
+        "response-unequal",
+        "own-equal",
+    ] {
+        assert_eq!(verdict(&claims, id), Verdict::NotShown, "{id}: {claims:#?}");
+    }
+}
+
+#[test]
+fn a_rise_compares_a_seed_with_itself() {
+    let plan = plan();
+    let (cell, over) = (Cell::of(plan.scenes[0], "shuffle"), Cell::of(plan.scenes[0], "heron"));
+    // Twice as much at each seed, and one seed has no figure.
+    let table = table_of(&plan, |of, _, seed| match (of == &cell, seed) {
+        (true, 2) => None,
+        (true, _) => Some(2.0 * 10f64.powi(seed as i32)),
+        _ => Some(10f64.powi(seed as i32)),
+    });
+    let view = View { plan: &plan, table: &table, trace: "trace", is_measured: true };
+    let rise = view.rise(&cell, &over, "response_mean").unwrap();
+    assert_eq!((rise.mean, rise.half, rise.count), (1.0, Some(0.0), 4));
+}
+
+#[test]
+fn what_takes_a_trace_or_all_scenes_is_not_shown_without() {
+    let verdicts = |quick: bool, is_measured: bool| {
+        let plan = plan_of(quick);
+        let table = table_of(&plan, |cell, metric, seed| {
+            Some(as_published(cell, metric) * (1.0 + 0.001 * seed as f64))
+        });
+        let claims = claims::claims(&View { plan: &plan, table: &table, trace: "trace", is_measured });
+        ["mse-span", "both-networks"].map(|id| verdict(&claims, id))
+    };
+    assert_eq!(verdicts(false, true), [Verdict::Holds, Verdict::Holds]);
+    assert_eq!(verdicts(true, true), [Verdict::Holds, Verdict::NotShown]);
+    assert_eq!(verdicts(false, false), [Verdict::NotShown, Verdict::NotShown]);
+}
+
+#[test]
+fn a_response_of_a_run_that_grows_says_so() {
+    let claims = claims_of(&plan(), |cell, metric| match metric {
+        "growth" if cell.predictor.name == "ewma" => 50.0,
+        _ => as_published(cell, metric),
+    });
+    let claim = claims.iter().find(|claim| claim.id == "mis-prediction").unwrap();
+    let measured = &claim.parts[0].measured;
+    assert!(measured.contains(" and growing") && !measured.contains("growing; kalman"), "{measured}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What was measured, by cell.
 
 use super::plan::{Cell, Net, Plan, Scene, Source};
-use crate::experiment::{Interval, Table, interval, rounded};
+use crate::experiment::{Interval, Table, Verdict, interval, rounded};
 use crate::sim::Outcome;
 
 /// What is measured in a run.
-pub(super) const METRICS: [&str; 24] = [
+pub(super) const METRICS: [&str; 26] = [
     "response_mean",
     "response_p50",
     "response_p99",
@@ -28,6 +28,8 @@ pub(super) const METRICS: [&str; 24] = [
     "dropped",
     "unforeseen",
     "mse",
+    "missing",
+    "late",
     "v_mean",
     "slots",
 ];
@@ -59,6 +61,8 @@ pub(super) fn metrics(run: &Outcome) -> Vec<Option<f64>> {
         whole(ahead.dropped),
         whole(ahead.unforeseen),
         ahead.mse,
+        whole(ahead.missing),
+        whole(ahead.late),
         run.weights.map(|weights| weights.v),
         whole(run.slots),
     ];
@@ -66,7 +70,7 @@ pub(super) fn metrics(run: &Outcome) -> Vec<Option<f64>> {
 }
 
 /// A backlog that rises by more than this share of itself in a quarter of the measured slots is not stable.
-const RISE: f64 = 0.05;
+pub(super) const RISE: f64 = 0.05;
 
 /// The table as the plan has it.
 pub(super) struct View<'a> {
@@ -74,6 +78,8 @@ pub(super) struct View<'a> {
     pub(super) table: &'a Table,
     /// What arrives where it is not Poisson's: `trace` or what stands in for it.
     pub(super) trace: &'static str,
+    /// It is a trace: arrivals that were measured somewhere.
+    pub(super) is_measured: bool,
 }
 
 impl View<'_> {
@@ -82,20 +88,38 @@ impl View<'_> {
         self.table.mean(&cell.factors(), metric)
     }
 
-    /// By how much one cell's metric is above another's, as a share of the other's, seed by seed.
+    /// By how much one cell's metric is above another's, as a share of the other's, seed by seed: over the seeds that
+    /// both have it of.
     pub(super) fn rise(&self, cell: &Cell, over: &Cell, metric: &str) -> Option<Interval> {
-        let figures = |cell: &Cell| self.table.figures(&cell.factors(), metric);
-        let (these, those) = (figures(cell), figures(over));
-        let both = these.iter().zip(&those).filter(|(_, over)| **over != 0.0);
-        interval(&both.map(|(this, over)| this / over - 1.0).collect::<Vec<_>>())
+        self.gap(cell, over, over, metric)
     }
 
-    /// The backlog does not keep rising: its rise in the last quarter is not above 0 in all likelihood, or it is
-    /// small. None where nothing was measured.
-    pub(super) fn is_stable(&self, cell: &Cell) -> Option<bool> {
+    /// By how much one cell's metric is above another's, as a share of `base`'s, seed by seed.
+    pub(super) fn gap(&self, cell: &Cell, over: &Cell, base: &Cell, metric: &str) -> Option<Interval> {
+        let of = |cell: &Cell| self.table.by_seed(&cell.factors(), metric);
+        let (these, those, base) = (of(cell), of(over), of(base));
+        let share = |(seed, this): (&&str, &f64)| {
+            let base = base.get(seed).filter(|base| **base != 0.0)?;
+            Some((this - those.get(seed)?) / base)
+        };
+        interval(&these.iter().filter_map(share).collect::<Vec<_>>())
+    }
+
+    /// Whether the backlog does not keep rising: its rise over a quarter of the measured slots is at most [`RISE`] of
+    /// it. None where nothing was measured.
+    pub(super) fn is_stable(&self, cell: &Cell) -> Option<Verdict> {
         let (growth, backlog) = (self.mean(cell, "growth")?, self.mean(cell, "weighted_backlog")?);
         let slots = self.mean(cell, "slots")?.mean / 4.0;
-        Some(growth.low() <= 0.0 || growth.mean * slots <= RISE * backlog.mean)
+        Some(Verdict::at_most(&growth, RISE * backlog.mean / slots.max(1.0)))
+    }
+
+    /// What has to be said beside a figure of a cell whose backlog may keep rising.
+    pub(super) fn grows(&self, cell: &Cell) -> Option<&'static str> {
+        Some(match self.is_stable(cell)? {
+            Verdict::Holds => "",
+            Verdict::NotShown => " and perhaps growing",
+            Verdict::DoesNotHold => " and growing",
+        })
     }
 
     /// A scene in words.

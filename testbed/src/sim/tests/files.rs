@@ -76,7 +76,7 @@ predictor = "kalmann"
         "sim.toml:4:8: `load` is 1.5; it must be above 0 and at most 1",
         "none.toml cannot be read",
         "sim.toml:8:8: `kind` of `network` of the simulation cannot be `ring`",
-        "sim.toml:12:9: `ratio` is 1; it must be above 1",
+        "sim.toml:12:9: `ratio` is 1; it must be above 1 and at most 1000000",
         "sim.toml:15:1: no policy is called `potos` (did you mean `potus`?)",
         "sim.toml:16:1: `v` is a number of at least 0",
         "sim.toml:17:1: `cost` says nothing in a simulation",

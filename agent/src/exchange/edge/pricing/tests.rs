@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Notify;
-use tuplane_core::route::{Setting, Targets, make_policy};
+use tuplane_core::route::{Choice, Policy, Seen, Setting, Targets, Waiting, make_policy};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
 use tuplane_wire::message::AgentId;
@@ -76,20 +76,23 @@ impl World {
     }
 
     fn route(&self, edge: usize, name: &str, options: serde_json::Value, of_source: bool) {
+        self.route_by(&Policies::default(), edge, name, options, of_source);
+    }
+
+    fn route_by(
+        &self,
+        policies: &Policies,
+        edge: usize,
+        name: &str,
+        options: serde_json::Value,
+        of_source: bool,
+    ) {
         let read: BTreeMap<String, serde_json::Value> = serde_json::from_value(options).unwrap();
         let options = RouteOptions::read(&read, Setting::Default).unwrap();
-        let (policies, costs) = (Policies::default(), Costs::table(&self.costs));
+        let costs = Costs::table(&self.costs);
         let slots = &self.slots;
-        let route = Route {
-            policies: &policies,
-            name,
-            options: &options,
-            given: "{}",
-            costs: &costs,
-            of_source,
-            me: 0,
-            slots,
-        };
+        let route =
+            Route { policies, name, options: &options, given: "{}", costs: &costs, of_source, me: 0, slots };
         self.edges[edge].set_route(&route).unwrap();
     }
 
@@ -220,9 +223,16 @@ fn a_queue_at_its_bound_moves_in_both_settings() {
         world.edges[0].tick(world.later(10_000));
         assert!(!world.edges[0].is_full(0), "{options}: {appended} rows");
         assert!(world.edges[0].waiting(0) > 0, "{options}: only what is over the bound has to go");
-        assert!(world.routing(0).forced > 0, "{options}");
+        let left = appended - world.edges[0].waiting(0);
+        assert_eq!(
+            world.routing(0).forced,
+            left,
+            "{options}: no price lets a row go, and what stayed is not counted"
+        );
         let warnings = world.routing(0).warnings;
         assert!(warnings[0].starts_with("V is larger than this queue can express"), "{warnings:?}");
+        let held = if options.get("setting").is_some() { "leave when the" } else { "waited 100 ms or the" };
+        assert!(warnings[0].contains(held), "{warnings:?}");
     }
 }
 
@@ -348,11 +358,11 @@ fn a_barrier_holds_a_queue_whatever_would_have_to_leave() {
     world.edges[0].mark(1, Mark::Barrier(1));
     world.edges[0].pump();
     assert!(world.edges[0].is_drained(0));
-    assert!(matches!(world.inboxes[0].take(1, true), Ok(Taken::Nothing)) || world.there(0)[0] > 0);
+    assert_eq!(world.there(0).iter().sum::<u64>(), 9);
 }
 
 #[test]
-fn targets_whose_agent_is_not_heard_of_get_rows_only_when_no_other_is_left() {
+fn targets_whose_agent_is_not_heard_of_get_no_rows_while_there_is_another_be_it_full() {
     let agent = |name: &str| AgentId { name: name.to_owned(), incarnation: 1 };
     let session = Outbound::new(
         agent("a"),
@@ -387,10 +397,19 @@ fn targets_whose_agent_is_not_heard_of_get_rows_only_when_no_other_is_left() {
     let routing = dear.routing(0);
     assert_eq!([routing.targets[0].rows, routing.targets[1].rows], [9, 0]);
     assert!(routing.targets[1].masked && !routing.targets[0].masked);
-    // The near one is full: the far one is all that is left.
+    // The near one is full: what comes waits for it, however long the queue gets, and goes there when it takes rows.
     dear.edges[0].append(0, dear.rows(1, 20 << 10)).unwrap();
     dear.append(0, 0, 40);
-    assert!(dear.routing(0).targets[1].rows > 0);
+    dear.edges[0].mark(0, Mark::End);
+    dear.edges[0].tick(dear.later(5_000));
+    let routing = dear.routing(0);
+    assert_eq!((routing.targets[1].rows, routing.targets[0].open), (0, false));
+    assert!(dear.edges[0].waiting(0) >= 40);
+    while matches!(dear.inboxes[0].take(100, false), Ok(Taken::Rows { .. })) {
+        dear.edges[0].pump();
+    }
+    assert!(dear.edges[0].is_drained(0));
+    assert_eq!(dear.routing(0).targets[1].rows, 0);
 }
 
 #[test]
@@ -464,4 +483,193 @@ fn slots_of_64_senders_and_targets_cost_little() {
     println!("{:.2} % of a core", share * 100.0);
     // Measured in the release build: under 1.5 %. Builds that do not optimise are ten times slower.
     assert!(share < 0.2, "{share}");
+}
+
+/// A policy of the user's own that does what it is told.
+#[derive(Debug)]
+struct Own {
+    choice: Option<Choice>,
+    seen: Arc<std::sync::Mutex<Vec<bool>>>,
+}
+
+impl Policy for Own {
+    fn name(&self) -> &'static str {
+        "own"
+    }
+
+    fn reads_queues(&self) -> bool {
+        false
+    }
+
+    fn begin_slot(&mut self, _: i64, seen: &Seen<'_>) {
+        lock(&self.seen).push(seen.rate.is_some() && seen.bounds.is_some());
+    }
+
+    fn choose(&mut self, _: &Waiting, _: &Targets) -> Option<Choice> {
+        self.choice
+    }
+
+    fn sent(&mut self, _: u32) {}
+}
+
+type Told = Arc<std::sync::Mutex<Vec<bool>>>;
+
+fn own(choice: Option<Choice>) -> (Policies, Told) {
+    let seen = Told::default();
+    let (mut policies, of_each) = (Policies::default(), Arc::clone(&seen));
+    policies.add("own", move |_, _| Ok(Box::new(Own { choice, seen: Arc::clone(&of_each) })));
+    (policies, seen)
+}
+
+#[test]
+fn what_has_to_leave_goes_where_it_is_cheapest_if_the_users_own_policy_holds_it() {
+    let world = World::new(&[2, 1, 1], 1, 1, 1 << 20);
+    world.route_by(&own(None).0, 0, "own", json!({}), false);
+    world.append(0, 0, 5);
+    assert_eq!(world.edges[0].waiting(0), 5);
+    world.edges[0].tick(world.later(20_000));
+    assert_eq!((world.edges[0].waiting(0), world.routing(0).forced), (0, 5), "max_hold");
+    let there = world.there(0);
+    assert!(there[0] == 0 && there[1] + there[2] == 5, "{there:?}");
+    // With no time that ends it, an end does.
+    world.route_by(&own(None).0, 0, "own", json!({ "max_hold": "none" }), false);
+    world.append(0, 0, 4);
+    world.edges[0].tick(world.later(40_000));
+    assert_eq!(world.edges[0].waiting(0), 4);
+    world.edges[0].mark(0, Mark::End);
+    world.edges[0].tick(world.later(60_000));
+    assert!(world.edges[0].is_drained(0));
+    assert_eq!((world.routing(0).forced, world.routing(0).deferred), (9, 0));
+}
+
+#[test]
+fn a_choice_that_cannot_be_ends_the_run_with_the_policys_name() {
+    for (target, rows, why) in
+        [(0, 0, "a choice is of at least 1"), (7, 1, "there are 2"), (1, 1, "which takes none now")]
+    {
+        let world = World::new(&[0, 0], 1, 1, 1 << 20);
+        if why.starts_with("which") {
+            // Both are full.
+            world.edges[0].append(0, world.rows(2, 20 << 10)).unwrap();
+            assert_eq!(world.there(0), [1, 1]);
+        }
+        world.route_by(&own(Some(Choice { target, rows })).0, 0, "own", json!({}), false);
+        world.append(0, 0, 3);
+        let run = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let said = run.block_on(Arc::clone(&world.edges[0]).run()).unwrap_err();
+        assert!(
+            said.starts_with(&format!("the policy `own` chose {rows} rows for target {target}")),
+            "{said}"
+        );
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn each_senders_own_policy_sees_what_rules_go_by() {
+    let world = World::new(&[0, 1], 2, 1, 1 << 20);
+    let (policies, seen) = own(Some(Choice { target: 0, rows: 1 }));
+    world.route_by(&policies, 0, "own", json!({}), false);
+    world.append(0, 0, 3);
+    let seen = lock(&seen).clone();
+    assert_eq!(seen, [true; 3], "the edge's and one for each sender");
+}
+
+#[test]
+fn rows_that_had_to_leave_are_forced_only_where_no_price_would_have_let_them_go() {
+    let world = World::new(&[0], 1, 1, 1 << 20);
+    world.append(0, 0, 4);
+    let options = json!({ "v": 0, "beta": 1, "between_slots": false, "slot": "10s" });
+    world.route(0, "potus", options, false);
+    world.append(0, 0, 9);
+    world.edges[0].mark(0, Mark::End);
+    world.edges[0].tick(world.later(20_000));
+    assert_eq!(world.there(0), [13]);
+    // 4 - 9, 5 - 8, 6 - 7, and then six at 1 and more.
+    assert_eq!(world.routing(0).forced, 6);
+    // They are of the edge, whatever it goes by.
+    world.route(0, "shuffle", json!({}), false);
+    assert_eq!((world.routing(0).forced, world.routing(0).slots), (6, 1));
+    world.route(0, "jsq", json!({}), false);
+    assert_eq!((world.routing(0).forced, world.routing(0).slots), (6, 1));
+}
+
+#[test]
+fn gamma_holds_over_all_edges_of_a_sender_between_two_slots_too() {
+    let world = World::new(&[0, 1], 1, 2, 1 << 20);
+    let options = json!({ "gamma": 10, "slot": "10s" });
+    world.route(0, "potus", options.clone(), false);
+    world.route(1, "potus", options, false);
+    let sent = |edge: usize| world.there(edge).iter().sum::<u64>();
+    world.append(0, 0, 8);
+    // Who comes first has what it needs; the other what is left, until the slot has ended.
+    world.append(1, 0, 5);
+    assert_eq!((sent(0), sent(1)), (8, 2));
+    world.append(0, 0, 5);
+    assert_eq!((sent(0), sent(1), world.routing(1).deferred), (8, 2, 0));
+    let edges = [Arc::clone(&world.edges[0]), Arc::clone(&world.edges[1])];
+    tick_together(&edges, world.later(10_000));
+    assert_eq!((sent(0), sent(1)), (13, 5));
+}
+
+#[test]
+fn where_lengths_are_those_of_the_slots_beginning_the_next_sender_sees_what_one_has_sent() {
+    let world = World::new(&[0, 0], 4, 1, 1 << 20);
+    world.append(0, 0, 16);
+    assert_eq!(world.there(0), [8, 8]);
+    while matches!(world.inboxes[0].take(8, false), Ok(Taken::Rows { .. })) {}
+    world.inboxes[0].load().clear();
+    assert_eq!(world.there(0), [0, 8]);
+    world.route(0, "jsq", json!({ "setting": "paper" }), false);
+    for sender in 0..4 {
+        world.append(0, sender, 4);
+    }
+    world.edges[0].tick(world.later(20_000));
+    assert_eq!(world.there(0), [12, 12]);
+}
+
+#[test]
+fn decisions_over_several_edges_are_kept_whole_by_those_that_keep_any() {
+    let world = World::new(&[0, 1], 1, 2, 1 << 20);
+    let options = |record| json!({ "setting": "paper", "gamma": 30, "slot": "10s", "record": record });
+    world.route(0, "potus", options(9), false);
+    world.route(1, "potus", options(0), false);
+    world.append(0, 0, 20);
+    world.append(1, 0, 20);
+    let edges = [Arc::clone(&world.edges[0]), Arc::clone(&world.edges[1])];
+    tick_together(&edges, world.later(10_000));
+    let decided = world.routing(0).decisions;
+    assert_eq!((decided.len(), decided[0].edges.len()), (1, 2));
+    decided.iter().for_each(assert_replays);
+    assert!(world.routing(1).decisions.is_empty());
+}
+
+#[test]
+fn another_policy_begins_another_series_of_backlogs() {
+    let world = World::new(&[1, 1], 1, 1, 1 << 20);
+    assert_eq!(
+        (world.routing(0).setting.as_str(), world.routing(0).slot_us),
+        ("", 0),
+        "round-robin has neither"
+    );
+    world.route(0, "potus", json!({ "v": 1e6, "beta": 1 }), false);
+    assert_eq!((world.routing(0).setting.as_str(), world.routing(0).slot_us), ("default", 5000));
+    for step in 0..9 {
+        world.edges[0].sample(world.later(250 * step));
+    }
+    assert_eq!(world.routing(0).backlogs.len(), 9);
+    world.route(0, "potus", json!({ "v": 1e6, "beta": 16 }), false);
+    assert_eq!(world.routing(0).backlogs.len(), 0);
+}
+
+#[test]
+fn a_way_that_costs_nothing_does_not_hide_that_the_others_are_too_dear() {
+    let world = World::new(&[0, 2], 1, 1, 1 << 20);
+    world.route(0, "potus", json!({ "v": 3, "beta": 1 }), false);
+    world.append(0, 0, 1);
+    assert_eq!(world.routing(0).warnings, [""; 0]);
+    world.route(0, "potus", json!({ "v": 1e9, "beta": 1, "max_hold": "none" }), false);
+    world.append(0, 0, 1);
+    let warnings = world.routing(0).warnings;
+    assert!(warnings[0].contains("before any takes a way that costs something"), "{warnings:?}");
 }
