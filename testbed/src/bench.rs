@@ -1,6 +1,7 @@
 //! The benchmarks: POTUS decisions, the stream manager's slots, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
 
 mod decide;
+mod scale;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -31,9 +32,10 @@ const TICKS: f64 = 100.0;
 const W1: &str = include_str!("../jobs/bench-rebalance.toml");
 const W2: &str = include_str!("../jobs/wordcount.toml");
 
-/// Runs the decision benchmark and both workloads, and prints a line for each.
+/// Runs the benchmarks of decisions and both workloads, and prints a line for each.
 pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     decide::run(out)?;
+    scale::run(out)?;
     stream_manager(out)?;
     let bench = Bench { tuplane: tuplane()?, folder: Folder::make("bench")? };
     let job = bench.folder.write("bench-rebalance.toml", W1)?;

@@ -224,7 +224,7 @@ impl Auto {
                 "{added} more instances are needed, and the agents have room for {}",
                 look.room
             ));
-            self.share_out(look, needs, &present, &mut instances);
+            Self::share_out(look, needs, &present, &mut instances);
         }
         if instances == present {
             let why = held.join("; ");
@@ -247,7 +247,7 @@ impl Auto {
     }
 
     /// Deals the room there is: one by one to the vertex that lacks most.
-    fn share_out(&self, look: &Look<'_>, needs: &[f64], present: &[u32], instances: &mut [u32]) {
+    fn share_out(look: &Look<'_>, needs: &[f64], present: &[u32], instances: &mut [u32]) {
         let wanted = instances.to_vec();
         instances.copy_from_slice(present);
         let lacks = |instances: &[u32], vertex: usize| {

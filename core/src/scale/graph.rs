@@ -352,7 +352,9 @@ mod tests {
     #[test]
     fn a_source_of_which_nothing_is_known_is_refused() {
         let mut vertices = chain(&["a", "b"]);
-        vertices.iter_mut().for_each(|vertex| vertex.capacity = f64::INFINITY);
+        for vertex in &mut vertices {
+            vertex.capacity = f64::INFINITY;
+        }
         let faults = FlowGraph::new(vertices, vec![edge(0, 1)]).unwrap_err();
         assert_eq!(faults, [GraphError::Open("a".into())]);
     }

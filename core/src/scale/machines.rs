@@ -65,7 +65,9 @@ impl Placement {
         let mut asked = vec![0.0; self.machines.len()];
         for (vertex, machines) in self.on.iter().enumerate() {
             let each = wish(demand[vertex], total(instances[vertex], graph.vertices()[vertex].capacity));
-            machines.iter().for_each(|machine| asked[*machine] += each);
+            for machine in machines {
+                asked[*machine] += each;
+            }
         }
         asked
     }
@@ -126,7 +128,9 @@ impl Placement {
     fn shares(&self, wishes: &[f64]) -> Vec<f64> {
         let mut by_machine: Vec<Vec<usize>> = vec![Vec::new(); self.machines.len()];
         for (vertex, machines) in self.on.iter().enumerate() {
-            machines.iter().for_each(|machine| by_machine[*machine].push(vertex));
+            for machine in machines {
+                by_machine[*machine].push(vertex);
+            }
         }
         let mut shares = vec![0.0; wishes.len()];
         for (machine, mut hosted) in self.machines.iter().zip(by_machine) {

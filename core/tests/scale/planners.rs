@@ -1,7 +1,10 @@
 //! Planners against the vectors, against brute force on graphs of our own, and on the named failures.
 
 use tuplane_core::scale::whatif::Case;
-use tuplane_core::scale::{Ask, Engine, FlowEdge, FlowGraph, FlowVertex, Plan, Planners, steady};
+use tuplane_core::scale::{
+    Ask, Engine, FlowEdge, FlowGraph, FlowVertex, Machine, Placement, Plan, Planner, Planners, Refusal,
+    TakeAsk, steady,
+};
 
 use super::etp::{cases, near};
 
@@ -167,4 +170,183 @@ fn best_meets_its_bars_on_other_random_graphs() {
             assert!(mean >= 0.995 && tenth >= 0.97, "{engine}, {sources} sources: {mean} {tenth}");
         }
     }
+}
+
+#[test]
+fn a_plan_of_many_slots_is_at_least_round_robin() {
+    for seed in 0..30 {
+        let graph = random(&mut Lots(seed), 30, 2);
+        for engine in ENGINES {
+            let best = planned(&graph, engine, 40, "best");
+            let in_turn = planned(&graph, engine, 40, "round-robin");
+            assert!(best.after >= in_turn.after * (1.0 - 1e-9), "seed {seed} {engine}");
+        }
+    }
+}
+
+#[test]
+fn no_vertex_gets_more_than_its_most() {
+    for seed in 0..30 {
+        let graph = random(&mut Lots(seed), 7, 1);
+        let vertices = graph.vertices().iter().map(|vertex| FlowVertex {
+            max_instances: Some(vertex.instances + u32::from(vertex.instances % 2 == 0)),
+            ..vertex.clone()
+        });
+        let graph = FlowGraph::new(vertices.collect(), graph.edges().to_vec()).unwrap();
+        for planner in ["best", "stela", "stela-code", "ds2", "round-robin"] {
+            for engine in ENGINES {
+                let plan = planned(&graph, engine, 12, planner);
+                for (vertex, instances) in graph.vertices().iter().zip(plan.instances) {
+                    assert!(Some(instances) <= vertex.max_instances, "{planner} {engine}, seed {seed}");
+                }
+                assert!(plan.left.is_some(), "{planner}: at most 7 of 12 slots can be used");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_without_a_rate_and_a_vertex_without_a_capacity_are_planned_for() {
+    let vertices = vec![
+        FlowVertex::new("open", 1, 100.0),
+        FlowVertex::new("unknown", 1, f64::INFINITY),
+        FlowVertex::new("slow", 1, 50.0),
+    ];
+    let edges =
+        vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }, FlowEdge { from: 1, to: 2, selectivity: 1.0 }];
+    let graph = FlowGraph::new(vertices, edges).unwrap();
+    for engine in ENGINES {
+        for planner in ["best", "ds2"] {
+            let plan = planned(&graph, engine, 4, planner);
+            assert_eq!(
+                (plan.instances.as_slice(), plan.after.to_string().as_str()),
+                ([2, 1, 4].as_slice(), "200")
+            );
+        }
+    }
+}
+
+#[test]
+fn without_rows_at_the_sinks_the_authors_code_places_nothing() {
+    let vertices = vec![
+        FlowVertex { offered: Some(100.0), ..FlowVertex::new("src", 1, 50.0) },
+        FlowVertex { selectivity: 0.0, ..FlowVertex::new("sink", 1, 20.0) },
+    ];
+    let graph = FlowGraph::new(vertices, vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }]).unwrap();
+    let plan = planned(&graph, Engine::Queueing, 2, "stela-code");
+    assert_eq!(plan.steps, []);
+    let why = "no share can be given: no sink has emitted a row, so the round is skipped";
+    assert_eq!(plan.left.unwrap().why, why);
+    assert_eq!(planned(&graph, Engine::Queueing, 2, "stela").instances, [1, 3]);
+}
+
+/// A chain of three vertices with four instances each on two machines, and a third one that is new.
+fn on_machines() -> (FlowGraph, Placement) {
+    let vertex = |name: &str| FlowVertex::new(name, 4, 100.0);
+    let vertices = vec![FlowVertex { offered: Some(400.0), ..vertex("src") }, vertex("mid"), vertex("sink")];
+    let edge = |from, to| FlowEdge { from, to, selectivity: 1.0 };
+    let graph = FlowGraph::new(vertices, vec![edge(0, 1), edge(1, 2)]).unwrap();
+    let machines = ["m0", "m1", "new"].map(|name| Machine::new(name, 4.0)).to_vec();
+    (graph, Placement { machines, on: vec![vec![0, 1, 0, 1]; 3] })
+}
+
+#[test]
+fn storm_deals_anew_and_adds_nothing() {
+    let (graph, placement) = on_machines();
+    let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 2) };
+    let plan = Planners::default().scale_out("storm-default", &ask).unwrap();
+    assert_eq!((plan.steps.len(), plan.left.unwrap().slots), (0, 2));
+    assert_eq!(plan.moves.iter().filter(|one| one.to == 2).count(), 4);
+    // Twelve instances that ask for a core each had eight, and have twelve.
+    assert!(
+        near(plan.before, 8.0 / 12.0 * 400.0) && near(plan.after, 400.0),
+        "{} {}",
+        plan.before,
+        plan.after
+    );
+}
+
+#[test]
+fn the_least_loaded_links_move_until_the_new_machine_has_its_mean() {
+    let (graph, placement) = on_machines();
+    let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 2) };
+    let plan = Planners::default().scale_out("least-link-load", &ask).unwrap();
+    // The sink sends nothing, so it comes first, in turn with its sender.
+    let moved: Vec<(usize, usize)> = plan.moves.iter().map(|one| (one.vertex, one.to)).collect();
+    assert_eq!(moved, [(1, 2), (1, 2), (2, 2), (2, 2)]);
+    assert!(plan.after > plan.before);
+}
+
+#[test]
+fn planners_that_move_need_to_know_what_is_where() {
+    let (graph, _) = on_machines();
+    let ask = Ask::new(&graph, Engine::Queueing, 2);
+    for planner in ["storm-default", "least-link-load"] {
+        let said = Planners::default().scale_out(planner, &ask).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            format!("planner `{planner}` moves instances: it needs to know on which machines they are")
+        );
+    }
+}
+
+/// Always the last vertex.
+#[derive(Debug)]
+struct Last;
+
+impl Planner for Last {
+    fn name(&self) -> &'static str {
+        "last"
+    }
+
+    fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
+        let picks = (0..ask.slots).map(|_| (ask.graph.len() - 1, "is the last one".to_owned())).collect();
+        Ok(Plan::of(self.name(), ask, picks, ""))
+    }
+}
+
+#[test]
+fn own_planners_stand_beside_the_built_in_ones() {
+    let mut planners = Planners::default();
+    planners.add(Last);
+    let (graph, placement) = on_machines();
+    let ask = Ask::new(&graph, Engine::Queueing, 2);
+    assert_eq!(planners.scale_out("last", &ask).unwrap().instances, [4, 4, 6]);
+    let refused = |result: Result<Plan, Refusal>| result.unwrap_err().to_string();
+    assert_eq!(
+        refused(planners.scale_out("lsat", &ask)),
+        "no planner is called `lsat` (did you mean `last`?); there are: best, ds2, etp-sum, last, least-link-load, \
+         random, round-robin, stela, stela-code, storm-default"
+    );
+    assert_eq!(
+        refused(planners.scale_out("etp-sum", &ask)),
+        "planner `etp-sum` only plans which machines are given back"
+    );
+    let many = Ask::new(&graph, Engine::Queueing, 10_001);
+    assert_eq!(
+        refused(planners.scale_out("last", &many)),
+        "10001 new instances are asked for: a plan adds at most 10000"
+    );
+    let take = TakeAsk::new(&graph, &placement, Engine::Queueing, 1);
+    assert!(planners.scale_in("last", &take).unwrap_err().to_string().contains("only plans where"));
+}
+
+#[test]
+fn what_if_scale_answers_in_the_form_of_the_vectors() {
+    let case = &cases()[0];
+    let planners = Planners::default();
+    let plan = case.plan(Engine::BackPressured, "best", &planners).unwrap();
+    let answer = serde_json::to_value(case.answer(&plan)).unwrap();
+    assert_eq!(answer["id"], case.id.as_str());
+    assert!(near(answer["predicted"].as_f64().unwrap(), expected(case, Engine::BackPressured, "optimum")));
+    let sum: u64 =
+        answer["instances"].as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
+    let left = plan.left.as_ref().map_or(0, |left| u64::from(left.slots));
+    let before: u32 = case.graph.instances().iter().sum();
+    assert_eq!(sum + left, u64::from(before + case.new_instances.unwrap()));
+    let said = case.plan(Engine::Queueing, "bset", &planners).unwrap_err();
+    assert!(said.starts_with("case s101-000: no planner is called `bset` (did you mean `best`?)"), "{said}");
+    let open = Case { new_instances: None, ..case.clone() };
+    let said = open.plan(Engine::Queueing, "best", &planners).unwrap_err();
+    assert_eq!(said, "case s101-000: it has no `new_instances`");
 }

@@ -47,7 +47,9 @@ fn digits(percent: f64) -> String {
 /// knows; else they are found.
 pub(super) fn left(ask: &Ask<'_>, picks: &[(usize, String)], binding: &[usize]) -> String {
     let mut instances = ask.graph.instances();
-    picks.iter().for_each(|(vertex, _)| instances[*vertex] += 1);
+    for (vertex, _) in picks {
+        instances[*vertex] += 1;
+    }
     let slots = (ask.slots as usize).saturating_sub(picks.len());
     let found = if binding.is_empty() { full(ask, &instances) } else { binding.to_vec() };
     let name = |vertex: &usize| format!("`{}`", ask.graph.vertices()[*vertex].id);

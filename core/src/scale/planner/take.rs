@@ -1,5 +1,8 @@
 //! Scale-in: which machines are given back, and where their instances go.
 
+mod place;
+
+use self::place::{others, placed};
 use super::explain::rows;
 use super::storm::moves;
 use super::{Planner, Refusal, Removal, TakeAsk};
@@ -10,9 +13,6 @@ use crate::scale::machines::Placement;
 
 /// Up to so many machines every choice is tried.
 const ALL: usize = 8;
-
-/// All ways to place the instances of machines that go are tried if there are at most so many.
-const WAYS: usize = 1024;
 
 /// Stela's scale-in: the machines with the least sum of ETP over their instances (path, every instance with the ETP of its
 /// vertex). Their instances go to the others in turn, from the least sum on (elasticity.md section 1.6).
@@ -35,7 +35,9 @@ impl Planner for EtpSum {
             .map_err(|none| Refusal(none.to_string()))?;
         let mut sums = vec![0.0; ask.placement.machines.len()];
         for (machines, share) in ask.placement.on.iter().zip(&shares) {
-            machines.iter().for_each(|machine| sums[*machine] += share);
+            for machine in machines {
+                sums[*machine] += share;
+            }
         }
         let ascending = |machines: &mut Vec<usize>| machines.sort_by(|a, b| sums[*a].total_cmp(&sums[*b]));
         let mut free = removable(ask)?;
@@ -68,8 +70,8 @@ impl Planner for Random {
     }
 }
 
-/// Each choice of machines is evaluated on the model, with their instances placed where they cost least (all ways, if
-/// there are at most 1,024), and the one with the highest throughput is taken; of equals the one that moves the fewest
+/// Each choice of machines is evaluated on the model, with their instances placed where they cost least (see [`place`]),
+/// and the one with the highest throughput is taken; of equals the one that moves the fewest
 /// instances. Up to 8 machines that is every choice; beyond, one machine after the other.
 pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     let free = removable(ask)?;
@@ -85,8 +87,9 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         }
     };
     if ask.placement.machines.len() <= ALL {
-        for machines in choices(&free, ask.machines) {
-            offer(&machines, placed(ask, ask.placement, &machines));
+        let choices = choices(&free, ask.machines);
+        for machines in &choices {
+            offer(machines, placed(ask, ask.placement, machines, choices.len()));
         }
     } else {
         let mut machines: Vec<usize> = Vec::new();
@@ -94,7 +97,7 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         while machines.len() < ask.machines {
             let next = free.iter().filter(|machine| !machines.contains(machine)).map(|machine| {
                 let with: Vec<usize> = machines.iter().copied().chain([*machine]).collect();
-                let after = placed(ask, &after, &with);
+                let after = placed(ask, &after, &with, free.len() * ask.machines);
                 (after.steady(ask.graph, ask.engine).throughput, with, after)
             });
             // The first of equals.
@@ -109,7 +112,7 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     };
     let before = ask.placement.steady(ask.graph, ask.engine).throughput;
     let why = if after >= before * (1.0 - EQUAL) {
-        format!("without it the job still makes {} rows/s; {moved} instances move", rows(after))
+        format!("the job still makes {} rows/s; {moved} instances move", rows(after))
     } else {
         format!("any other choice costs as much or more: {} rows/s instead of {}", rows(after), rows(before))
     };
@@ -147,10 +150,6 @@ pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
     Ok(free)
 }
 
-fn others(ask: &TakeAsk<'_>, gone: &[usize]) -> Vec<usize> {
-    (0..ask.placement.machines.len()).filter(|machine| !gone.contains(machine)).collect()
-}
-
 /// The instances of the machines that go, to the others in turn.
 fn dealt(placement: &Placement, gone: &[usize], stay: &[usize]) -> Placement {
     let mut after = placement.clone();
@@ -163,71 +162,6 @@ fn dealt(placement: &Placement, gone: &[usize], stay: &[usize]) -> Placement {
         }
     }
     after
-}
-
-/// The instances of the machines that go, one by one, each where the job then makes most; of equals where the cores are asked
-/// for least. Those that ask for most come first.
-fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize]) -> Placement {
-    let stay = others(ask, gone);
-    let mut after = before.clone();
-    let mut moving: Vec<(usize, usize)> = gone.iter().flat_map(|machine| before.of(*machine)).collect();
-    let all = before.steady(ask.graph, ask.engine);
-    let load = |vertex: usize| {
-        all.rates[vertex].input / (ask.graph.vertices()[vertex].capacity * before.on[vertex].len() as f64)
-    };
-    moving.sort_by(|a, b| load(b.0).total_cmp(&load(a.0)));
-    let ways = u32::try_from(moving.len()).ok().and_then(|moving| stay.len().checked_pow(moving));
-    if let Some(ways) = ways.filter(|ways| *ways <= WAYS) {
-        return everywhere(ask, after, &moving, &stay, ways);
-    }
-    for (vertex, instance) in moving {
-        let mut best: Option<(f64, f64, usize)> = None;
-        let asked = after.asked(ask.graph);
-        for machine in &stay {
-            after.on[vertex][instance] = *machine;
-            let throughput = after.steady(ask.graph, ask.engine).throughput;
-            let load = asked[*machine] / ask.placement.machines[*machine].cores;
-            let better = best.is_none_or(|(most, least, _)| {
-                throughput > most * (1.0 + EQUAL) || (throughput >= most * (1.0 - EQUAL) && load < least)
-            });
-            if better {
-                best = Some((throughput, load, *machine));
-            }
-        }
-        if let Some((_, _, machine)) = best {
-            after.on[vertex][instance] = machine;
-        }
-    }
-    after
-}
-
-/// The best of all ways to place these; of equals the one that leaves the fullest machine least full.
-fn everywhere(
-    ask: &TakeAsk<'_>,
-    mut after: Placement,
-    moving: &[(usize, usize)],
-    stay: &[usize],
-    ways: usize,
-) -> Placement {
-    let mut best: Option<(f64, f64, Placement)> = None;
-    for mut way in 0..ways {
-        for (vertex, instance) in moving {
-            after.on[*vertex][*instance] = stay[way % stay.len()];
-            way /= stay.len();
-        }
-        let throughput = after.steady(ask.graph, ask.engine).throughput;
-        if best.as_ref().is_some_and(|(most, ..)| throughput < most * (1.0 - EQUAL)) {
-            continue;
-        }
-        let loads = after.asked(ask.graph).into_iter().zip(&after.machines);
-        let load = loads.map(|(asked, machine)| asked / machine.cores).fold(0.0, f64::max);
-        let better =
-            best.as_ref().is_none_or(|(most, least, _)| throughput > most * (1.0 + EQUAL) || load < *least);
-        if better {
-            best = Some((throughput, load, after.clone()));
-        }
-    }
-    best.map_or(after, |(_, _, best)| best)
 }
 
 /// Every choice of so many.
