@@ -179,6 +179,16 @@ impl StatefulProgram {
         &self.inner.output
     }
 
+    /// The key's columns.
+    pub(crate) fn key_fields(&self) -> &[FieldRef] {
+        self.inner.keys.output.fields()
+    }
+
+    /// The columns of the states.
+    pub(crate) fn state_fields(&self) -> &[FieldRef] {
+        &self.inner.states
+    }
+
     /// Whether some row of `input` can be one that an expression cannot take.
     pub(crate) fn can_fail(&self, input: &SchemaRef) -> bool {
         let inner = &self.inner;
