@@ -169,7 +169,7 @@ impl StatefulProgram {
 
     /// Drops the state of a key that saw no row for so long; rows have event times then.
     #[must_use]
-    pub(crate) fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
+    pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
         self.ttl = ttl.map(|ttl| i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX));
         self
     }
