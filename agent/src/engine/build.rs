@@ -19,12 +19,14 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
 use tuplane_expr::types::Asked;
 use tuplane_expr::{
-    KeyExprs, Program, SortProgram, Types, VertexProgram, edge_key, resolve_registered, vertex_program,
+    KeyExprs, Program, SortProgram, StateOf, Types, VertexProgram, edge_key, resolve_registered,
+    vertex_program,
 };
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::calls::Calls;
+use super::handover::Asking;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{
@@ -204,11 +206,13 @@ impl Builder<'_> {
             let label = self.dag.vertex(placed.vertex).label();
             let counters = Arc::new(Counters::new(label, Arc::clone(inbox.load())));
             let (options, changes) = mpsc::unbounded_channel();
+            let (asking, asked) = Asking::new(&inbox);
             locals.push(Local {
                 placed,
                 counters: Arc::clone(&counters),
                 inbox: Arc::clone(&inbox),
                 options,
+                asking,
                 sink_schema: self.sink_schema(&placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
             });
@@ -230,6 +234,8 @@ impl Builder<'_> {
                 .with_tap(Arc::clone(&taps[&placed.vertex.0]), placed.number),
                 counters,
                 options: changes,
+                asked,
+                state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
                 start: started.clone(),
                 timer: self.shared.timer.clone(),
                 splits: self.splits(&placed, &mut own_splits)?,

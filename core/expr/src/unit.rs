@@ -133,7 +133,10 @@ pub struct Unit {
 
 impl std::fmt::Debug for Unit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unit").field("home", &self.home).field("rows", &self.state.rows()).finish_non_exhaustive()
+        f.debug_struct("Unit")
+            .field("home", &self.home)
+            .field("rows", &self.state.rows())
+            .finish_non_exhaustive()
     }
 }
 

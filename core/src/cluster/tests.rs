@@ -34,7 +34,14 @@ fn placed(agents: &[AgentInfo]) -> Placed {
             agent: (id % agents.len() as u32) as u16,
         })
         .collect();
-    let split = |number| Split { number, path: format!("f{number}"), start: 0, end: u64::MAX, seen: None };
+    let split = |number| Split {
+        number,
+        path: format!("f{number}"),
+        start: 0,
+        end: u64::MAX,
+        seen: None,
+        done: None,
+    };
     let splits = BTreeMap::from([("src".to_owned(), (0..3).map(split).collect())]);
     Placed { agents: agents.to_vec(), instances, splits }
 }

@@ -64,7 +64,12 @@ impl StateOf {
                 let text = on.get(input).map_or("", |text| text.value.trim());
                 let (keys, columns) = program.enriching(input)?;
                 let key = format!("{text}: {}", typed(keys));
-                return Some(Self::new(&stage.id, &format!("hash_join input {}", input + 1), &key, &typed(columns.fields())));
+                return Some(Self::new(
+                    &stage.id,
+                    &format!("hash_join input {}", input + 1),
+                    &key,
+                    &typed(columns.fields()),
+                ));
             }
             _ => return None,
         };

@@ -165,7 +165,11 @@ impl Loader {
                 let wanted = begun.map_or("the first one of a unit".to_owned(), |begun| {
                     format!("piece {} of partition {}", begun.next, begun.unit.home.partition)
                 });
-                return Err(UnitError::Order { partition: piece.home.partition, found: piece.number, wanted });
+                return Err(UnitError::Order {
+                    partition: piece.home.partition,
+                    found: piece.number,
+                    wanted,
+                });
             }
         };
         begun.next += 1;
@@ -191,8 +195,12 @@ impl Loader {
             let why = format!("of {partitions} came where there are {}", self.partitions);
             return Err(UnitError::misplaced(partition, why));
         }
-        let unit =
-            Unit { home: piece.home, watermark: piece.watermark, answers: piece.answers, state: (self.blank)()? };
+        let unit = Unit {
+            home: piece.home,
+            watermark: piece.watermark,
+            answers: piece.answers,
+            state: (self.blank)()?,
+        };
         Ok(Begun { unit, next: 0, body: Vec::new() })
     }
 }
@@ -206,7 +214,9 @@ impl Begun {
             a.name() == b.name() && a.data_type() == b.data_type()
         };
         let found = reader.schema();
-        if found.fields().len() != wanted.fields().len() || !found.fields().iter().zip(wanted.fields()).all(same) {
+        if found.fields().len() != wanted.fields().len()
+            || !found.fields().iter().zip(wanted.fields()).all(same)
+        {
             return Err(misfit("a piece of state has other columns than the state here".to_owned()).into());
         }
         for rows in reader {

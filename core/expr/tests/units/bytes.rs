@@ -8,8 +8,8 @@ use tuplane_core::plan::{VertexId, plan};
 use tuplane_expr::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use tuplane_expr::system::SystemColumns;
 use tuplane_expr::{
-    GroupTable, JoinBuilder, JoinProgram, JoinTable, JoinTexts, MOST_PIECE, StateOf, UnitError, Units, WhenEmpty,
-    resolve, vertex_program,
+    GroupTable, JoinBuilder, JoinProgram, JoinTable, JoinTexts, MOST_PIECE, StateOf, UnitError, Units,
+    WhenEmpty, resolve, vertex_program,
 };
 
 use super::cluster::{Instance, KEYS, KINDS, Kind, PARTITIONS, batch_of, of};
@@ -94,7 +94,10 @@ fn what_cannot_be_moved_is_refused_and_stays() {
             let placed = second.units().place(unit);
             assert_eq!(placed.is_err(), rows > 0, "{kind:?}: partition {partition}, {placed:?}");
             if let Err(error) = placed {
-                assert_eq!(error.to_string(), format!("internal: partition {partition} has state here already"));
+                assert_eq!(
+                    error.to_string(),
+                    format!("internal: partition {partition} has state here already")
+                );
             }
         }
         assert_eq!(second.bytes(), bytes, "{kind:?}");
@@ -113,8 +116,14 @@ fn pieces_come_in_their_order_and_of_one_unit() {
     let mut loader = instance.units().loader(of()).unwrap();
     for (wrong, says) in [
         (vec![&pieces[1]], "piece 1 of partition 3 came where the first one of a unit was to come"),
-        (vec![&pieces[0], &pieces[2]], "piece 2 of partition 3 came where piece 1 of partition 3 was to come"),
-        (vec![&pieces[0], &pieces[0]], "piece 0 of partition 3 came where piece 1 of partition 3 was to come"),
+        (
+            vec![&pieces[0], &pieces[2]],
+            "piece 2 of partition 3 came where piece 1 of partition 3 was to come",
+        ),
+        (
+            vec![&pieces[0], &pieces[0]],
+            "piece 0 of partition 3 came where piece 1 of partition 3 was to come",
+        ),
         (vec![&pieces[0], &other[1]], "piece 1 of partition 4 came where piece 1 of partition 3 was to come"),
     ] {
         let (last, first) = wrong.split_last().unwrap();
@@ -129,7 +138,8 @@ fn pieces_come_in_their_order_and_of_one_unit() {
 
 fn wide(keys: std::ops::Range<usize>, width: usize) -> RecordBatch {
     let k: ArrayRef = Arc::new(keys.clone().map(|n| Some(format!("{n:09}"))).collect::<StringArray>());
-    let x: ArrayRef = Arc::new(keys.map(|n| Some(format!("{n:09}").repeat(width / 9))).collect::<StringArray>());
+    let x: ArrayRef =
+        Arc::new(keys.map(|n| Some(format!("{n:09}").repeat(width / 9))).collect::<StringArray>());
     batch(vec![("k", k), ("x", x)])
 }
 
@@ -176,7 +186,8 @@ fn the_one_partition_of_a_global_aggregate_takes_its_answer_along() {
         first.update(&batch(vec![("x", integers(rows))]), None).unwrap();
         let unit = first.cut(&[0]).unwrap().remove(0);
         let mut loader = second.loader(of()).unwrap();
-        let loaded = unit.into_pieces(of()).map(|piece| loader.load(&piece.unwrap()).unwrap()).last().unwrap();
+        let loaded =
+            unit.into_pieces(of()).map(|piece| loader.load(&piece.unwrap()).unwrap()).last().unwrap();
         second.place(loaded.unwrap()).unwrap();
         assert!(finals(&mut first).is_empty());
         let wanted = if rows.is_empty() { "0 -" } else { "2 3" };
@@ -198,7 +209,8 @@ fn what_state_is_of_comes_from_the_job() {
         let job = Job::parse(&text, FileFormat::Toml).unwrap();
         let (types, dag) = (resolve(&job).unwrap(), plan(&job).unwrap());
         let all = (0..dag.vertices.len() as u32).map(VertexId).filter_map(|v| {
-            let stage = job.stages.iter().find(|stage| dag.vertex(v).stages.last() == Some(&stage.id)).unwrap();
+            let stage =
+                job.stages.iter().find(|stage| dag.vertex(v).stages.last() == Some(&stage.id)).unwrap();
             let program = vertex_program(&job, &types, &dag, v).unwrap();
             Some((dag.vertex(v).name.clone(), StateOf::of(&job, stage, &program)?))
         });
@@ -218,7 +230,8 @@ fn what_state_is_of_comes_from_the_job() {
         ("id % 7", "sum(id) as n", "its state is `sum(id) as n: "),
     ] {
         let theirs = pieces(&job(key, compute)[0].1);
-        let error = filled(Kind::Aggregate).units().loader(here[0].1.clone()).unwrap().load(&theirs).unwrap_err();
+        let error =
+            filled(Kind::Aggregate).units().loader(here[0].1.clone()).unwrap().load(&theirs).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
 }
@@ -272,7 +285,8 @@ fn a_large_table_of_a_join_goes_in_bounded_pieces() {
     let on = texts(&["p.k = e.k"]);
     let said = JoinTexts { on: &on, kind: JoinKind::Inner, at: tuplane_core::fault::At::default() };
     let inputs = [("p", primary.schema()), ("e", primary.schema())];
-    let program = JoinProgram::compile(language(), said, &inputs, SystemColumns::NONE, OnError::Fail).unwrap();
+    let program =
+        JoinProgram::compile(language(), said, &inputs, SystemColumns::NONE, OnError::Fail).unwrap();
     let mut builder = JoinBuilder::new(program.clone(), 0).unwrap();
     for number in 0..20 {
         builder.push(&wide(number * 1_000..number * 1_000 + 1_000, 3_000)).unwrap();

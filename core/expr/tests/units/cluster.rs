@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tuplane_core::job::{OnError, StatefulShape, Text, Window, WindowKind};
-use tuplane_expr::arrow::array::{Array, ArrayRef, Int64Array, TimestampNanosecondArray, UInt16Array, UInt32Array};
+use tuplane_expr::arrow::array::{
+    Array, ArrayRef, Int64Array, TimestampNanosecondArray, UInt16Array, UInt32Array,
+};
 use tuplane_expr::arrow::compute::{take, take_record_batch};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::record_batch::RecordBatch;
 use tuplane_expr::system::{SystemColumn, SystemColumns, with_column};
 use tuplane_expr::{
     Advanced, AggregateInput, AggregateProgram, DistinctProgram, DistinctTable, GroupTable, KeyExprs,
-    RollingProgram, RollingTable, StateOf, StatefulProgram, StatefulTable, StatefulTexts, Unit, Units, WhenEmpty,
-    WindowPart, WindowProgram, WindowTable,
+    RollingProgram, RollingTable, StateOf, StatefulProgram, StatefulTable, StatefulTexts, Unit, Units,
+    WhenEmpty, WindowPart, WindowProgram, WindowTable,
 };
 
 use crate::prelude::*;
@@ -78,8 +80,10 @@ const COMPUTE: [&str; 10] = [
 pub(super) fn batch_of(rows: &[Row]) -> RecordBatch {
     let keys: Int64Array = rows.iter().map(|(key, ..)| Some(*key).filter(|key| *key >= 0)).collect();
     let values = integers(&rows.iter().map(|(.., value)| *value).collect::<Vec<_>>());
-    let times: ArrayRef = std::sync::Arc::new(TimestampNanosecondArray::from_iter_values(rows.iter().map(|r| r.1)));
-    with_column(&batch(vec![("k", std::sync::Arc::new(keys)), ("x", values)]), SystemColumn::Ts, times).unwrap()
+    let times: ArrayRef =
+        std::sync::Arc::new(TimestampNanosecondArray::from_iter_values(rows.iter().map(|r| r.1)));
+    with_column(&batch(vec![("k", std::sync::Arc::new(keys)), ("x", values)]), SystemColumn::Ts, times)
+        .unwrap()
 }
 
 fn own() -> SchemaRef {
@@ -87,7 +91,12 @@ fn own() -> SchemaRef {
 }
 
 fn window(kind: WindowKind, size: u64, slide: Option<u64>) -> Window {
-    Window { kind, size: Some(Duration::from_nanos(size)), slide: slide.map(Duration::from_nanos), early: None }
+    Window {
+        kind,
+        size: Some(Duration::from_nanos(size)),
+        slide: slide.map(Duration::from_nanos),
+        early: None,
+    }
 }
 
 fn windowed(keys: &[Text], window: &Window) -> WindowProgram {
@@ -155,17 +164,26 @@ fn compile(kind: Kind, keys: &[Text]) -> Compiled {
             } else {
                 (StatefulShape::Map, &["*", "n", "t", "b"])
             };
-            let state = texts(&["cast(0 as bigint) as n", "'.' as t", "true as b", "make_array(cast(0 as bigint)) as l"]);
-            let update =
-                texts(&["n + x as n", "right(t || cast(x as text), 6) as t", "not b as b", "make_array(x, n) as l"]);
+            let state = texts(&[
+                "cast(0 as bigint) as n",
+                "'.' as t",
+                "true as b",
+                "make_array(cast(0 as bigint)) as l",
+            ]);
+            let update = texts(&[
+                "n + x as n",
+                "right(t || cast(x as text), 6) as t",
+                "not b as b",
+                "make_array(x, n) as l",
+            ]);
             let of = StatefulTexts { shape, state: &state, update: &update, then: &texts(then) };
             let program = StatefulProgram::compile(language, keys, of, &own, system, fail).unwrap();
             let ttl = (kind == Kind::Ttl).then(|| Duration::from_nanos(12));
             Compiled::Stateful(program.with_ttl(ttl))
         }
-        Kind::Distinct => {
-            Compiled::Distinct(DistinctProgram::compile(language, keys, &own, SystemColumns::NONE, fail).unwrap())
-        }
+        Kind::Distinct => Compiled::Distinct(
+            DistinctProgram::compile(language, keys, &own, SystemColumns::NONE, fail).unwrap(),
+        ),
     }
 }
 
@@ -183,8 +201,12 @@ impl Instance {
             }
             (Compiled::Window(program), _) => Self::Window(open(program, WindowPart::Whole)),
             (Compiled::Rolling(program), _) => Self::Rolling(RollingTable::new(program, PARTITIONS).unwrap()),
-            (Compiled::Stateful(program), _) => Self::Stateful(StatefulTable::new(program, PARTITIONS).unwrap()),
-            (Compiled::Distinct(program), _) => Self::Distinct(DistinctTable::new(program, PARTITIONS).unwrap()),
+            (Compiled::Stateful(program), _) => {
+                Self::Stateful(StatefulTable::new(program, PARTITIONS).unwrap())
+            }
+            (Compiled::Distinct(program), _) => {
+                Self::Distinct(DistinctTable::new(program, PARTITIONS).unwrap())
+            }
         }
     }
 
@@ -346,7 +368,8 @@ impl Cluster {
         let all = batch_of(rows);
         let ids = self.ids(&all);
         for at in 0..self.instances.len() {
-            let mine = (0..ids.len() as u32).filter(|row| self.owner[usize::from(ids.value(*row as usize))] == at);
+            let mine =
+                (0..ids.len() as u32).filter(|row| self.owner[usize::from(ids.value(*row as usize))] == at);
             let mine = UInt32Array::from_iter_values(mine);
             if mine.is_empty() {
                 continue;

@@ -46,7 +46,8 @@ fn same(kind: Kind, keys: &[&str], count: usize, steps: &[Step]) -> Result<(), T
     let (mut whole, mut spread) = (Cluster::new(kind, keys, 1), Cluster::new(kind, keys, count));
     let mut now = -30;
     // Rows that no instance finds late.
-    let on_time = |rows: &[Row], now: i64| rows.iter().map(|(k, t, x)| (*k, now + t, *x)).collect::<Vec<Row>>();
+    let on_time =
+        |rows: &[Row], now: i64| rows.iter().map(|(k, t, x)| (*k, now + t, *x)).collect::<Vec<Row>>();
     for step in steps {
         match step {
             Step::Rows(rows) => {
@@ -78,7 +79,8 @@ fn same(kind: Kind, keys: &[&str], count: usize, steps: &[Step]) -> Result<(), T
                 let ids = spread.ids(&batch_of(&held));
                 let (waiting, others): (Vec<_>, Vec<_>) =
                     held.iter().zip(ids.values()).partition(|(_, id)| moved.contains(id));
-                let rows_of = |some: Vec<(&Row, &u16)>| some.into_iter().map(|(row, _)| *row).collect::<Vec<_>>();
+                let rows_of =
+                    |some: Vec<(&Row, &u16)>| some.into_iter().map(|(row, _)| *row).collect::<Vec<_>>();
                 let (waiting, others) = (rows_of(waiting), rows_of(others));
                 whole.push(&others);
                 spread.push(&others);

@@ -120,10 +120,8 @@ impl Units for GroupTable {
             return Err(UnitError::misplaced(*first, "is on its way out: its results are being given"));
         }
         // Whatever can fail does so before anything is taken out.
-        let blank: Vec<_> = partitions
-            .iter()
-            .map(|_| Groups::new(self.program.clone(), None))
-            .collect::<Result<_, _>>()?;
+        let blank: Vec<_> =
+            partitions.iter().map(|_| Groups::new(self.program.clone(), None)).collect::<Result<_, _>>()?;
         let mut units = Vec::with_capacity(partitions.len());
         for (partition, mut groups) in partitions.iter().zip(blank) {
             if let Some(table) = self.take_table(*partition) {

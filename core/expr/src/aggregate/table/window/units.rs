@@ -119,7 +119,9 @@ impl Units for WindowTable {
         check(partitions, all)?;
         for partition in partitions {
             let why = match self.guest(*partition) {
-                _ if self.part == WindowPart::Prepare => "is of partial results, which are given and not moved",
+                _ if self.part == WindowPart::Prepare => {
+                    "is of partial results, which are given and not moved"
+                }
                 _ if self.opens().any(Open::is_giving) => "is on its way out: its results are being given",
                 Some(guest) if !self.guests[guest].settled => "is still on its way here",
                 _ => continue,
@@ -158,7 +160,8 @@ impl Units for WindowTable {
         if self.open.has(partition) || self.guest(partition).is_some() {
             return Err(UnitError::misplaced(partition, "has state here already"));
         }
-        let beside = self.guests.iter_mut().find(|guest| !guest.settled && guest.open.watermark() == watermark);
+        let beside =
+            self.guests.iter_mut().find(|guest| !guest.settled && guest.open.watermark() == watermark);
         let guest = match beside {
             Some(guest) => guest,
             None => {

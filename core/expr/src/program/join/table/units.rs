@@ -24,7 +24,9 @@ impl State for Replica {
     fn columns(&self) -> SchemaRef {
         match self {
             Self::Whole(table) => SchemaRef::clone(&table.columns),
-            Self::Making(builder) => SchemaRef::clone(&builder.program.inner.enriching[builder.input].columns),
+            Self::Making(builder) => {
+                SchemaRef::clone(&builder.program.inner.enriching[builder.input].columns)
+            }
         }
     }
 

@@ -134,7 +134,8 @@ impl PaneTable {
     }
 
     pub(in crate::aggregate::table::window) fn size_of(&self, partition: u16) -> usize {
-        self.open.values().map(|pane| pane.table_bytes(partition)).sum::<usize>() + self.blocks.size_of(partition)
+        self.open.values().map(|pane| pane.table_bytes(partition)).sum::<usize>()
+            + self.blocks.size_of(partition)
     }
 
     /// Takes a partition's groups out, into an empty state.

@@ -131,7 +131,10 @@ impl State for OpenSessions {
 
 impl SessionTable {
     /// An empty one of the same kind, whose sessions have been given up to a watermark.
-    pub(in crate::aggregate::table::window) fn empty(&self, watermark: Option<i64>) -> Result<Self, EvalError> {
+    pub(in crate::aggregate::table::window) fn empty(
+        &self,
+        watermark: Option<i64>,
+    ) -> Result<Self, EvalError> {
         Ok(Self { watermark, ..Self::new(self.program.clone(), self.gap, self.partitions)? })
     }
 
