@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tuplane_core::job::{FileFormat, Job, OnError, Op};
-use tuplane_core::plan::{VertexId, plan};
+use tuplane_core::plan::{Role, VertexId, plan};
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt16Array, UInt32Array};
 use tuplane_expr::arrow::compute::take_record_batch;
@@ -134,7 +134,7 @@ fn keyed(text: &str, queue: u64) -> Running {
     let (_, program, of) = stage(text);
     let body: Box<dyn crate::engine::operator::Operator> = match &program.program {
         Program::Aggregate(aggregate) => {
-            Box::new(Aggregate::new("x", aggregate.clone(), program.role, PARTITIONS, false).unwrap())
+            Box::new(Aggregate::new("x", aggregate.clone(), Role::Whole, PARTITIONS, false).unwrap())
         }
         Program::Chain(chain) => Box::new(ChainOperator::new(chain.clone())),
         other => Box::new(Keyed::new("x", other, PARTITIONS).unwrap()),
