@@ -1,4 +1,4 @@
-//! What the stream manager's slots cost on this machine (`tuplane-agent bench`).
+//! What the stream manager's slots cost on this machine, and how fast state moves (`tuplane-agent bench`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tuplane_core::job::{OnError, Text};
 use tuplane_core::route::{DEAL, Policies, RouteOptions, Setting, Targets, make_policy};
-use tuplane_expr::arrow::array::{Int64Array, RecordBatch};
+use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+use tuplane_expr::{AggregateProgram, Determinism, GroupTable, Language, StateOf, Units, WhenEmpty};
 
 use crate::engine::rows::{Budget, Rows};
 use crate::exchange::costs::Costs;
@@ -50,6 +52,81 @@ pub(crate) fn stream_manager() -> Result<Value> {
         "held_percent": rounded(held - ticker), "released_percent": rounded(released - ticker),
         "slots": slots, "slots_without_rows": idle,
     }))
+}
+
+/// Keys of the state that is moved, and the bytes of each one's text.
+const KEYS: usize = 200_000;
+const VALUE: usize = 448;
+/// Key partitions.
+const PARTITIONS: u16 = 271;
+
+/// Measures and gives one line: state by key, about 100 MB, is taken out of a table, made into pieces, and those into
+/// state again, which another table takes.
+pub(crate) fn keyed_state() -> Result<Value> {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("k", DataType::Int64, false),
+        Field::new("t", DataType::Utf8, false),
+    ]));
+    let faults = |faults: Vec<tuplane_core::fault::Fault>| anyhow::anyhow!("{faults:?}");
+    let text = |text: &str| [Text::nowhere(text.to_owned())];
+    let language = Language::new(Determinism::Required);
+    let compute = text("max(t) as latest");
+    let program =
+        AggregateProgram::compile(language, &text("k"), &compute, &schema, OnError::Fail).map_err(faults)?;
+    let table = || GroupTable::new(program.clone(), PARTITIONS, WhenEmpty::Nothing);
+    let (mut from, mut to) = (table()?, table()?);
+    for first in (0..KEYS).step_by(8_192) {
+        let keys = first..KEYS.min(first + 8_192);
+        let texts: StringArray = keys.clone().map(|key| Some(format!("{key:0VALUE$}"))).collect();
+        let keys = Int64Array::from_iter_values(keys.map(|key| key as i64));
+        from.update(
+            &RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(keys), Arc::new(texts)])?,
+            None,
+        )?;
+    }
+    let (of, state) = (StateOf::new("bench", "aggregate", "k", "max(t)"), from.bytes());
+    let mut loader = to.loader(of.clone())?;
+    let (mut cut, mut saving, mut loading, mut placing) =
+        (Duration::ZERO, Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let (mut pieces, mut bytes) = (0, 0);
+    for partition in 0..PARTITIONS {
+        let mut lap = Lap(Instant::now());
+        let units = from.cut(&[partition])?;
+        cut += lap.took();
+        for unit in units {
+            for piece in unit.into_pieces(of.clone()) {
+                let piece = piece?;
+                saving += lap.took();
+                (pieces, bytes) = (pieces + 1, bytes + piece.len());
+                let unit = loader.load(&piece)?;
+                loading += lap.took();
+                if let Some(unit) = unit {
+                    to.place(unit)?;
+                    placing += lap.took();
+                }
+            }
+        }
+    }
+    anyhow::ensure!(from.groups() == 0 && to.groups() == KEYS, "{} keys have arrived of {KEYS}", to.groups());
+    let (mb, ms) = (|bytes: usize| bytes as f64 / 1e6, |time: Duration| time.as_secs_f64() * 1e3);
+    let rounded = |x: f64| (x * 100.0).round() / 100.0;
+    let rate = |time: Duration| (mb(bytes) / time.as_secs_f64()).round();
+    Ok(json!({
+        "workload": "keyed-state", "keys": KEYS, "partitions": PARTITIONS, "state_mb": rounded(mb(state)),
+        "pieces": pieces, "pieces_mb": rounded(mb(bytes)), "mb_per_s": rate(cut + saving + loading + placing),
+        "save_mb_per_s": rate(saving), "load_mb_per_s": rate(loading),
+        "cut_and_place_ms": rounded(ms(cut + placing)),
+    }))
+}
+
+/// Times one thing after another.
+struct Lap(Instant);
+
+impl Lap {
+    fn took(&mut self) -> Duration {
+        let now = Instant::now();
+        now - std::mem::replace(&mut self.0, now)
+    }
 }
 
 /// One edge whose senders and targets are all here, and at whose prices nothing is ever worth sending.

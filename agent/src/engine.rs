@@ -16,6 +16,7 @@ use tuplane_wire::routing::EdgeRouting;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
+pub(crate) mod handover;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 mod meter;

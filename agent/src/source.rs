@@ -63,6 +63,16 @@ pub trait Source: Send {
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError>;
     /// The answer to [`Polled::NeedSplit`]; `None`: no split is left.
     fn split(&mut self, split: Option<Split>) -> Result<(), SourceError>;
+    /// Gives back what it has not read of its split, so that another instance goes on exactly there, and ends.
+    /// `None`: it reads none, or one that it finishes first since it cannot be gone on with in the middle.
+    ///
+    /// # Errors
+    /// Nobody else could go on with what it reads.
+    fn give_back(&mut self) -> Result<Option<Split>, SourceError> {
+        Err(SourceError::Refused(
+            "its rows are dealt to its instances by number, and no other one can go on with them".to_owned(),
+        ))
+    }
     /// It may wait for a disk or a pipe, and so needs a thread of its own.
     fn blocks(&self) -> bool {
         false

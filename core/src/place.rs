@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn split(path: &str, start: u64) -> Split {
-        Split { number: 0, path: path.to_owned(), start, end: u64::MAX, seen: None }
+        Split { number: 0, path: path.to_owned(), start, end: u64::MAX, seen: None, done: None }
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! The benchmarks: POTUS decisions, the stream manager's slots, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
+//! The benchmarks: POTUS decisions, the stream manager's slots, moving state, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
 
 mod decide;
 mod scale;
@@ -37,6 +37,7 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     decide::run(out)?;
     scale::run(out)?;
     stream_manager(out)?;
+    of_agent(out, &["bench", "state"])?;
     let bench = Bench { tuplane: tuplane()?, folder: Folder::make("bench")? };
     let job = bench.folder.write("bench-rebalance.toml", W1)?;
     bench.report(out, "W1", W1, RECORDS, |to| bench.once(&job, &[], to, |rows| Ok(rows == w1_result())))?;
@@ -49,15 +50,20 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     })
 }
 
-/// Prints what the agent's own benchmark says.
-fn stream_manager(out: &mut impl Write) -> Result<()> {
+/// Prints what one of the agent's own benchmarks says.
+fn of_agent(out: &mut impl Write, args: &[&str]) -> Result<Value> {
     let agent = tuplane()?.with_file_name("tuplane-agent");
-    let said = Command::new(&agent).arg("bench").stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let said = Command::new(&agent).args(args).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let said = said.with_context(|| format!("cannot run {}", agent.display()))?;
-    ensure!(said.status.success(), "`tuplane-agent bench` failed ({})", said.status);
+    ensure!(said.status.success(), "`tuplane-agent {}` failed ({})", args.join(" "), said.status);
     out.write_all(&said.stdout)?;
     out.flush()?;
-    let line: Value = serde_json::from_slice(&said.stdout).context("the agent's line cannot be read")?;
+    serde_json::from_slice(&said.stdout).context("the agent's line cannot be read")
+}
+
+/// What the slots of edges that price their targets cost.
+fn stream_manager(out: &mut impl Write) -> Result<()> {
+    let line = of_agent(out, &["bench"])?;
     let least = |key: &str| line[key].as_f64().is_some_and(|percent| percent < MOST_PERCENT);
     ensure!(
         least("held_percent") && least("released_percent") && line["slots_without_rows"] == 0,

@@ -334,7 +334,8 @@ mod tests {
 
     fn placed(agents: Vec<AgentInfo>) -> Placed {
         let instance = |id| Instance { id, vertex: VertexId(id % 2), number: id / 2, agent: 0 };
-        let split = Split { number: 0, path: "f".to_owned(), start: 0, end: u64::MAX, seen: None };
+        let split =
+            Split { number: 0, path: "f".to_owned(), start: 0, end: u64::MAX, seen: None, done: None };
         let splits = BTreeMap::from([("src".to_owned(), vec![split])]);
         Placed { agents, instances: (0..2).map(instance).collect(), splits }
     }

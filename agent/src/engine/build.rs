@@ -21,12 +21,14 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
 use tuplane_expr::types::Asked;
 use tuplane_expr::{
-    KeyExprs, Program, SortProgram, Types, VertexProgram, edge_key, resolve_registered, vertex_program,
+    KeyExprs, Program, SortProgram, StateOf, Types, VertexProgram, edge_key, resolve_registered,
+    vertex_program,
 };
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::calls::Calls;
+use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
 use super::operator::{
@@ -293,12 +295,14 @@ impl<'a> Builder<'a> {
             let counters = Arc::new(Counters::new(label, Arc::clone(inbox.load())));
             let (options, changes) = mpsc::unbounded_channel();
             self.set_options(placed.vertex, &options);
+            let (asking, asked) = Asking::new(inbox);
             let local = Arc::new(Local {
                 placed: *placed,
                 counters: Arc::clone(&counters),
                 inbox: Arc::clone(inbox),
                 channels: Mutex::new(channels.clone()),
                 options,
+                asking,
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: bound * self.queues_of(placed),
@@ -322,6 +326,8 @@ impl<'a> Builder<'a> {
                 .with_tap(Arc::clone(&stand.taps[&placed.vertex.0]), placed.number),
                 counters,
                 options: changes,
+                asked,
+                state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
                 start: self.started.clone(),
                 timer: self.shared.timer.clone(),
                 splits,

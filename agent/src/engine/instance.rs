@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tuplane_core::time::Moved;
+use tuplane_expr::StateOf;
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::system::own_part;
 use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
 use super::calls::{self, Calls};
 use super::clock::Doing;
+use super::handover::Ask;
 use super::ledger::Counters;
 use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
@@ -59,6 +61,10 @@ pub(crate) struct Instance {
     pub(crate) output: Output,
     pub(crate) counters: Arc<Counters>,
     pub(crate) options: mpsc::UnboundedReceiver<SetOption>,
+    /// What others ask of its state.
+    pub(crate) asked: mpsc::UnboundedReceiver<Ask>,
+    /// What that belongs to, where another instance could go on with it.
+    pub(crate) state: Option<StateOf>,
     pub(crate) start: watch::Receiver<bool>,
     pub(crate) timer: Timer,
     pub(crate) splits: Splits,
@@ -133,6 +139,10 @@ impl Instance {
         if let Body::Operator(operator) = &mut self.body {
             operator.begin();
         }
+        if let Body::Calls(_) = &self.body {
+            // What it has asked a service for stays its own.
+            self.asked.close();
+        }
         let result = match self.body {
             Body::Source(_) => self.produce().await.map(|()| Vec::new()),
             Body::Calls(_) => calls::run(&mut self).await.map(|()| Vec::new()),
@@ -174,6 +184,11 @@ impl Instance {
             if self.set_options() {
                 stride = Stride::new(self.expected());
                 self.counters.load.measured(stride.ns_per_row as u64);
+            }
+            if self.answer() {
+                meter.changed = true;
+                self.counters.clock.set(Doing::Busy);
+                self.pull().await?;
             }
             let began = Instant::now();
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
@@ -326,10 +341,14 @@ impl Instance {
                 return Ok(());
             };
             self.emit(piece)?;
-            while self.output.is_full() {
+            // Whoever asks for its state does not wait for room: the result goes out whole, past the bound.
+            while self.output.is_full() && self.asked.is_empty() {
                 self.counters.clock.set(Doing::Blocked);
                 self.inbox.set_blocked(true);
-                self.output.wait().await;
+                tokio::select! {
+                    () = self.output.wait() => {}
+                    () = self.inbox.wait() => {}
+                }
                 self.inbox.set_blocked(false);
                 self.counters.clock.set(Doing::Busy);
             }
@@ -368,6 +387,7 @@ impl Instance {
         let mut stride = Stride::new(Duration::ZERO);
         loop {
             self.set_options();
+            self.answer();
             let began = Instant::now();
             self.tick_source()?;
             while began.elapsed() < STEP {

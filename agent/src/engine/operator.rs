@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tuplane_core::place::RowPlace;
 use tuplane_core::time::Moved;
+use tuplane_expr::Units;
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 
 mod aggregate;
@@ -151,6 +152,12 @@ pub trait Operator: Send {
     /// It never holds up its thread for longer than its rows take; one that does gets a thread of its own.
     fn is_cooperative(&self) -> bool {
         true
+    }
+
+    /// Its state by key partition, if it keeps some that another instance can go on with. Asked for when there is
+    /// nothing to pull; there may be something when it has been given some.
+    fn units(&mut self) -> Option<&mut dyn Units> {
+        None
     }
 
     /// About how many bytes of memory its state takes; what the agent's budget counts is not among them.

@@ -14,6 +14,7 @@ use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunReport, Split, WireFault};
 
+use super::handover::Asking;
 use super::instance::SetOption;
 use super::ledger::Counters;
 use super::rescale::Next;
@@ -92,6 +93,9 @@ pub(crate) struct Local {
     /// Its channels by the number of the edge (or its lane) and the sending agent.
     pub(crate) channels: Mutex<HashMap<(u32, u16), usize>>,
     pub(crate) options: mpsc::UnboundedSender<SetOption>,
+    /// Asks for its state, when partitions or splits move.
+    #[expect(dead_code, reason = "nothing in the exchange moves partitions yet")]
+    pub(crate) asking: Asking,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)

@@ -323,7 +323,8 @@ fn read_back(path: &str, columns: &RecordBatch) -> RecordBatch {
         places: None,
     };
     let mut source = source::make(&source, context).unwrap();
-    let mut split = Some(Split { number: 0, path: path.to_owned(), start: 0, end: u64::MAX, seen: None });
+    let mut split =
+        Some(Split { number: 0, path: path.to_owned(), start: 0, end: u64::MAX, seen: None, done: None });
     let mut batches = Vec::new();
     loop {
         match source.poll(100).unwrap() {

@@ -78,6 +78,10 @@ pub(super) struct Files {
     rejected: Rejected,
     /// Lines of the file whose bad line was placed last.
     counted: Counted,
+    /// What it reads.
+    split: Option<Split>,
+    /// It takes no further split.
+    retiring: bool,
 }
 
 impl Files {
@@ -124,6 +128,8 @@ impl Files {
             pace,
             rejected: Rejected::default(),
             counted: Counted::default(),
+            split: None,
+            retiring: false,
         })
     }
 
@@ -233,8 +239,8 @@ impl Source for Files {
 
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
         match self.state {
-            State::Idle => return Ok(Polled::NeedSplit),
-            State::Done => return Ok(Polled::End),
+            State::Idle if !self.retiring => return Ok(Polled::NeedSplit),
+            State::Idle | State::Done => return Ok(Polled::End),
             State::Opening(_) => {
                 self.hold()?;
                 return Ok(Polled::Wait(Instant::now()));
@@ -255,7 +261,8 @@ impl Source for Files {
                 self.pace.gave(batch.num_rows(), now);
                 Polled::Rows(batch)
             }
-            (None, State::Idle) => Polled::NeedSplit,
+            (None, State::Idle) if !self.retiring => Polled::NeedSplit,
+            (None, State::Idle) => Polled::End,
             // Only blank or bad lines, or a part of a long one, or a pipe that nobody writes to: a step ends
             // all the same.
             (None, _) => {
@@ -278,6 +285,7 @@ impl Source for Files {
             return Ok(());
         };
         self.columns.begin_split(split.number);
+        self.split = Some(split.clone());
         if matches!(self.reading, Reading::Document(_)) {
             let path = self.folder.join(&split.path);
             let input = Input::open(&path, split.seen)?;
@@ -286,10 +294,32 @@ impl Source for Files {
         }
         let lines = Lines::open(&split, &self.folder, self.max_row)?;
         if let Reading::Records(records) = &mut self.reading {
-            records.begin(lines.path(), split.start, &self.columns)?;
+            records.begin(lines.path(), split.start == 0 && split.done.is_none(), &self.columns)?;
         }
         self.state = State::Reading(Box::new(lines));
         Ok(())
+    }
+
+    fn give_back(&mut self) -> Result<Option<Split>, SourceError> {
+        let split = match &self.state {
+            State::Reading(lines) if lines.is_pipe() => return Err(taken(lines.path())),
+            State::Opening(held) if held.input.is_pipe() => return Err(taken(&held.path)),
+            State::Idle | State::Done | State::Giving(_) => None,
+            State::Opening(_) => self.split.take(),
+            State::Reading(lines) => {
+                let (lines, split) = (lines.progress(), self.split.take());
+                let done = match &self.reading {
+                    Reading::Records(records) => records.progress(lines),
+                    _ => lines,
+                };
+                split.map(|split| Split { done: done.or(split.done), ..split })
+            }
+        };
+        self.retiring = true;
+        if split.is_some() {
+            self.state = State::Done;
+        }
+        Ok(split)
     }
 
     fn schedule(&self, rows: usize) -> Option<Schedule> {
@@ -303,6 +333,13 @@ impl Source for Files {
     fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
         self.pace.set(option, value)
     }
+}
+
+fn taken(pipe: &Path) -> SourceError {
+    SourceError::Refused(format!(
+        "{} is a pipe: what was read from it cannot be read again, so that only this instance can go on with it",
+        pipe.display()
+    ))
 }
 
 /// Bounds of one step.

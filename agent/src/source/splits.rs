@@ -46,7 +46,7 @@ pub fn splits(source: &FileSource, folder: &Path, instances: u32) -> Result<Vec<
             // The last range has no end, so that a file that grows meanwhile loses nothing.
             let end = if place + 1 == ranges { u64::MAX } else { (place + 1) * range };
             let number = splits.len() as u32;
-            splits.push(Split { number, path: path.clone(), start: place * range, end, seen });
+            splits.push(Split { number, path: path.clone(), start: place * range, end, seen, done: None });
         }
     }
     Ok(splits)

@@ -11,6 +11,7 @@ pub mod program;
 pub mod sql;
 pub mod system;
 pub mod types;
+pub mod unit;
 
 pub use aggregate::{
     AggregateInput, AggregateProgram, GroupTable, RollingProgram, RollingTable, WhenEmpty, WindowPart,
@@ -26,6 +27,7 @@ pub use program::{
 };
 pub use sql::{Determinism, Language};
 pub use types::{StageType, Types};
+pub use unit::{Loader, MOST_PIECE, Pieces, StateOf, Unit, UnitError, Units};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -15,5 +15,6 @@ mod service;
 mod sort;
 mod stateful;
 mod system;
+mod units;
 mod vertices;
 mod windows;

@@ -103,6 +103,17 @@ pub enum Command {
         /// The split's number.
         split: u32,
     },
+    /// An instance gave a split back, read as far as it says.
+    SplitReturned {
+        /// The run.
+        run: u64,
+        /// The source stage.
+        stage: String,
+        /// The instance's dense id.
+        instance: u32,
+        /// The rest of it.
+        split: Split,
+    },
     /// A live option was changed.
     OptionSet {
         /// The run.

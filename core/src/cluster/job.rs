@@ -126,6 +126,8 @@ struct Splits {
     next: u32,
     /// Numbers by instance, in the order they were given.
     taken: BTreeMap<u32, Vec<u32>>,
+    /// Numbers of those that were given back and wait for another instance.
+    back: Vec<u32>,
 }
 
 /// The answer to an instance that asks for a split.
@@ -224,10 +226,11 @@ impl Job {
         if let Some(split) = given.and_then(|number| splits.all.get(*number as usize)) {
             return NextSplit::Again(split.clone());
         }
-        match splits.all.get(splits.next as usize) {
+        let number = splits.back.first().copied().unwrap_or(splits.next);
+        match splits.all.get(number as usize) {
             Some(split) => NextSplit::Take(
                 split.clone(),
-                Command::SplitTaken { run: self.run, stage: stage.to_owned(), instance, split: splits.next },
+                Command::SplitTaken { run: self.run, stage: stage.to_owned(), instance, split: number },
             ),
             None => NextSplit::Exhausted,
         }
@@ -241,11 +244,31 @@ impl Job {
     pub(super) fn split_taken(&mut self, stage: &str, instance: u32, split: u32) {
         if self.is_active()
             && let Some(splits) = self.splits.get_mut(stage)
-            && splits.next == split
-            && (split as usize) < splits.all.len()
         {
-            splits.next += 1;
+            if let Some(at) = splits.back.iter().position(|back| *back == split) {
+                splits.back.remove(at);
+            } else if splits.next == split && (split as usize) < splits.all.len() {
+                splits.next += 1;
+            } else {
+                return;
+            }
             splits.taken.entry(instance).or_default().push(split);
+        }
+    }
+
+    /// An instance gives back the split that it was given last, and asks for no other; whoever asks next goes on
+    /// with it.
+    pub(super) fn split_returned(&mut self, stage: &str, instance: u32, split: Split) {
+        if self.is_active()
+            && let Some(splits) = self.splits.get_mut(stage)
+            && let Some(taken) = splits.taken.get_mut(&instance)
+            && taken.last() == Some(&split.number)
+            && let Some(known) = splits.all.get_mut(split.number as usize)
+            && (&known.path, known.start, known.end) == (&split.path, split.start, split.end)
+        {
+            taken.pop();
+            splits.back.push(split.number);
+            *known = split;
         }
     }
 

@@ -174,6 +174,10 @@ impl State {
                 job.split_taken(&stage, instance, split);
                 Vec::new()
             }),
+            Command::SplitReturned { run, stage, instance, split } => self.on_run(run, |job, _| {
+                job.split_returned(&stage, instance, split);
+                Vec::new()
+            }),
             Command::OptionSet { run, stage, option, value } => self.on_run(run, |job, _| {
                 job.set_option(stage, option, value);
                 Vec::new()

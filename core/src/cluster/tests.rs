@@ -36,7 +36,14 @@ fn placed(agents: &[AgentInfo]) -> Placed {
             agent: (id % agents.len() as u32) as u16,
         })
         .collect();
-    let split = |number| Split { number, path: format!("f{number}"), start: 0, end: u64::MAX, seen: None };
+    let split = |number| Split {
+        number,
+        path: format!("f{number}"),
+        start: 0,
+        end: u64::MAX,
+        seen: None,
+        done: None,
+    };
     let splits = BTreeMap::from([("src".to_owned(), (0..3).map(split).collect())]);
     Placed { agents: agents.to_vec(), instances, splits }
 }
@@ -478,6 +485,46 @@ fn incarnations_keep_old_agents_out() {
 }
 
 #[test]
+fn a_split_that_is_given_back_goes_to_who_asks_next_and_only_its_holder_gives_it() {
+    let mut cluster = Cluster::of(&["a"]);
+    let agents = cluster.alive();
+    cluster.apply(job("count", Restart::Never, &agents));
+    let take = |cluster: &mut Cluster, instance: u32, have: u32| match cluster
+        .state
+        .run(1)
+        .unwrap()
+        .next_split("src", instance, have)
+    {
+        NextSplit::Take(split, command) => {
+            cluster.apply(command);
+            Some(split)
+        }
+        NextSplit::Exhausted => None,
+        other => panic!("{other:?}"),
+    };
+    let returned = |instance: u32, split: &Split, offset: u64| Command::SplitReturned {
+        run: 1,
+        stage: "src".to_owned(),
+        instance,
+        split: Split { done: Some(Progress { offset, lines: 2 }), ..split.clone() },
+    };
+    let first = take(&mut cluster, 0, 0).unwrap();
+    // Another one has it, or nobody, or it is another split.
+    cluster.apply(returned(1, &first, 9));
+    cluster.apply(returned(0, &Split { path: "other".to_owned(), ..first.clone() }, 9));
+    assert_eq!(take(&mut cluster, 1, 0).unwrap().number, 1);
+    cluster.apply(returned(0, &first, 9));
+    cluster.apply(returned(0, &first, 8));
+    let again = take(&mut cluster, 1, 1).unwrap();
+    assert_eq!((again.number, again.done), (0, Some(Progress { offset: 9, lines: 2 })));
+    // The one who gave it back cannot do so again, and its answer can be repeated to the one who has it now.
+    cluster.apply(returned(0, &first, 7));
+    assert_eq!(cluster.state.run(1).unwrap().next_split("src", 1, 1), NextSplit::Again(again));
+    assert_eq!(take(&mut cluster, 1, 2).unwrap().number, 2);
+    assert_eq!(take(&mut cluster, 1, 3), None);
+}
+
+#[test]
 fn splits_are_given_once_and_repeated_on_request() {
     let mut cluster = Cluster::of(&["a"]);
     let agents = cluster.alive();
@@ -654,6 +701,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         Just(WireFault::new(FaultCode::Instance, "instance"))
     ];
     let agent = (0..3usize, 1..4u64).prop_map(|(name, incarnation)| info(["a", "b", "c"][name], incarnation));
+    let instance2 = instance.clone();
     let restart = prop_oneof![Just(Restart::Never), Just(Restart::FromStart)];
     prop_oneof![
         1 => Just(Command::CoordinatorStarted),
@@ -683,6 +731,11 @@ fn any_command() -> impl Strategy<Value = Command> {
             stage: "src".to_owned(),
             instance,
             split,
+        }),
+        2 => (run.clone(), instance2, 0..4u32).prop_map(|(run, instance, number)| {
+            let done = Some(Progress { offset: 7, lines: 2 });
+            let split = Split { number, path: format!("f{number}"), start: 0, end: u64::MAX, seen: None, done };
+            Command::SplitReturned { run, stage: "src".to_owned(), instance, split }
         }),
         1 => run.clone().prop_map(|run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned(), options: String::new() }),
         3 => (run.clone(), agent).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),

@@ -111,6 +111,17 @@ pub struct Split {
     pub end: u64,
     /// The file as it was when the job was submitted; `None` for a pipe or a device.
     pub seen: Option<FileState>,
+    /// How far an instance had read that gave it back; `None` if nothing of it has been read.
+    pub done: Option<Progress>,
+}
+
+/// How far a split has been read: up to the end of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The byte of the file at which the next row begins.
+    pub offset: u64,
+    /// The split's lines before that.
+    pub lines: u64,
 }
 
 /// What tells a file from one that took its place, or was cut, since.

@@ -13,6 +13,7 @@ use tuplane_expr::arrow::datatypes::Int64Type;
 use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
+use crate::engine::handover::Asking;
 use crate::engine::output::Exit;
 use crate::engine::rows::Budget;
 use crate::engine::splits::Splits;
@@ -176,6 +177,8 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         output,
         counters: Arc::clone(&counters),
         options: changes,
+        asked: Asking::new(&source).1,
+        state: None,
         start: started,
         timer: Timer::start().unwrap(),
         splits: Splits::None,

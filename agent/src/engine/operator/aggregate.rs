@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tuplane_core::plan::Role;
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
-use tuplane_expr::{AggregateProgram, GroupTable, WhenEmpty};
+use tuplane_expr::{AggregateProgram, GroupTable, Units, WhenEmpty};
 
 use super::super::rows::own_bytes;
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
@@ -110,6 +110,10 @@ impl Operator for Aggregate {
     fn end(&mut self) -> Result<(), OperatorError> {
         self.ended = true;
         Ok(())
+    }
+
+    fn units(&mut self) -> Option<&mut dyn Units> {
+        Some(&mut self.table)
     }
 
     fn state_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
 use tuplane_expr::{
-    Advanced, DistinctTable, Dropped, EvalError, Program, RollingTable, StatefulTable, UnnestState,
+    Advanced, DistinctTable, Dropped, EvalError, Program, RollingTable, StatefulTable, Units, UnnestState,
     rows_within,
 };
 
@@ -171,6 +171,14 @@ impl Operator for Keyed {
     fn end(&mut self) -> Result<(), OperatorError> {
         self.ended = true;
         Ok(())
+    }
+
+    fn units(&mut self) -> Option<&mut dyn Units> {
+        Some(match &mut self.table {
+            Table::Rolling(table) => table.units(),
+            Table::Stateful(table) => table,
+            Table::Distinct(table) => table,
+        })
     }
 
     fn state_bytes(&self) -> usize {

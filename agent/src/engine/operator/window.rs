@@ -6,7 +6,7 @@ use tuplane_core::plan::Role;
 use tuplane_core::time::{DROPPED_AS_LATE, DROPPED_PARTS_AS_LATE};
 use tuplane_expr::arrow::array::{RecordBatch, UInt16Array};
 use tuplane_expr::system::Places;
-use tuplane_expr::{WindowPart, WindowProgram, WindowTable};
+use tuplane_expr::{Units, WindowPart, WindowProgram, WindowTable};
 
 use super::aggregate::Piece;
 use super::{DROPPED_BY_EXPRESSION, DroppedRows, Operator, OperatorError, Remark};
@@ -99,6 +99,10 @@ impl Operator for Windowed {
     fn end(&mut self) -> Result<(), OperatorError> {
         self.table.advance(i64::MAX);
         Ok(())
+    }
+
+    fn units(&mut self) -> Option<&mut dyn Units> {
+        Some(&mut self.table)
     }
 
     fn state_bytes(&self) -> usize {

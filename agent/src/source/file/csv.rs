@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ::csv::{ReaderBuilder, StringRecord, Terminator};
+use tuplane_core::cluster::types::Progress;
 use tuplane_core::job::{Encoding, FileSource};
 
 use super::super::columns::Columns;
@@ -136,12 +137,29 @@ impl Records {
         Ok(records)
     }
 
-    /// Begins a split.
-    pub(super) fn begin(&mut self, path: &Path, start: u64, columns: &Columns) -> Result<(), SourceError> {
+    /// How far the records have been read, where lines have been given so far.
+    pub(super) fn progress(&self, lines: Option<Progress>) -> Option<Progress> {
+        match &self.open {
+            // Only blank lines have come.
+            _ if self.skip_header => None,
+            // Its first line may be the first one of all.
+            Some(open) if open.start == 0 => None,
+            Some(open) => Some(Progress { offset: open.start, lines: open.line - 1 }),
+            None => lines,
+        }
+    }
+
+    /// Begins a split, perhaps at the start of its file.
+    pub(super) fn begin(
+        &mut self,
+        path: &Path,
+        at_start: bool,
+        columns: &Columns,
+    ) -> Result<(), SourceError> {
         self.open = None;
         self.endless = None;
         self.record.clear();
-        self.skip_header = self.header && start == 0;
+        self.skip_header = self.header && at_start;
         if self.header {
             let names = csv_header(path, char::from(self.delimiter))?;
             if !names.is_empty() {

@@ -4,6 +4,7 @@ use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use tuplane_core::cluster::types::Progress;
 use tuplane_wire::message::Split;
 
 use super::super::SourceError;
@@ -69,7 +70,8 @@ pub(crate) fn lines_before(split: &Split, folder: &Path) -> Option<u64> {
     if split.start > MOST_COUNTED {
         return None;
     }
-    let mut lines = Lines::open(split, folder, usize::MAX / 2).ok()?;
+    let from_its_start = Split { done: None, ..split.clone() };
+    let mut lines = Lines::open(&from_its_start, folder, usize::MAX / 2).ok()?;
     // The first step finds where the split's own lines begin.
     while lines.passing == Passing::Foreign && !matches!(lines.step().ok()?, Step::End) {}
     lines.in_file(0, &mut Counted::default()).ok()?
@@ -137,8 +139,11 @@ pub(super) struct Lines {
     /// Lines given so far.
     number: u64,
     max_row: usize,
-    /// Where counting of lines starts in the file.
+    /// Where counting of lines starts in the file, and the number of the line before.
     split_start: u64,
+    before: u64,
+    /// Where the line begins that is being passed over since it is too long.
+    long: u64,
     /// Bytes read, again ones included.
     #[cfg(test)]
     pub(super) read: u64,
@@ -149,14 +154,17 @@ impl Lines {
     pub(super) fn open(split: &Split, folder: &Path, max_row: usize) -> Result<Self, SourceError> {
         let path = folder.join(&split.path);
         let mut file = Input::open(&path, split.seen)?;
-        // A line that begins at `start` itself is ours, and only the byte before it tells.
-        let position = split.start.saturating_sub(1);
+        // A line that begins at `start` itself is ours, and only the byte before it tells. Where somebody has read
+        // on before, one begins at that very place.
+        let position = split.done.map_or(split.start.saturating_sub(1), |done| done.offset);
         if position > 0 {
             file.file()
                 .seek(SeekFrom::Start(position))
                 .map_err(|cause| SourceError::file("seek in", &path, cause))?;
         }
-        let passing = if split.start > 0 { Passing::Foreign } else { Passing::No };
+        let foreign = split.start > 0 && split.done.is_none();
+        let passing = if foreign { Passing::Foreign } else { Passing::No };
+        let before = split.done.map_or(0, |done| done.lines);
         Ok(Self {
             path,
             file,
@@ -167,9 +175,11 @@ impl Lines {
             end: split.end,
             at_end: false,
             passing,
-            number: 0,
+            number: before,
             max_row,
-            split_start: split.start,
+            split_start: split.done.map_or(split.start, |done| done.offset),
+            before,
+            long: 0,
             #[cfg(test)]
             read: 0,
         })
@@ -206,7 +216,7 @@ impl Lines {
                 return Ok(Step::TooLong);
             }
             if self.passing == Passing::No && self.buffer.len() - self.start > self.max_row + 1 {
-                self.passing = Passing::TooLong;
+                (self.passing, self.long) = (Passing::TooLong, self.position);
             }
             if self.passing != Passing::No {
                 self.position += (self.buffer.len() - self.start) as u64;
@@ -256,6 +266,17 @@ impl Lines {
         (self.position, self.number)
     }
 
+    /// How far the lines have been given; `None` if none has.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        let offset = match self.passing {
+            Passing::Foreign => return None,
+            // It is counted by whoever reads it to its end.
+            Passing::TooLong => self.long,
+            Passing::No => self.position,
+        };
+        (self.number > 0).then_some(Progress { offset, lines: self.number })
+    }
+
     /// Goes back to an earlier place.
     pub(super) fn rewind(&mut self, (position, number): (u64, u64)) -> Result<(), SourceError> {
         self.file
@@ -273,7 +294,7 @@ impl Lines {
         let (path, start) = (self.path.display(), self.split_start);
         Ok(match self.in_file(number, counted)? {
             Some(line) => format!("{path}:{line}"),
-            None => format!("{path}, line {number} after byte {start}"),
+            None => format!("{path}, line {} after byte {start}", number - self.before),
         })
     }
 
@@ -286,7 +307,7 @@ impl Lines {
                 .before(&self.path, start)
                 .map_err(|cause| SourceError::file("read", &self.path, cause))?,
         };
-        Ok(before.map(|before| before + number))
+        Ok(before.map(|before| before + number - self.before))
     }
 
     /// The file.

@@ -18,6 +18,7 @@ use tuplane_wire::message::Split;
 use super::super::{Polled, Rejected, SourceContext, SourceError, csv_header, make, splits};
 use super::csv::{Quote, scan};
 
+mod back;
 mod hard;
 mod lists;
 mod numbers;
@@ -65,7 +66,7 @@ fn texts(names: &[&str]) -> SchemaRef {
 }
 
 fn whole(path: &Path) -> Split {
-    Split { number: 0, path: path.display().to_string(), start: 0, end: u64::MAX, seen: None }
+    Split { number: 0, path: path.display().to_string(), start: 0, end: u64::MAX, seen: None, done: None }
 }
 
 struct Outcome {
@@ -495,6 +496,7 @@ fn cut(path: &Path, size: u64) -> Vec<Split> {
                 start: place * size,
                 end,
                 seen: None,
+                done: None,
             }
         })
         .collect()

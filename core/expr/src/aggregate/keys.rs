@@ -12,6 +12,10 @@ use datafusion_common::arrow::row::{RowConverter, Rows, SortField};
 use datafusion_common::{Result, exec_datafusion_err};
 use hashbrown::HashTable;
 
+use crate::key::hash_rows;
+use crate::program::EvalError;
+use crate::unit::{Home, misfit};
+
 /// How keys are kept: one column of text or integers as it is, others as rows of bytes.
 #[derive(Debug)]
 pub(crate) enum KeyForm {
@@ -118,6 +122,35 @@ impl KeyTable {
         }
     }
 
+    /// The groups of keys that came from elsewhere, which must be at home there; new keys become new groups.
+    pub(crate) fn assign_from(
+        &mut self,
+        form: &KeyForm,
+        columns: &[ArrayRef],
+        rows: usize,
+        home: Home,
+    ) -> Result<Vec<u32>, EvalError> {
+        let (mut hashes, mut groups) = (Vec::new(), Vec::new());
+        hash_rows(columns, rows, &mut hashes)?;
+        home.check(&hashes)?;
+        let all: Vec<u32> = (0..rows as u32).collect();
+        self.assign(&form.read(columns)?, &hashes, &all, &mut groups);
+        Ok(groups)
+    }
+
+    /// As [`KeyTable::assign_from`], of keys that must all be new.
+    pub(crate) fn assign_new(
+        &mut self,
+        form: &KeyForm,
+        columns: &[ArrayRef],
+        rows: usize,
+        home: Home,
+    ) -> Result<Vec<u32>, EvalError> {
+        let before = self.len;
+        let groups = self.assign_from(form, columns, rows, home)?;
+        if self.len - before == rows { Ok(groups) } else { Err(misfit("state has a key twice".to_owned())) }
+    }
+
     /// The one group of a table without a key.
     pub(super) fn ensure_global(&mut self) {
         self.len = 1;
@@ -187,7 +220,7 @@ impl KeyTable {
     }
 
     /// The keys of some groups, as columns.
-    pub(super) fn columns(&self, form: &KeyForm, groups: Range<usize>) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn columns(&self, form: &KeyForm, groups: Range<usize>) -> Result<Vec<ArrayRef>> {
         let null = self.null.map(|group| group as usize).filter(|group| groups.contains(group));
         let nulls = null.map(|group| groups.clone().map(|g| g != group).collect::<NullBuffer>());
         Ok(match form {
@@ -214,7 +247,7 @@ impl KeyTable {
     }
 
     /// The keys of these groups, as columns.
-    pub(super) fn pick_columns(&self, form: &KeyForm, groups: &[u32]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn pick_columns(&self, form: &KeyForm, groups: &[u32]) -> Result<Vec<ArrayRef>> {
         let is_null = |group: &u32| self.null == Some(*group);
         let bytes = |group: &u32| part(&self.bytes, &self.ends, *group as usize);
         Ok(match form {

@@ -1,6 +1,7 @@
 //! The groups of an aggregate: one table per key partition, filled row by row and drained in batches.
 
 mod rolling;
+mod units;
 mod window;
 
 use std::collections::btree_map::Entry;
@@ -173,10 +174,7 @@ impl GroupTable {
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        let tables = self.tables.values().chain(&self.draining);
-        tables
-            .map(|table| table.keys.memory() + table.accumulators.iter().map(|a| a.bytes()).sum::<usize>())
-            .sum()
+        self.tables.values().chain(&self.draining).map(|table| table.bytes()).sum()
     }
 
     /// A copy of a partition's groups as partial results; `None` if it has none.
@@ -450,6 +448,10 @@ impl Table {
         for accumulator in &mut self.accumulators {
             accumulator.resize(self.keys.len());
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.memory() + self.accumulators.iter().map(|one| one.bytes()).sum::<usize>()
     }
 
     fn update(

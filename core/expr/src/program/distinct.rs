@@ -1,5 +1,7 @@
 //! `distinct`: the first row of each key.
 
+mod units;
+
 use std::sync::Arc;
 
 use datafusion_common::arrow::array::{ArrayRef, UInt16Array, UInt32Array};
@@ -50,6 +52,11 @@ impl DistinctProgram {
     /// The columns that come out: those that go in, and system columns.
     pub fn output(&self) -> &SchemaRef {
         &self.inner.output
+    }
+
+    /// The key's columns.
+    pub(crate) fn key_fields(&self) -> &[FieldRef] {
+        self.inner.keys.output.fields()
     }
 
     /// Whether some row of `input` can be one whose key cannot be computed.

@@ -135,6 +135,12 @@ impl JoinProgram {
         &self.inner.output
     }
 
+    /// The key of an enriching input, from 0, and its columns.
+    pub(crate) fn enriching(&self, input: usize) -> Option<(&[FieldRef], &SchemaRef)> {
+        let enriching = self.inner.enriching.get(input)?;
+        Some((enriching.keys.output.fields(), &enriching.columns))
+    }
+
     /// Whether some row can be one whose key cannot be computed; `primary` are the first input's columns.
     pub(crate) fn can_fail(&self, primary: &SchemaRef) -> bool {
         self.inner.keys.can_fail(primary)

@@ -169,7 +169,7 @@ impl StatefulProgram {
 
     /// Drops the state of a key that saw no row for so long; rows have event times then.
     #[must_use]
-    pub(crate) fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
+    pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
         self.ttl = ttl.map(|ttl| i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX));
         self
     }
@@ -177,6 +177,16 @@ impl StatefulProgram {
     /// The columns that come out, system columns included.
     pub fn output(&self) -> &SchemaRef {
         &self.inner.output
+    }
+
+    /// The key's columns.
+    pub(crate) fn key_fields(&self) -> &[FieldRef] {
+        self.inner.keys.output.fields()
+    }
+
+    /// The columns of the states.
+    pub(crate) fn state_fields(&self) -> &[FieldRef] {
+        &self.inner.states
     }
 
     /// Whether some row of `input` can be one that an expression cannot take.

@@ -40,7 +40,7 @@ fn info() -> AgentInfo {
 }
 
 fn split() -> Split {
-    Split { number: 3, path: "f".to_owned(), start: 0, end: u64::MAX, seen: None }
+    Split { number: 3, path: "f".to_owned(), start: 0, end: u64::MAX, seen: None, done: None }
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn quotes(text: &str, max_row: usize) -> (Vec<String>, Vec<(u64, &'static str)>,
     let mut columns = Columns::from_texts(&texts(&["a", "b"]), &file).unwrap();
     let mut records = Records::new(&file, &columns, max_row).unwrap();
     let mut lines = Lines::open(&whole(&path), Path::new("/"), max_row).unwrap();
-    records.begin(&path, 0, &columns).unwrap();
+    records.begin(&path, true, &columns).unwrap();
     let (mut refused, mut first) = (Vec::new(), Vec::new());
     loop {
         let all = records.read(&mut lines, 1000, &mut columns, &mut refused).unwrap();

@@ -15,6 +15,7 @@ use crate::key::hash_rows;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
 use crate::sql::Language;
 use crate::system::{SystemColumns, widen, with_system};
+use crate::unit::Units;
 
 /// A compiled `rolling_aggregate`. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -56,6 +57,11 @@ impl RollingProgram {
     pub(crate) fn carrying(mut self, system: SystemColumns) -> Self {
         self.output = with_system(&self.output, system);
         self
+    }
+
+    /// What is computed.
+    pub(crate) fn aggregate(&self) -> &AggregateProgram {
+        &self.aggregate
     }
 
     /// Whether some row of `input` can be one that an expression cannot take.
@@ -113,6 +119,11 @@ impl RollingTable {
     /// Memory in use.
     pub fn bytes(&self) -> usize {
         self.groups.bytes()
+    }
+
+    /// Its state, by key partition.
+    pub fn units(&mut self) -> &mut dyn Units {
+        &mut self.groups
     }
 }
 

@@ -1,8 +1,10 @@
 //! Aggregates by window: rows in, results out when the watermark has passed a window's end.
 
+mod guests;
 mod merging;
 mod panes;
 mod sessions;
+mod units;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::aggregate::AggregateProgram;
 use crate::program::{Dropped, EvalError, Failed, keep_mask};
 use crate::sql::Language;
 use crate::system::{SystemColumn, SystemColumns, event_times, shown_time, with_column, with_system};
+use guests::Guest;
 use panes::PaneTable;
 use sessions::SessionTable;
 
@@ -36,6 +39,9 @@ const FINAL: &str = "window_final";
 
 /// The last column of a partial result: the beginning of its pane.
 const PANE: &str = "#pane";
+
+/// A column of state on its way: it has changed since it was last given early.
+const CHANGED: &str = "#changed";
 
 const TIME: DataType = DataType::Timestamp(TimeUnit::Nanosecond, None);
 
@@ -108,6 +114,11 @@ impl WindowProgram {
         &self.aggregate
     }
 
+    /// Where windows lie.
+    pub(crate) fn spec(&self) -> WindowSpec {
+        self.spec
+    }
+
     /// How many key columns lead a row, partial or final.
     pub fn keys(&self) -> usize {
         self.aggregate.keys()
@@ -177,6 +188,8 @@ pub enum WindowPart {
 /// The open windows of an aggregate, by key partition.
 pub struct WindowTable {
     open: Open,
+    /// Partitions that came from elsewhere and are not as far as the others, or further.
+    guests: Vec<Guest>,
     part: WindowPart,
     late: Late,
 }
@@ -190,14 +203,21 @@ enum Open {
 #[derive(Debug, Default)]
 struct Late {
     rows: u64,
-    /// The last one: its number in the batch that was given last, and its event time.
-    last: Option<(usize, i64)>,
+    last: Option<LateRow>,
+}
+
+/// The last one: its number in the batch that was given last, its event time, and the watermark then.
+#[derive(Debug, Clone, Copy)]
+struct LateRow {
+    row: usize,
+    time: i64,
+    watermark: Option<i64>,
 }
 
 impl Late {
-    fn add(&mut self, row: usize, time: i64) {
+    fn add(&mut self, row: usize, time: i64, watermark: Option<i64>) {
         self.rows += 1;
-        self.last = Some((row, time));
+        self.last = Some(LateRow { row, time, watermark });
     }
 }
 
@@ -218,6 +238,86 @@ impl Input {
     }
 }
 
+impl Open {
+    fn update(
+        &mut self,
+        input: usize,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+        late: &mut Late,
+    ) -> Result<(), EvalError> {
+        match self {
+            Self::Panes(table) => table.update(input, batch, partitions, late),
+            Self::Sessions(table) => table.update(input, batch, partitions, late),
+        }
+    }
+
+    fn merge(
+        &mut self,
+        batch: &RecordBatch,
+        partitions: Option<&UInt16Array>,
+        late: &mut Late,
+    ) -> Result<(), EvalError> {
+        match self {
+            Self::Panes(table) => table.merge(batch, partitions, late),
+            Self::Sessions(_) => Err(EvalError {
+                row: None,
+                message: "partial results came to a session window, which has none".to_owned(),
+            }),
+        }
+    }
+
+    fn advance(&mut self, watermark: i64) {
+        match self {
+            Self::Panes(table) => table.advance(watermark),
+            Self::Sessions(table) => table.advance(watermark),
+        }
+    }
+
+    fn give_early(&mut self) {
+        match self {
+            Self::Panes(table) => table.give_early(),
+            Self::Sessions(table) => table.give_early(),
+        }
+    }
+
+    fn holds(&self) -> bool {
+        match self {
+            Self::Panes(table) => table.holds(),
+            Self::Sessions(table) => table.holds(),
+        }
+    }
+
+    fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
+        match self {
+            Self::Panes(table) => table.emit(max_rows),
+            Self::Sessions(table) => table.emit(max_rows),
+        }
+    }
+
+    fn watermark(&self) -> Option<i64> {
+        match self {
+            Self::Panes(table) => table.watermark(),
+            Self::Sessions(table) => table.watermark(),
+        }
+    }
+
+    /// Rows left out, and the last one that was left out or in which something became null.
+    fn noted(&mut self) -> (&mut Vec<Dropped>, &mut Option<Dropped>) {
+        match self {
+            Self::Panes(table) => (&mut table.dropped, &mut table.last),
+            Self::Sessions(table) => (&mut table.dropped, &mut table.last),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Panes(table) => table.bytes(),
+            Self::Sessions(table) => table.bytes(),
+        }
+    }
+}
+
 impl WindowTable {
     /// No windows, for keys in `partitions` partitions.
     pub fn new(program: WindowProgram, partitions: u16, part: WindowPart) -> Result<Self, EvalError> {
@@ -229,7 +329,7 @@ impl WindowTable {
                 Open::Sessions(Box::new(SessionTable::new(program, gap, partitions)?))
             }
         };
-        Ok(Self { open, part, late: Late::default() })
+        Ok(Self { open, guests: Vec::new(), part, late: Late::default() })
     }
 
     /// Takes in rows, which have event times; their key partitions are computed unless they are known.
@@ -244,38 +344,38 @@ impl WindowTable {
         batch: &RecordBatch,
         partitions: Option<&UInt16Array>,
     ) -> Result<(), EvalError> {
-        match &mut self.open {
-            Open::Panes(table) => table.update(input, batch, partitions, &mut self.late),
-            Open::Sessions(table) => table.update(input, batch, partitions, &mut self.late),
+        if self.guests.is_empty() {
+            return self.open.update(input, batch, partitions, &mut self.late);
         }
+        let ids = self.ids_of_rows(input, batch, partitions)?;
+        self.spread(batch, &ids, |open, rows, ids, late| open.update(input, rows, Some(ids), late))
     }
 
     /// Takes in partial results.
     pub fn merge(&mut self, batch: &RecordBatch, partitions: Option<&UInt16Array>) -> Result<(), EvalError> {
-        match &mut self.open {
-            Open::Panes(table) => table.merge(batch, partitions, &mut self.late),
-            Open::Sessions(_) => Err(EvalError {
-                row: None,
-                message: "partial results came to a session window, which has none".to_owned(),
-            }),
+        if self.guests.is_empty() {
+            return self.open.merge(batch, partitions, &mut self.late);
         }
+        let ids = self.ids_of_partials(batch, partitions)?;
+        self.spread(batch, &ids, |open, rows, ids, late| open.merge(rows, Some(ids), late))
     }
 
     /// No row with an earlier event time follows: windows that end by then are to be given. `i64::MAX` gives
     /// all of them.
     pub fn advance(&mut self, watermark: i64) {
-        match &mut self.open {
-            Open::Panes(table) => table.advance(watermark),
-            Open::Sessions(table) => table.advance(watermark),
+        self.open.advance(watermark);
+        for guest in &mut self.guests {
+            // Behind the end no row comes that they could wait for.
+            guest.settled |= watermark == i64::MAX;
+            if guest.settled {
+                guest.open.advance(watermark);
+            }
         }
     }
 
     /// Open windows that have changed since they were last given are to be given as they are.
     pub fn give_early(&mut self) {
-        match &mut self.open {
-            Open::Panes(table) => table.give_early(),
-            Open::Sessions(table) => table.give_early(),
-        }
+        self.opens_mut().for_each(Open::give_early);
     }
 
     /// Partial results of all open panes are to be given, whose rows may yet come. For [`WindowPart::Prepare`].
@@ -289,20 +389,17 @@ impl WindowTable {
 
     /// There are rows whose results are yet to come, at event times that the watermark has not passed.
     pub fn holds(&self) -> bool {
-        match &self.open {
-            Open::Panes(table) => table.holds(),
-            Open::Sessions(table) => table.holds(),
-        }
+        self.opens().any(Open::holds)
     }
 
     /// The next results (or partial ones) that are to be given, at most `max_rows`; `None` if there is none.
     /// No rows may be taken in before that. A batch without rows says that more has to be put together before
     /// there are some: each call takes its share of that.
     pub fn emit(&mut self, max_rows: usize) -> Option<Result<RecordBatch, EvalError>> {
-        match &mut self.open {
-            Open::Panes(table) => table.emit(max_rows),
-            Open::Sessions(table) => table.emit(max_rows),
+        if let Some(given) = self.opens_mut().find_map(|open| open.emit(max_rows)) {
+            return Some(given);
         }
+        self.absorb().err().map(Err)
     }
 
     /// Rows that came too late since the last call; of [`WindowPart::Combine`], partial results.
@@ -312,11 +409,7 @@ impl WindowTable {
 
     /// The last row that came too late since the last call: its number in its batch, and a sentence.
     pub fn take_last_late(&mut self) -> Option<Dropped> {
-        let (row, time) = self.late.last.take()?;
-        let watermark = match &self.open {
-            Open::Panes(table) => table.watermark(),
-            Open::Sessions(table) => table.watermark(),
-        };
+        let LateRow { row, time, watermark } = self.late.last.take()?;
         let behind = watermark
             .map_or(String::new(), |watermark| format!("; the watermark stood at {}", shown_time(watermark)));
         let time = shown_time(time);
@@ -334,26 +427,25 @@ impl WindowTable {
 
     /// As [`super::GroupTable::take_dropped`].
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
-        match &mut self.open {
-            Open::Panes(table) => std::mem::take(&mut table.dropped),
-            Open::Sessions(table) => std::mem::take(&mut table.dropped),
-        }
+        self.opens_mut().flat_map(|open| std::mem::take(open.noted().0)).collect()
     }
 
     /// As [`super::GroupTable::take_last`].
     pub fn take_last(&mut self) -> Option<Dropped> {
-        match &mut self.open {
-            Open::Panes(table) => table.last.take(),
-            Open::Sessions(table) => table.last.take(),
-        }
+        self.opens_mut().fold(None, |last, open| last.or(open.noted().1.take()))
     }
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        match &self.open {
-            Open::Panes(table) => table.bytes(),
-            Open::Sessions(table) => table.bytes(),
-        }
+        self.opens().map(Open::bytes).sum()
+    }
+
+    fn opens(&self) -> impl Iterator<Item = &Open> {
+        self.guests.iter().map(|guest| &guest.open).chain([&self.open])
+    }
+
+    fn opens_mut(&mut self) -> impl Iterator<Item = &mut Open> {
+        self.guests.iter_mut().map(|guest| &mut guest.open).chain([&mut self.open])
     }
 }
 

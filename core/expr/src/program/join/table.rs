@@ -1,5 +1,7 @@
 //! The rows of an enriching input, found by their key.
 
+mod units;
+
 use datafusion_common::arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
 use datafusion_common::arrow::compute::{concat, interleave, take, take_record_batch};
 use datafusion_common::arrow::datatypes::SchemaRef;

@@ -1,5 +1,8 @@
 //! The states of all keys, a table per key partition, and what a batch makes of them.
 
+mod units;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion_common::arrow::array::{Array, ArrayRef, AsArray, TimestampNanosecondArray, UInt16Array};
@@ -32,6 +35,8 @@ pub struct StatefulTable {
     /// that have run out.
     watermark: Option<i64>,
     swept: Option<i64>,
+    /// Partitions that came from elsewhere and have not caught up: no state of theirs has run out since that watermark.
+    unsettled: BTreeMap<u16, Option<i64>>,
     /// The tables from here on are yet to be looked through.
     sweep: usize,
     scratch: Scratch,
@@ -97,6 +102,7 @@ impl StatefulTable {
             tables: (0..partitions).map(|_| None).collect(),
             watermark: None,
             swept: None,
+            unsettled: BTreeMap::new(),
             sweep: usize::MAX,
             scratch: Scratch::default(),
             dropped: Vec::new(),
@@ -193,6 +199,9 @@ impl StatefulTable {
         {
             self.sweep += 1;
             let Some(table) = slot else { continue };
+            if self.unsettled.contains_key(&(self.sweep as u16 - 1)) {
+                continue;
+            }
             looked_at += table.keys.len();
             let lives = |group: &u32| table.seen[*group as usize].saturating_add(ttl) > watermark;
             let live: Vec<u32> = (0..table.keys.len() as u32).filter(lives).collect();
@@ -222,8 +231,7 @@ impl StatefulTable {
 
     /// Memory in use.
     pub fn bytes(&self) -> usize {
-        let states = |table: &Table| table.states.iter().map(|state| state.bytes()).sum::<usize>();
-        self.tables.iter().flatten().map(|table| table.keys.memory() + states(table)).sum()
+        self.tables.iter().flatten().map(|table| table.bytes()).sum()
     }
 
     fn note(&mut self, last: Option<&Dropped>) {
@@ -262,7 +270,8 @@ impl StatefulTable {
                 state.resize(table.keys.len());
             }
             if let (Some(times), Some(ttl)) = (times, self.program.ttl) {
-                let until = Until { ttl, watermark: self.watermark };
+                let unsettled = self.unsettled.get(&(partition as u16));
+                let until = Until { ttl, watermark: unsettled.copied().unwrap_or(self.watermark) };
                 table.see(&self.program.inner, times, (rows, &scratch.groups), until, &mut anew)?;
             }
             known.clear();

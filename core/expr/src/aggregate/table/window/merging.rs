@@ -119,6 +119,20 @@ impl Blocks {
         self.made.values().chain(making).map(GroupTable::bytes).sum()
     }
 
+    /// A partition's groups have been taken out of all panes.
+    pub(super) fn drop_partition(&mut self, partition: u16) {
+        for made in self.made.values_mut() {
+            made.take_table(partition);
+        }
+        // What is half made may have read some of them, and not the others.
+        self.making = None;
+    }
+
+    /// Memory that a partition's groups take.
+    pub(super) fn size_of(&self, partition: u16) -> usize {
+        self.made.values().map(|made| made.table_bytes(partition)).sum()
+    }
+
     /// A pane has changed, or is gone: the block that it is in is not what it was.
     pub(super) fn forget(&mut self, pane: i64) {
         if let Some(length) = self.length {

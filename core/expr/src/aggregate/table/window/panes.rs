@@ -1,5 +1,7 @@
 //! Tumbling and sliding windows: a table of groups for each pane, merged for each window.
 
+mod units;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use super::merging::{Blocks, Merging, Part};
 use super::{Ends, Input, Late, WindowPart, WindowProgram, input};
 use crate::aggregate::table::{GroupTable, Incoming, WhenEmpty, batch};
 use crate::program::{Dropped, EvalError};
+
+pub(super) use units::OpenPanes;
 
 /// Open panes by their beginning, and the window that is on its way out.
 pub(super) struct PaneTable {
@@ -147,7 +151,7 @@ impl PaneTable {
             };
             before = Some((pane, is_late));
             if is_late {
-                late.add(input.origin(row), *time);
+                late.add(input.origin(row), *time, self.passed);
             } else {
                 by_pane.entry(pane).or_default().push(row as u32);
             }

@@ -1,5 +1,7 @@
 //! Session windows: rows of a key that are no further apart than the gap, joined as they come.
 
+mod units;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -18,6 +20,8 @@ use crate::aggregate::table::{Scratch, batch, filters, given, of_group, update_a
 use crate::aggregate::{Accumulator, AggregateProgram, Rows};
 use crate::key::hash_rows;
 use crate::program::{Dropped, EvalError, Failed};
+
+pub(super) use units::OpenSessions;
 
 /// So many places of sessions that are gone are kept before a table is built anew.
 const SLACK: usize = 256;
@@ -93,15 +97,7 @@ impl SessionTable {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let of = |table: &Table| {
-            let sessions: usize = table.open.iter().map(|open| open.capacity() * size_of::<Session>()).sum();
-            table.keys.memory()
-                + table.accumulators.iter().map(|one| one.bytes()).sum::<usize>()
-                + table.open.capacity() * size_of::<Vec<Session>>()
-                + table.deadlines.capacity() * size_of::<Reverse<(i64, u32)>>()
-                + sessions
-        };
-        self.tables.iter().flatten().map(|table| of(table)).sum()
+        self.tables.iter().flatten().map(|table| table.bytes()).sum()
     }
 
     /// Some session is open, or on its way out.
@@ -149,7 +145,7 @@ impl SessionTable {
                         taken.push(*row);
                         slots.push(slot);
                     }
-                    None => late.add(input.origin(*row as usize), time),
+                    None => late.add(input.origin(*row as usize), time, bounds.watermark),
                 }
             }
             for accumulator in &mut table.accumulators {
@@ -292,6 +288,15 @@ impl Table {
             slots: 0,
             live: 0,
         })
+    }
+
+    fn bytes(&self) -> usize {
+        let sessions: usize = self.open.iter().map(|open| open.capacity() * size_of::<Session>()).sum();
+        self.keys.memory()
+            + self.accumulators.iter().map(|one| one.bytes()).sum::<usize>()
+            + self.open.capacity() * size_of::<Vec<Session>>()
+            + self.deadlines.capacity() * size_of::<Reverse<(i64, u32)>>()
+            + sessions
     }
 
     /// The slot of the session that a row belongs to; `None` if it comes too late for one. Sessions that it

@@ -1,0 +1,178 @@
+//! What an instance is asked for when partitions or splits move: answered between two steps, when nothing of its
+//! state is on its way out.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tuplane_expr::{Loader, Pieces, StateOf, Unit, UnitError, Units};
+use tuplane_wire::message::{FaultCode, Split, WireFault};
+
+use super::instance::{Body, Instance};
+use crate::exchange::inbox::Inbox;
+
+/// One question to an instance.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// The state of key partitions, which is gone from here afterwards.
+    Give { partitions: Vec<u16>, answer: Answer<Given> },
+    /// What makes units for it of pieces.
+    Loader { answer: Answer<Loader> },
+    /// Takes the state of key partitions.
+    Take { units: Vec<Unit>, answer: Answer<()> },
+    /// All rows that waited for these partitions have been taken in.
+    Settle { partitions: Vec<u16>, answer: Answer<()> },
+    /// How large the state of key partitions is, in bytes.
+    Sizes { partitions: Vec<u16>, answer: Answer<Vec<u64>> },
+    /// A source gives back what it has not read of its split, and ends.
+    GiveBack { answer: Answer<Option<Split>> },
+}
+
+type Answer<T> = oneshot::Sender<Result<T, WireFault>>;
+
+/// State that an instance has given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// One for each partition that was asked for, in that order.
+    pub(crate) units: Vec<Unit>,
+    /// What they belong to.
+    pub(crate) of: StateOf,
+    /// The event time (nanoseconds since 1970, UTC) that the instance has come to.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
+    pub(crate) watermark: Option<i64>,
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
+impl Given {
+    /// All units as bytes, made as they are asked for: a unit after the other.
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Pieces> {
+        let of = self.of;
+        self.units.into_iter().map(move |unit| unit.into_pieces(of.clone()))
+    }
+}
+
+/// Asks one instance. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking {
+    questions: mpsc::UnboundedSender<Ask>,
+    inbox: Arc<Inbox>,
+}
+
+impl Asking {
+    /// The questions of whoever asks; the receiver is the instance's, whose inbox this is.
+    pub(crate) fn new(inbox: &Arc<Inbox>) -> (Self, mpsc::UnboundedReceiver<Ask>) {
+        let (questions, asked) = mpsc::unbounded_channel();
+        (Self { questions, inbox: Arc::clone(inbox) }, asked)
+    }
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
+impl Asking {
+    /// Takes the state of key partitions out.
+    pub(crate) async fn give(&self, partitions: Vec<u16>) -> Result<Given, WireFault> {
+        self.ask(|answer| Ask::Give { partitions, answer }).await
+    }
+
+    /// What makes units of pieces, on the thread of whoever has them.
+    pub(crate) async fn loader(&self) -> Result<Loader, WireFault> {
+        self.ask(|answer| Ask::Loader { answer }).await
+    }
+
+    /// Puts state in; rows of its partitions may be given to the instance from then on.
+    pub(crate) async fn take(&self, units: Vec<Unit>) -> Result<(), WireFault> {
+        self.ask(|answer| Ask::Take { units, answer }).await
+    }
+
+    /// The rows that waited for these partitions have been taken in.
+    pub(crate) async fn settle(&self, partitions: Vec<u16>) -> Result<(), WireFault> {
+        self.ask(|answer| Ask::Settle { partitions, answer }).await
+    }
+
+    /// How large the state of each partition is.
+    pub(crate) async fn sizes(&self, partitions: Vec<u16>) -> Result<Vec<u64>, WireFault> {
+        self.ask(|answer| Ask::Sizes { partitions, answer }).await
+    }
+
+    /// The rest of a source's split; the source ends. `None`: there is no rest, or it finishes its split itself.
+    pub(crate) async fn give_back(&self) -> Result<Option<Split>, WireFault> {
+        self.ask(|answer| Ask::GiveBack { answer }).await
+    }
+
+    async fn ask<T>(&self, ask: impl FnOnce(Answer<T>) -> Ask) -> Result<T, WireFault> {
+        let gone =
+            || WireFault::new(FaultCode::Refused, "the instance has ended, or keeps nothing that can move");
+        let (answer, answered) = oneshot::channel();
+        self.questions.send(ask(answer)).map_err(|_| gone())?;
+        self.inbox.nudge();
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+impl Instance {
+    /// Answers what was asked since the last step. True if its state, or what there is to pull, may be another.
+    pub(super) fn answer(&mut self) -> bool {
+        let mut changed = false;
+        while let Ok(ask) = self.asked.try_recv() {
+            changed = true;
+            // Whoever has gone without waiting for an answer needs none.
+            match ask {
+                Ask::Give { partitions, answer } => drop(answer.send(self.give(&partitions))),
+                Ask::Loader { answer } => {
+                    let loader = self.units().and_then(|(units, of)| said(units.loader(of)));
+                    drop(answer.send(loader.map_err(|e| self.refused(&e))));
+                }
+                Ask::Take { units, answer } => {
+                    let taken = self.units().and_then(|(table, _)| {
+                        units.into_iter().try_for_each(|unit| said(table.place(unit)))
+                    });
+                    drop(answer.send(taken.map_err(|e| self.refused(&e))));
+                }
+                Ask::Settle { partitions, answer } => {
+                    let settled = self.units().and_then(|(units, _)| said(units.settle(&partitions)));
+                    drop(answer.send(settled.map_err(|e| self.refused(&e))));
+                }
+                Ask::Sizes { partitions, answer } => {
+                    let sizes = self.units().map(|(units, _)| {
+                        partitions.iter().map(|partition| units.size_of(*partition) as u64).collect()
+                    });
+                    drop(answer.send(sizes.map_err(|e| self.refused(&e))));
+                }
+                Ask::GiveBack { answer } => {
+                    let given = match &mut self.body {
+                        Body::Source(source) => source.give_back().map_err(|e| e.to_string()),
+                        _ => Err("it reads no split".to_owned()),
+                    };
+                    drop(answer.send(given.map_err(|e| self.refused(&e))));
+                }
+            }
+        }
+        changed
+    }
+
+    fn give(&mut self, partitions: &[u16]) -> Result<Given, WireFault> {
+        let watermark = self.counters.watermark();
+        let given = self.units().and_then(|(table, of)| Ok((said(table.cut(partitions))?, of)));
+        let (units, of) = given.map_err(|e| self.refused(&e))?;
+        Ok(Given { units, of, watermark })
+    }
+
+    /// Its state by key partition, and what it belongs to.
+    fn units(&mut self) -> Result<(&mut dyn Units, StateOf), String> {
+        let none = || "it keeps no state by key that another instance could go on with".to_owned();
+        let of = self.state.clone().ok_or_else(none)?;
+        match &mut self.body {
+            Body::Operator(operator) => Ok((operator.units().ok_or_else(none)?, of)),
+            _ => Err(none()),
+        }
+    }
+
+    fn refused(&self, why: &str) -> WireFault {
+        WireFault::new(FaultCode::Refused, format!("{}: {why}", self.name))
+    }
+}
+
+fn said<T>(result: Result<T, UnitError>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests;
