@@ -52,6 +52,8 @@ fn source(file: FileSource) -> job::Source {
         on: Vec::new(),
         rate: None,
         max_row: None,
+        window: None,
+        predictor: None,
     }
 }
 
