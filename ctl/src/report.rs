@@ -10,7 +10,7 @@ use serde_json::Value;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_wire::message::{
-    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
+    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, Response, SinkFile, Unasked,
 };
 
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -142,6 +142,8 @@ pub(crate) struct VertexView {
     /// The least watermark of its instances.
     #[serde(flatten)]
     event_time: EventTime,
+    /// Of a sink whose rows carry their arrival.
+    response: Option<ResponseView>,
     /// Last places of rows that were left out.
     notes: Vec<String>,
     #[serde(skip)]
@@ -194,6 +196,34 @@ impl EventTime {
             behind_ms: open.map(|watermark| (now_ms() as i64).saturating_sub(watermark)),
             ahead: reports.map(|report| report.ahead).sum(),
         }
+    }
+}
+
+/// Response times at a sink, from a row's arrival to its writing.
+#[derive(Debug, Serialize)]
+struct ResponseView {
+    rows: u64,
+    /// Rows that were there before they arrived, and were held until then.
+    early: u64,
+    mean_ms: Value,
+    p50_ms: Value,
+    p99_ms: Value,
+}
+
+impl ResponseView {
+    fn of<'a>(reports: impl Iterator<Item = &'a InstanceReport>) -> Option<Self> {
+        let mut all = Response::default();
+        reports.for_each(|report| all.add(&report.response));
+        let ms = |us: f64| number(us / 1e3);
+        let quantile = |part: f64| all.quantile_us(part).map_or(Value::Null, |us| ms(us as f64));
+        let mean_ms = ms(all.mean_us()?);
+        Some(Self {
+            rows: all.rows,
+            early: all.early,
+            mean_ms,
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+        })
     }
 }
 
@@ -494,6 +524,7 @@ fn vertex_view(
         dropped: now.dropped,
         unanswered: now.unanswered,
         event_time: EventTime::of(reports(status, id)),
+        response: ResponseView::of(reports(status, id)),
         notes: now.notes,
         rates,
         is_source: !dag.edges.iter().any(|edge| edge.to == id),

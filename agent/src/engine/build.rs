@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
+use tuplane_core::plan::ahead::ahead;
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
 use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
@@ -25,6 +26,8 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::calls::Calls;
+use super::due::DueClock;
+use super::hold::Hold;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{
@@ -212,12 +215,14 @@ impl Builder<'_> {
                 sink_schema: self.sink_schema(&placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
             });
-            let (stamper, arrivals) = self.source_times(&placed, program)?;
+            let (stamper, arrivals) = self.source_times(&placed, program, routing.clock())?;
             instances.push(Instance {
                 stamper,
                 arrivals,
+                hold: self.hold(&placed, program, bound, routing.clock())?,
+                clock: routing.clock(),
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
-                body: self.body(&placed, program)?,
+                body: self.body(&placed, program, &routing)?,
                 inbox,
                 output: Output::new(
                     exits,
@@ -348,7 +353,31 @@ impl Builder<'_> {
         found.ok_or_else(|| internal("the plan names a stage that the job has not"))
     }
 
-    fn body(&self, placed: &Placed, program: &VertexProgram) -> Result<Body, WireFault> {
+    /// Where rows may come before they arrive, windows, aggregates and sinks take them when they do.
+    fn hold(
+        &self,
+        placed: &Placed,
+        program: &VertexProgram,
+        bound: u64,
+        clock: DueClock,
+    ) -> Result<Option<Hold>, WireFault> {
+        let stage = self.stage(placed.vertex)?;
+        let takes = matches!(stage.op, Op::Sink(_) | Op::Aggregate { .. } | Op::CoAggregate { .. });
+        let knows = program.input.iter().any(|input| SystemColumns::of(input).has(SystemColumn::Due));
+        Ok((takes && knows && self.looks_ahead()).then(|| Hold::new(clock, bound)))
+    }
+
+    /// Some source gives rows before they arrive.
+    fn looks_ahead(&self) -> bool {
+        self.job.stages.iter().filter_map(|stage| stage.op.source()).any(|source| source.ahead() > 0)
+    }
+
+    fn body(
+        &self,
+        placed: &Placed,
+        program: &VertexProgram,
+        routing: &RouteTable,
+    ) -> Result<Body, WireFault> {
         let stage = self.stage(placed.vertex)?;
         let peers = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex).count() as u32;
         if let Some(body) = self.registered(stage, placed, program, peers)? {
@@ -367,6 +396,7 @@ impl Builder<'_> {
                     folder: self.shared.folder.clone(),
                     schema: own_columns(&program.output),
                     places: self.source_places(stage, files, entering(program)),
+                    ahead: ahead(&self.dag, &self.job, placed.vertex).map(|ahead| routing.lookahead(ahead)),
                 };
                 let made = crate::source::make(source, context);
                 return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
@@ -397,7 +427,7 @@ impl Builder<'_> {
                 let made = Windowed::new(&stage.id, window.clone(), program.role, partitions);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
-            (_, Program::Stamp(_)) => match self.stamper(stage, program) {
+            (_, Program::Stamp(_)) => match self.stamper(stage, program, routing.clock()) {
                 Some(stamper) => Box::new(Stamp::new(stamper)),
                 None => return Err(internal("rows are to be stamped without a time")),
             },
@@ -412,14 +442,15 @@ impl Builder<'_> {
     }
 
     /// What gives the rows of a vertex their event times.
-    fn stamper(&self, stage: &Stage, program: &VertexProgram) -> Option<Stamper> {
+    fn stamper(&self, stage: &Stage, program: &VertexProgram, clock: DueClock) -> Option<Stamper> {
         let Program::Stamp(stamp) = &program.program else { return None };
         let time = match &stage.op {
             Op::Source(source) => source.time.as_ref(),
             Op::AddTimestamps { time } => time.as_ref(),
             _ => None,
         };
-        Some(Stamper::new(&stage.id, stamp.clone(), time?, &self.dag))
+        let made = Stamper::new(&stage.id, stamp.clone(), time?, &self.dag);
+        Some(if self.looks_ahead() { made.looking_ahead(clock) } else { made })
     }
 
     /// What a source's instance says of its rows' times itself.
@@ -427,13 +458,14 @@ impl Builder<'_> {
         &self,
         placed: &Placed,
         program: &VertexProgram,
+        clock: DueClock,
     ) -> Result<(Option<Stamper>, Option<Arrivals>), WireFault> {
         let stage = self.stage(placed.vertex)?;
         if !matches!(stage.op, Op::Source(_)) || program.role != Role::Whole {
             return Ok((None, None));
         }
-        let arrivals = SystemColumns::of(entering(program)).has(SystemColumn::Due).then(Arrivals::new);
-        Ok((self.stamper(stage, program), arrivals))
+        let known = SystemColumns::of(entering(program)).has(SystemColumn::Due);
+        Ok((self.stamper(stage, program, clock), known.then(|| Arrivals::new(clock))))
     }
 
     /// A tap for each vertex with instances here; those with a `peek` stage are on.

@@ -13,6 +13,8 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
 use super::calls::{self, Calls};
 use super::clock::Doing;
+use super::due::DueClock;
+use super::hold::Hold;
 use super::ledger::Counters;
 use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
@@ -65,6 +67,9 @@ pub(crate) struct Instance {
     /// Of a source that gives its rows their event times, and says when they arrived.
     pub(crate) stamper: Option<Stamper>,
     pub(crate) arrivals: Option<Arrivals>,
+    /// Of one that takes rows only when they have arrived, and where they may come before.
+    pub(crate) hold: Option<Hold>,
+    pub(crate) clock: DueClock,
     /// What waits is bounded in time as well as in bytes.
     pub(crate) queue_time: bool,
 }
@@ -179,30 +184,39 @@ impl Instance {
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
             let mut nothing = None;
             while nothing.is_none() && began.elapsed() < STEP {
-                let full = self.output.is_full();
+                let full = self.output.is_full() || self.hold.as_ref().is_some_and(Hold::is_full);
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
                 meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
-                        let (count, busy) = (rows.len(), self.counters.clock.read().busy);
                         self.counters.clock.set(Doing::Busy);
-                        self.process(input, rows).await?;
+                        let Some(rows) = self.hold_back(input, rows)? else { continue };
+                        let (count, busy) = (rows.len(), self.counters.clock.read().busy);
+                        self.process(input, rows, false).await?;
                         // Time blocked on output says nothing of the cost of a row.
                         stride.measure(count, self.counters.clock.read().busy - busy);
                         self.counters.load.measured(stride.ns_per_row as u64);
                     }
-                    Taken::Watermark(time) => self.watermark(time).await?,
+                    Taken::Watermark(time) => {
+                        self.take_arrived(Some(time)).await?;
+                        self.watermark(time).await?;
+                    }
                     Taken::Idle => self.idle().await?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
-                    Taken::InputEnded(input) | Taken::ChannelEnded(input) => self.end_input(input).await?,
+                    Taken::InputEnded(input) | Taken::ChannelEnded(input) => {
+                        self.take_all().await?;
+                        self.end_input(input).await?;
+                    }
                     Taken::Ended => {
+                        self.take_all().await?;
                         self.counters.clock.set(Doing::Busy);
                         return self.finish().await;
                     }
                     Taken::Nothing => nothing = Some(full),
                 }
             }
+            self.take_arrived(None).await?;
             self.tick_operator(nothing == Some(false)).await?;
             if let Body::Operator(operator) = &self.body {
                 meter.look(&**operator, &self.counters);
@@ -236,6 +250,7 @@ impl Instance {
             () = self.output.wait(), if full => {}
             () = tokio::time::sleep(LOOK), if full => {}
             () = until(tick) => {}
+            () = until_due(&self.timer, self.hold.as_ref()) => {}
         }
         self.inbox.set_blocked(false);
     }
@@ -281,7 +296,48 @@ impl Instance {
         self.pull().await
     }
 
-    async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
+    /// Rows that have come: gives those that have arrived, and holds the rest.
+    fn hold_back(&mut self, input: usize, rows: Rows) -> Result<Option<Rows>, WireFault> {
+        let Some(hold) = &mut self.hold else { return Ok(Some(rows)) };
+        let arrived = hold.take(input, rows, Instant::now());
+        self.counters.held.store(hold.rows(), Ordering::Relaxed);
+        let arrived = arrived.map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+        if arrived.is_none() {
+            self.counters.load.clear();
+        }
+        Ok(arrived)
+    }
+
+    /// Works on rows that were held and have arrived, and on those that a watermark would leave behind.
+    async fn take_arrived(&mut self, watermark: Option<i64>) -> Result<(), WireFault> {
+        while let Some(hold) = &mut self.hold
+            && let Some((input, rows)) = hold.next(Instant::now())
+        {
+            self.counters.held.store(hold.rows(), Ordering::Relaxed);
+            self.process(input, rows, true).await?;
+        }
+        let Some((hold, watermark)) = self.hold.as_mut().zip(watermark) else { return Ok(()) };
+        let behind = hold.before(watermark).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+        self.counters.held.store(hold.rows(), Ordering::Relaxed);
+        for (input, rows) in behind {
+            self.process(input, rows, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all rows that are held have arrived, and works on them.
+    async fn take_all(&mut self) -> Result<(), WireFault> {
+        while let Some(due) = self.hold.as_ref().and_then(Hold::next_due) {
+            self.counters.clock.set(Doing::Idle);
+            self.timer.sleep_until(due).await;
+            self.take_arrived(None).await?;
+        }
+        Ok(())
+    }
+
+    /// `held`: the rows were here before they arrived.
+    async fn process(&mut self, input: usize, rows: Rows, held: bool) -> Result<(), WireFault> {
+        self.counters.clock.set(Doing::Busy);
         let count = rows.len() as u64;
         self.counters.add_in(count);
         self.output.comes_of(&rows);
@@ -301,6 +357,7 @@ impl Instance {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
                 self.output.show(&own);
                 sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                self.counters.responses.written(rows.batch(), held, self.clock.now());
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),
         }
@@ -377,6 +434,7 @@ impl Instance {
                     tokio::select! {
                         () = self.output.wait() => {}
                         () = tokio::time::sleep(LOOK) => {}
+                        () = until_tick(self.stamper.as_ref()) => {}
                     }
                     if let Some(stamper) = &mut self.stamper {
                         stamper.wait();
@@ -422,7 +480,7 @@ impl Instance {
                     }
                     Polled::End => {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
-                        return Ok(());
+                        return self.wait_for_arrivals().await;
                     }
                 }
             }
@@ -431,9 +489,26 @@ impl Instance {
         }
     }
 
+    /// A source's end comes when its last row has arrived, however early that was sent.
+    async fn wait_for_arrivals(&mut self) -> Result<(), WireFault> {
+        self.output.flush();
+        self.counters.clock.set(Doing::Idle);
+        while let Some(latest) = self.arrivals.as_ref().and_then(Arrivals::latest)
+            && latest > Instant::now()
+        {
+            tokio::select! {
+                () = self.timer.sleep_until(latest) => {}
+                () = until_tick(self.stamper.as_ref()) => {}
+            }
+            self.tick_source()?;
+            self.output.flush();
+        }
+        Ok(())
+    }
+
     /// Rows enter here: they get their times, and go on.
     fn enter(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
-        let batch = match (&self.arrivals, &self.body) {
+        let batch = match (&mut self.arrivals, &self.body) {
             (Some(arrivals), Body::Source(source)) => {
                 let schedule = source.schedule(batch.num_rows());
                 arrivals.add(&batch, schedule).map_err(|e| self.fault(&e.to_string()))?
@@ -532,6 +607,13 @@ fn tell(
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until_due(timer: &Timer, hold: Option<&Hold>) {
+    match hold.and_then(Hold::next_due) {
+        Some(due) => timer.sleep_until(due).await,
         None => std::future::pending().await,
     }
 }

@@ -6,17 +6,20 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tuplane_core::job::{Job, Op, Settings};
+use tuplane_core::plan::ahead::{Ahead, ahead};
 use tuplane_core::plan::{EdgeId, Routing as Way};
 use tuplane_core::route::{RouteOptions, Setting};
 use tuplane_wire::message::RunPlan;
 use tuplane_wire::routing::EdgeRouting;
 
+use super::due::DueClock;
 use super::run::Run;
 use crate::exchange::costs::Costs;
-use crate::exchange::edge::{Edge, Route};
+use crate::exchange::edge::{Edge, Foresight, Route};
 use crate::exchange::manager::Manager;
 use crate::exchange::priced::Slots;
 use crate::registry::Registry;
+use crate::source::ahead::Lookahead;
 
 /// The policy of an edge that names none.
 pub(super) const DEFAULT_POLICY: &str = "round-robin";
@@ -29,6 +32,8 @@ pub(crate) struct RouteTable {
     slots: Slots,
     /// Where options come from that no edge gives.
     setting: Setting,
+    /// What arrivals are told by.
+    clock: DueClock,
 }
 
 impl RouteTable {
@@ -37,7 +42,23 @@ impl RouteTable {
             Settings::Paper => Setting::Paper,
             Settings::Default => Setting::Default,
         };
-        Self { registry, costs: Costs::of(plan, me), slots: Slots::begin(), setting }
+        Self {
+            registry,
+            costs: Costs::of(plan, me),
+            slots: Slots::begin(),
+            setting,
+            clock: DueClock::begin(),
+        }
+    }
+
+    /// What arrivals are told by.
+    pub(crate) fn clock(&self) -> DueClock {
+        self.clock
+    }
+
+    /// How far the instances of a vertex look ahead.
+    pub(crate) fn lookahead(&self, ahead: Ahead) -> Lookahead {
+        Lookahead::new(self.slots.clone(), ahead.slot, ahead.slots)
     }
 
     /// Slots are counted from here.
@@ -86,6 +107,7 @@ impl Run {
             local.inbox.keep_fresh(index, reads.then_some(gap));
         }
         let Some(edge) = self.edges.get(&index) else { return Ok(()) };
+        let ahead = ahead(&self.dag, &self.job, self.dag.edge(EdgeId(index)).from);
         edge.set_route(&Route {
             policies,
             name,
@@ -95,6 +117,7 @@ impl Run {
             of_source: self.is_source(index),
             me: self.me,
             slots: &self.routing.slots,
+            ahead: ahead.map(|ahead| Foresight { slots: ahead.slots, clock: self.routing.clock }),
         })
     }
 

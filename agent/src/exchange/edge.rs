@@ -1,6 +1,7 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod ahead;
 mod pricing;
 mod shown;
 mod waiting;
@@ -14,6 +15,7 @@ use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::DEAL;
 use tuplane_core::time::{Least, Standing};
+use tuplane_expr::system::arrivals;
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
@@ -23,6 +25,8 @@ use super::priced::Priced;
 use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+use ahead::Ahead;
+pub(crate) use ahead::Foresight;
 pub(crate) use pricing::{Route, tick_together};
 use shown::Samples;
 pub(crate) use waiting::AppendError;
@@ -108,6 +112,8 @@ struct Sender {
     ended: bool,
     /// What it may send in a slot, over all its edges.
     quota: Option<Arc<Quota>>,
+    /// It gives rows before they arrive.
+    ahead: Option<Box<Ahead>>,
 }
 
 /// Rows in the last whole window and in this one.
@@ -214,6 +220,7 @@ impl Edge {
             ending: false,
             ended: false,
             quota: None,
+            ahead: None,
         });
         state.senders.len() - 1
     }
@@ -224,6 +231,7 @@ impl Edge {
             return self.append_to_overflow(sender, rows);
         }
         let count = rows.len() as u64 * self.routes.copies(self.width);
+        let dues = arrivals(rows.batch()).cloned();
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -232,8 +240,13 @@ impl Edge {
             *dropped.entry(DROPPED_BY_STOP).or_default() += count;
             return Ok(());
         }
-        pace.add(count, Instant::now());
-        *emitted += senders[sender].queue.append(pieces)?;
+        let now = Instant::now();
+        pace.add(count, now);
+        let Sender { queue, ahead, .. } = &mut senders[sender];
+        *emitted += queue.append(pieces)?;
+        if let Some(ahead) = ahead {
+            ahead.came(dues.as_ref(), count, now);
+        }
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
@@ -262,7 +275,7 @@ impl Edge {
                             self.wake.notify_one();
                         }
                     }
-                    _ => of.queue.mark(mark),
+                    _ => of.mark(mark),
                 }
                 state.release(sender, self.deal);
                 self.refill(&mut state, sender);
@@ -379,6 +392,19 @@ impl Edge {
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
                 .collect(),
             policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
+        }
+    }
+}
+
+impl Sender {
+    /// What is said of event time stands behind the rows that have arrived, and before those to come.
+    fn mark(&mut self, mark: Mark) {
+        match (&mut self.ahead, mark) {
+            (Some(ahead), Mark::Watermark(_) | Mark::Idle) => {
+                ahead.turn(Instant::now());
+                self.queue.mark_before(mark, ahead.to_come());
+            }
+            _ => self.queue.mark(mark),
         }
     }
 }

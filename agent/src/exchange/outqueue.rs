@@ -264,6 +264,26 @@ impl OutQueue {
         }
     }
 
+    /// Puts a mark before the last `rows` rows of a pool.
+    pub(crate) fn mark_before(&mut self, mark: Mark, rows: u64) {
+        let Kind::Pool { items, .. } = &mut self.kind else { return self.mark(mark) };
+        let (mut at, mut left) = (items.len(), rows as usize);
+        while left > 0 && at > 0 {
+            at -= 1;
+            let Item::Rows(piece) = &mut items[at] else { continue };
+            if let Some(before) = piece.len().checked_sub(left).filter(|before| *before > 0) {
+                let head = piece.cut(before);
+                items.insert(at, Item::Rows(head));
+                at += 1;
+            }
+            left = left.saturating_sub(match &items[at] {
+                Item::Rows(piece) => piece.len(),
+                Item::Mark(_) => 0,
+            });
+        }
+        items.insert(at, Item::Mark(mark));
+    }
+
     /// The first mark, if no row stands before it.
     pub(crate) fn next_mark(&mut self) -> Option<Mark> {
         if !self.is_at_mark() {

@@ -39,8 +39,13 @@ impl Slots {
 
     /// When the next one begins.
     pub(crate) fn next(&self, slot: Duration, now: Instant) -> Instant {
-        let next = self.number(slot, now) as u128 + 1;
-        self.began + Duration::from_nanos((slot.as_nanos() * next) as u64)
+        self.begin_of(slot, self.number(slot, now) + 1)
+    }
+
+    /// When the one with this number begins; those before the first begin with it.
+    pub(crate) fn begin_of(&self, slot: Duration, number: i64) -> Instant {
+        let number = u128::try_from(number).unwrap_or(0);
+        self.began + Duration::from_nanos((slot.as_nanos() * number) as u64)
     }
 }
 

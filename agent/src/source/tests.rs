@@ -46,6 +46,7 @@ fn instance(
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,
+        ahead: None,
     };
     make(source, context)
 }

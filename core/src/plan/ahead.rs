@@ -1,6 +1,9 @@
 //! Sources that look ahead: which edges may take rows that have not arrived, and how far that is in time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::dag::{Dag, Edge, EdgeId, Role, Routing, VertexId};
 use super::error::{Kind, PlanError};
@@ -33,7 +36,7 @@ pub fn refuses_route(
     job: &Job,
     edge: EdgeId,
     policy: &str,
-    options: &RouteOptions,
+    given: &BTreeMap<String, Value>,
 ) -> Option<String> {
     let from = dag.edge(edge).from;
     let (ahead, (_, stage)) = (ahead(dag, job, from)?, source(dag, job, from)?);
@@ -41,11 +44,12 @@ pub fn refuses_route(
     if policy != POLICY {
         return Some(only_potus(&name, stage, ahead.slots, &format!("has the policy `{policy}`")));
     }
-    (options.slot != ahead.slot).then(|| {
+    let slot = slot_of(given, job);
+    (slot != ahead.slot).then(|| {
         format!(
-            "the window of `{stage}` is counted in slots of {:?}, so those of {name} cannot be {:?} while the job \
+            "the window of `{stage}` is counted in slots of {:?}, so those of {name} cannot be {slot:?} while the job \
              runs",
-            ahead.slot, options.slot
+            ahead.slot
         )
     })
 }
@@ -101,10 +105,14 @@ fn source<'j>(dag: &Dag, job: &'j Job, vertex: VertexId) -> Option<(&'j Source, 
 }
 
 fn slot(edge: &Edge, job: &Job) -> Duration {
+    slot_of(&edge.route.options, job)
+}
+
+fn slot_of(given: &BTreeMap<String, Value>, job: &Job) -> Duration {
     let setting = match job.options.settings {
         Settings::Paper => Setting::Paper,
         Settings::Default => Setting::Default,
     };
     // Options that cannot be read were refused where they stand.
-    RouteOptions::read(&edge.route.options, setting).unwrap_or_else(|_| RouteOptions::of(setting)).slot
+    RouteOptions::read(given, setting).unwrap_or_else(|_| RouteOptions::of(setting)).slot
 }

@@ -67,6 +67,12 @@ pub struct EdgeRouting {
     pub targets: Vec<TargetRouting>,
     /// The last decisions, the oldest first, where `record` is set and they were asked for.
     pub decisions: Vec<Decided>,
+    /// Slots that its senders look ahead.
+    pub window: u32,
+    /// Rows that left in a slot before that of their arrival.
+    pub early: u64,
+    /// Of the rows that wait those that have not arrived.
+    pub to_come: u64,
 }
 
 /// One target of an edge as one agent sees it.

@@ -20,8 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of decisions in one answer, with room to spare below what a message may have.
 const DECISIONS: u64 = 5 << 20;
 
-/// A policy and its options as a command gives them.
-pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<(), String> {
+/// A policy and its options as a command gives them; gives the options.
+pub(super) fn check(
+    policies: &Policies,
+    policy: &str,
+    options: &str,
+) -> Result<BTreeMap<String, Value>, String> {
     let given = if options.is_empty() { "{}" } else { options };
     let read: BTreeMap<String, Value> =
         serde_json::from_str(given).map_err(|e| format!("the options of a policy cannot be read: {e}"))?;
@@ -30,7 +34,8 @@ pub(super) fn check(policies: &Policies, policy: &str, options: &str) -> Result<
     }
     let options = RouteOptions::read(&read, Setting::Default)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    policies.make(policy, &options, 0).map(drop).map_err(|e| e.to_string())
+    policies.make(policy, &options, 0).map_err(|e| e.to_string())?;
+    Ok(read)
 }
 
 /// Asks all agents of a run, and answers with what they say.

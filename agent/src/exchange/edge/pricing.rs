@@ -8,6 +8,7 @@ use tuplane_core::route::{
 };
 use tuplane_wire::routing::DecidedEdge;
 
+use super::ahead::{Ahead, Foresight};
 use super::{Channels, Edge, PACE_WINDOW, Sender, State, policy_seed};
 use crate::exchange::costs::Costs;
 use crate::exchange::outlet::Outlets;
@@ -29,6 +30,8 @@ pub(crate) struct Route<'a> {
     /// This agent's index in the run.
     pub(crate) me: u16,
     pub(crate) slots: &'a Slots,
+    /// Its senders look ahead.
+    pub(crate) ahead: Option<Foresight>,
 }
 
 impl Edge {
@@ -56,7 +59,16 @@ impl Edge {
         let now = Instant::now();
         for (sender, policy) in state.senders.iter_mut().zip(made) {
             sender.queue.set_policy(policy);
-            sender.queue.keep_ages(reads, now);
+            sender.queue.keep_ages(reads && route.ahead.is_none(), now);
+            let (admission, slots) = (route.options.admission, (route.slots.clone(), route.options.slot));
+            match (&mut sender.ahead, route.ahead) {
+                (Some(ahead), _) => ahead.admit(admission),
+                (ahead, Some(foresight)) => {
+                    let waiting = sender.queue.rows();
+                    *ahead = Some(Box::new(Ahead::new(foresight, slots, admission, waiting, now)));
+                }
+                (None, None) => {}
+            }
             if let Some(quota) = &sender.quota {
                 let limit = route.options.gamma.filter(|_| reads);
                 quota.set(self.index, limit.map(|rows| (rows, route.options.slot)));
@@ -168,6 +180,7 @@ impl State {
 
     /// Looks at the targets, and begins the slot that an instant is in.
     fn look(&mut self, now: Instant) {
+        self.senders.iter_mut().flat_map(|sender| &mut sender.ahead).for_each(|ahead| ahead.turn(now));
         let slot = match &mut self.priced {
             None => return,
             Some(priced) => match priced.next_slot(now) {
@@ -211,8 +224,12 @@ impl State {
 
     /// What a sender has, and what of it must leave (engine.md section 6, Release).
     fn waits(&self, number: usize, priced: &Priced, now: Instant) -> Waits {
-        let Sender { queue, bound, ending, .. } = &self.senders[number];
+        let Sender { queue, bound, ending, ahead, .. } = &self.senders[number];
         let q_out = queue.rows();
+        if let Some(ahead) = ahead {
+            let over = if *ending { q_out } else { queue.rows_over(*bound) };
+            return ahead.waits(over, priced.options.max_hold, now);
+        }
         let old = || {
             let limit = priced.options.max_hold.and_then(|hold| now.checked_sub(hold));
             limit.map_or(0, |limit| queue.before(limit))
@@ -282,6 +299,10 @@ impl State {
                 }
                 let queue = &mut self.senders[number].queue;
                 let sent = queue.send(&mut self.outlets[0], *target, left);
+                if let Some(ahead) = &mut self.senders[number].ahead {
+                    ahead.left(sent);
+                }
+                let queue = &self.senders[number].queue;
                 (left, all) = (left - sent, all + sent);
                 // A mark stands in front, or the channel is full.
                 if sent == 0 && !queue.is_at_mark() {

@@ -32,6 +32,7 @@ fn context(folder: &Path, number: u32, instances: u32, columns: &[(&str, DataTyp
         folder: folder.to_owned(),
         schema: Arc::new(Schema::new(fields)),
         places: None,
+        ahead: None,
     }
 }
 

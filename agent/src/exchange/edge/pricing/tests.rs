@@ -89,6 +89,7 @@ impl World {
             of_source,
             me: 0,
             slots,
+            ahead: None,
         };
         self.edges[edge].set_route(&route).unwrap();
     }
