@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tuplane_core::time::Moved;
 use tuplane_expr::arrow::array::RecordBatch;
-use tuplane_expr::system::own_part;
+use tuplane_expr::system::{arrivals, own_part};
 use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
 use super::calls::{self, Calls};
@@ -356,7 +356,11 @@ impl Instance {
             Body::Sink(sink) => {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
                 self.output.show(&own);
-                sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                let written = match arrivals(rows.batch()) {
+                    Some(arrivals) => sink.write_arrived(&own, arrivals),
+                    None => sink.write(&own),
+                };
+                written.map_err(|e| instance_fault(&self.name, &e.to_string()))?;
                 self.counters.responses.written(rows.batch(), held, self.clock.now());
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),

@@ -222,4 +222,25 @@ mod tests {
         assert!(pace.set("speed", &serde_json::json!(1)).unwrap_err().contains("`rate`"));
         assert!(Pace::new(Some(f64::NAN), 1).is_err());
     }
+
+    #[test]
+    fn with_a_window_a_new_rate_begins_behind_what_was_given() {
+        use crate::exchange::priced::Slots;
+        let (slots, slot) = (Slots::begin(), Duration::from_millis(10));
+        let pace = Pace::new(Some(100.0), 1).unwrap();
+        let mut pace = pace.looking(Some(Lookahead::new(slots.clone(), slot, 3)));
+        let t0 = slots.begin_of(slot, 5);
+        // The slot and three behind it: rows at 0, 10, 20 and 30 ms.
+        assert_eq!(pace.due(100, t0), Ok(4));
+        pace.gave(4, t0);
+        assert_eq!(pace.due(100, t0), Err(slots.begin_of(slot, 6)));
+        assert_eq!(pace.schedule(4), Some(Schedule { first: t0, seconds: 0.01 }));
+        pace.set("rate", &serde_json::json!(1000)).unwrap();
+        let later = slots.begin_of(slot, 6);
+        assert_eq!(pace.due(100, later), Ok(1));
+        pace.gave(1, later);
+        let first = pace.schedule(1).unwrap().first;
+        assert!(first > t0 + Duration::from_millis(40) && first <= t0 + Duration::from_millis(50));
+        assert_eq!(pace.due(100, slots.begin_of(slot, 7)), Ok(10));
+    }
 }

@@ -25,6 +25,8 @@ fn source(connector: SourceConnector, rate: Option<f64>) -> job::Source {
         on: Vec::new(),
         rate,
         max_row: None,
+        window: None,
+        predictor: None,
     }
 }
 

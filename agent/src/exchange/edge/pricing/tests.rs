@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Notify;
 use tuplane_core::route::{Setting, Targets, make_policy};
-use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
+use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray, TimestampNanosecondArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+use tuplane_expr::system::{SystemColumn, with_column};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::Security;
 use tuplane_wire::routing::{Decided, EdgeRouting};
 
 use super::*;
+use crate::engine::due::DueClock;
 use crate::engine::rows::{Budget, Rows};
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::EdgeSpec;
@@ -76,6 +78,17 @@ impl World {
     }
 
     fn route(&self, edge: usize, name: &str, options: serde_json::Value, of_source: bool) {
+        self.route_ahead(edge, name, options, of_source, None);
+    }
+
+    fn route_ahead(
+        &self,
+        edge: usize,
+        name: &str,
+        options: serde_json::Value,
+        of_source: bool,
+        ahead: Option<Foresight>,
+    ) {
         let read: BTreeMap<String, serde_json::Value> = serde_json::from_value(options).unwrap();
         let options = RouteOptions::read(&read, Setting::Default).unwrap();
         let (policies, costs) = (Policies::default(), Costs::table(&self.costs));
@@ -89,7 +102,7 @@ impl World {
             of_source,
             me: 0,
             slots,
-            ahead: None,
+            ahead,
         };
         self.edges[edge].set_route(&route).unwrap();
     }
@@ -104,6 +117,15 @@ impl World {
         let texts = StringArray::from(vec!["x".repeat(bytes); count]);
         let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(ids), Arc::new(texts)]);
         Rows::new(batch.unwrap(), None, &self.budget).unwrap()
+    }
+
+    /// Rows that arrive so many milliseconds after the beginning of the slots.
+    fn append_due(&self, clock: DueClock, dues: &[u64]) {
+        let rows = self.rows(dues.len(), 4);
+        let due = |ms: &u64| clock.at(self.later(*ms));
+        let dues = Arc::new(TimestampNanosecondArray::from_iter_values(dues.iter().map(due)));
+        let batch = with_column(rows.batch(), SystemColumn::Due, dues).unwrap();
+        self.edges[0].append(0, Rows::new(batch, None, &self.budget).unwrap()).unwrap();
     }
 
     fn append(&self, edge: usize, sender: usize, rows: usize) {
@@ -465,4 +487,88 @@ fn slots_of_64_senders_and_targets_cost_little() {
     println!("{:.2} % of a core", share * 100.0);
     // Measured in the release build: under 1.5 %. Builds that do not optimise are ten times slower.
     assert!(share < 0.2, "{share}");
+}
+
+/// A source's edge with slots of ten seconds, so that a test is done within one, that looks this far ahead.
+fn ahead(world: &World, slots: u32, options: serde_json::Value) -> DueClock {
+    let clock = DueClock::begin();
+    let mut all = json!({ "setting": "paper", "slot": "10s", "record": 99 });
+    all.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    world.route_ahead(0, "potus", all, true, Some(Foresight { slots, clock }));
+    clock
+}
+
+#[test]
+fn what_has_arrived_must_leave_and_what_is_to_come_goes_by_its_price() {
+    // With V = 0 all of it is worth sending, at V = 1000 none.
+    for (v, early) in [(0, 4), (1000, 0)] {
+        let world = World::new(&[1, 1], 1, 1, 1 << 20);
+        let clock = ahead(&world, 2, json!({ "v": v, "admission": "strict" }));
+        // Three of this slot, three of the next, one of the last that is seen.
+        world.append_due(clock, &[0, 1000, 9000, 10_000, 12_000, 19_999, 20_000]);
+        let seen = world.routing(0);
+        assert_eq!((seen.window, seen.queued_out, seen.to_come), (2, 7, 4));
+        world.edges[0].tick(world.later(9_999));
+        assert_eq!(world.there(0).iter().sum::<u64>(), 3 + early);
+        let seen = world.routing(0);
+        assert_eq!((seen.early, seen.to_come, seen.queued_out), (early, 4 - early, 4 - early));
+        assert_eq!((seen.forced, seen.deferred), (0, 0));
+        let decided = &seen.decisions[0].edges[0];
+        assert_eq!((decided.q_out, decided.mandatory), (7, 3));
+        seen.decisions.iter().for_each(assert_replays);
+        // The next slot's have arrived when it begins, and have to go.
+        world.edges[0].tick(world.later(10_001));
+        assert_eq!(world.there(0).iter().sum::<u64>(), if early > 0 { 7 } else { 6 });
+        // What no longer fits the window stays until its own slot.
+        world.edges[0].tick(world.later(20_001));
+        assert_eq!((world.there(0).iter().sum::<u64>(), world.edges[0].waiting(0)), (7, 0));
+        world.routing(0).decisions.iter().for_each(assert_replays);
+    }
+}
+
+#[test]
+fn no_release_rule_lets_a_row_go_that_has_not_arrived() {
+    let world = World::new(&[1, 1], 1, 1, 4 << 10);
+    let clock = ahead(&world, 9, json!({ "v": 1e6, "admission": "relaxed", "max_hold": "1s" }));
+    let dues: Vec<u64> = (0..200).map(|row| row * 500).collect();
+    world.append_due(clock, &dues);
+    assert!(world.edges[0].is_full(0), "the queue is at its bound");
+    let left = || world.there(0).iter().sum::<u64>();
+    let over = {
+        world.edges[0].tick(world.later(10));
+        let (left, seen) = (left(), world.routing(0));
+        assert!((1..=20).contains(&left) && seen.forced == left && seen.early == 0, "{left}: {seen:?}");
+        left
+    };
+    // After a slot its own rows have waited for longer than `max_hold`, and nobody else's.
+    world.edges[0].tick(world.later(21_500));
+    assert!(left() >= 40 && left() <= 60 && over <= 20, "{}", left());
+    assert_eq!(world.routing(0).early, 0);
+}
+
+#[test]
+fn a_watermark_stands_before_the_rows_that_are_to_come() {
+    let world = World::new(&[1], 1, 1, 1 << 20);
+    let clock = ahead(&world, 3, json!({ "v": 1e6, "admission": "strict" }));
+    world.append_due(clock, &[0, 10_000, 20_000]);
+    world.edges[0].mark(0, Mark::Watermark(5));
+    world.append_due(clock, &[30_000]);
+    world.edges[0].mark(0, Mark::Watermark(6));
+    world.edges[0].tick(world.later(1));
+    let mut taken = Vec::new();
+    loop {
+        match world.inboxes[0].take(100, false).unwrap() {
+            Taken::Rows { rows, .. } => taken.push(rows.len() as i64),
+            Taken::Watermark(time) => taken.push(-time),
+            Taken::Nothing => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // One row has arrived; both watermarks are of it, and have passed those to come.
+    assert_eq!(taken[0], 1);
+    assert_eq!(taken.last(), Some(&-6), "{taken:?}");
+    assert_eq!((world.edges[0].waiting(0), world.routing(0).to_come), (3, 3));
+    world.edges[0].mark(0, Mark::End);
+    world.edges[0].tick(world.later(30_001));
+    assert!(world.edges[0].is_drained(0));
 }
