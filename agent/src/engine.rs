@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -114,6 +115,8 @@ pub(crate) struct Shared {
     inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,
     /// Instances that wait to be spawned, by run.
     ready: Mutex<HashMap<u64, Vec<Instance>>>,
+    /// Nanoseconds that the wall clock here is ahead of the coordinator's, as far as that is known.
+    pub(crate) clock_offset: AtomicI64,
 }
 
 impl Engine {
@@ -143,6 +146,7 @@ impl Engine {
             outbound: Mutex::default(),
             inbound: Mutex::default(),
             ready: Mutex::default(),
+            clock_offset: AtomicI64::new(0),
         };
         Ok(Arc::new(Self {
             shared: Arc::new(shared),
@@ -151,6 +155,11 @@ impl Engine {
             closed: Mutex::default(),
             visible: Mutex::default(),
         }))
+    }
+
+    /// The wall clock here is so many nanoseconds ahead of the coordinator's: what runs from now on goes by that one.
+    pub(crate) fn clock_is_ahead(&self, offset: i64) {
+        self.shared.clock_offset.store(offset, Ordering::Relaxed);
     }
 
     /// Makes the instances, queues and channels of a run. Nothing reads yet.
@@ -512,7 +521,7 @@ async fn watch_instance(
     let local = &run.local[number];
     let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
     local.counters.clock.end();
-    local.counters.ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    local.counters.ended.store(true, Ordering::Relaxed);
     let id = local.placed.id;
     let event = match ended {
         Ok(Ok(files)) => {

@@ -6,6 +6,7 @@ mod registered;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -182,7 +183,9 @@ impl Builder<'_> {
             }
             edges.insert(index, made);
         }
-        let routing = RouteTable::of(&self.plan, &self.job, Arc::clone(&self.shared.registry), self.me);
+        let clock = DueClock::begin(self.shared.clock_offset.load(Ordering::Relaxed));
+        let registry = Arc::clone(&self.shared.registry);
+        let routing = RouteTable::of(&self.plan, &self.job, registry, self.me, clock);
         let taps = self.taps(&local, &programs);
         let (start, started) = watch::channel(false);
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();

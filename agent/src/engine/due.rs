@@ -8,14 +8,15 @@ use crate::node::wall_ns;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DueClock {
     began: Instant,
-    /// Nanoseconds since 1970 then.
+    /// Nanoseconds since 1970 then, by the coordinator's clock as far as that is known.
     wall: i64,
 }
 
 impl DueClock {
-    /// From now on.
-    pub(crate) fn begin() -> Self {
-        Self { began: Instant::now(), wall: wall_ns() as i64 }
+    /// From now on. This agent's wall clock is so many nanoseconds ahead of the coordinator's: all agents tell
+    /// arrivals by that one.
+    pub(crate) fn begin(offset: i64) -> Self {
+        Self { began: Instant::now(), wall: (wall_ns() as i64).saturating_sub(offset) }
     }
 
     /// An instant as nanoseconds since 1970.
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        let clock = DueClock::begin();
+        let clock = DueClock::begin(0);
         for ms in [0, 1, 250, 86_400_000] {
             let instant = Instant::now() + Duration::from_millis(ms);
             assert_eq!(clock.instant(clock.at(instant)), instant);

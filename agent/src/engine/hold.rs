@@ -67,8 +67,9 @@ impl Hold {
         Ok(arrived)
     }
 
-    fn put(&mut self, held: Held) {
+    fn put(&mut self, mut held: Held) {
         let Some(next) = held.dues.get(held.first) else { return };
+        held.rows.compact(Instant::now());
         self.number += 1;
         self.held.insert((*next, self.number), held);
     }

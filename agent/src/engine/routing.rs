@@ -37,18 +37,12 @@ pub(crate) struct RouteTable {
 }
 
 impl RouteTable {
-    pub(crate) fn of(plan: &RunPlan, job: &Job, registry: Arc<Registry>, me: u16) -> Self {
+    pub(crate) fn of(plan: &RunPlan, job: &Job, registry: Arc<Registry>, me: u16, clock: DueClock) -> Self {
         let setting = match job.options.settings {
             Settings::Paper => Setting::Paper,
             Settings::Default => Setting::Default,
         };
-        Self {
-            registry,
-            costs: Costs::of(plan, me),
-            slots: Slots::begin(),
-            setting,
-            clock: DueClock::begin(),
-        }
+        Self { registry, costs: Costs::of(plan, me), slots: Slots::begin(), setting, clock }
     }
 
     /// What arrivals are told by.

@@ -255,3 +255,6 @@ impl Arrivals {
         self.latest
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,7 +184,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         stamper: None,
         arrivals: None,
         hold: None,
-        clock: DueClock::begin(),
+        clock: DueClock::begin(0),
     };
     let running = tokio::spawn(instance.run());
     let pump = tokio::spawn({

@@ -35,7 +35,7 @@ proptest! {
     fn each_row_is_given_once_and_when_it_has_arrived(
         batches in prop::collection::vec((0u64..40, prop::collection::vec(prop::option::of(0i64..60), 1..9)), 1..12),
     ) {
-        let (clock, budget) = (DueClock::begin(), Budget::new(1 << 30));
+        let (clock, budget) = (DueClock::begin(0), Budget::new(1 << 30));
         let mut hold = Hold::new(clock, 1 << 20);
         let start = Instant::now() + Duration::from_secs(1);
         let at = |ms: i64| clock.at(start) + ms * 1_000_000;
@@ -75,7 +75,7 @@ proptest! {
 
 #[test]
 fn rows_before_a_watermark_are_given_though_they_have_not_arrived() {
-    let (clock, budget) = (DueClock::begin(), Budget::new(1 << 30));
+    let (clock, budget) = (DueClock::begin(0), Budget::new(1 << 30));
     let mut hold = Hold::new(clock, 1);
     let now = Instant::now();
     let dues: Vec<Option<i64>> =

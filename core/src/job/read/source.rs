@@ -298,7 +298,12 @@ pub(super) fn belongs(source: &Source, key: &str) -> Option<String> {
         "on_bad_line",
     ];
     let other = match key {
-        "due" => return Some("this version does not have it yet".to_owned()),
+        "due" => {
+            return Some(
+                "arrivals come by a `rate`, or by the counts of a trace; a column cannot give them yet"
+                    .to_owned(),
+            );
+        }
         "pattern" => "format = \"regex\"",
         "columns" if matches!(source.connector, Some(SourceConnector::File(_))) => {
             return Some("with format = \"lines\" a row is the one column `line`".to_owned());
