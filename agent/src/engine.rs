@@ -157,11 +157,6 @@ impl Engine {
         }))
     }
 
-    /// The wall clock here is so many nanoseconds ahead of the coordinator's: what runs from now on goes by that one.
-    pub(crate) fn clock_is_ahead(&self, offset: i64) {
-        self.shared.clock_offset.store(offset, Ordering::Relaxed);
-    }
-
     /// Makes the instances, queues and channels of a run. Nothing reads yet.
     pub async fn prepare(self: &Arc<Self>, plan: RunPlan) -> Result<(), WireFault> {
         let engine = Arc::clone(self);

@@ -1,5 +1,6 @@
 //! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
 
+mod response;
 mod sum;
 mod text;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_wire::message::{
-    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, Response, SinkFile, Unasked,
+    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
 };
 
 use crate::failure::{Failure, Outcome, fault_kind};
@@ -18,6 +19,7 @@ use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{event_time, now_ms, rfc3339};
 
+use response::ResponseView;
 use sum::{Sum, reports, sum};
 pub(crate) use text::{files_text, instances_text, text};
 
@@ -196,34 +198,6 @@ impl EventTime {
             behind_ms: open.map(|watermark| (now_ms() as i64).saturating_sub(watermark)),
             ahead: reports.map(|report| report.ahead).sum(),
         }
-    }
-}
-
-/// Response times at a sink, from a row's arrival to its writing.
-#[derive(Debug, Serialize)]
-struct ResponseView {
-    rows: u64,
-    /// Rows that were there before they arrived, and were held until then.
-    early: u64,
-    mean_ms: Value,
-    p50_ms: Value,
-    p99_ms: Value,
-}
-
-impl ResponseView {
-    fn of<'a>(reports: impl Iterator<Item = &'a InstanceReport>) -> Option<Self> {
-        let mut all = Response::default();
-        reports.for_each(|report| all.add(&report.response));
-        let ms = |us: f64| number(us / 1e3);
-        let quantile = |part: f64| all.quantile_us(part).map_or(Value::Null, |us| ms(us as f64));
-        let mean_ms = ms(all.mean_us()?);
-        Some(Self {
-            rows: all.rows,
-            early: all.early,
-            mean_ms,
-            p50_ms: quantile(0.5),
-            p99_ms: quantile(0.99),
-        })
     }
 }
 

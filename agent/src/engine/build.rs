@@ -3,6 +3,7 @@
 mod channels;
 mod joins;
 mod registered;
+mod times;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,7 +29,6 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 use super::Shared;
 use super::calls::Calls;
 use super::due::DueClock;
-use super::hold::Hold;
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
 use super::operator::{
@@ -38,7 +38,6 @@ use super::output::{Exit, ExitKey, Output};
 use super::routing::RouteTable;
 use super::run::{Local, Run};
 use super::splits::Splits;
-use super::stamp::{Arrivals, Stamper};
 use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
@@ -356,25 +355,6 @@ impl Builder<'_> {
         found.ok_or_else(|| internal("the plan names a stage that the job has not"))
     }
 
-    /// Where rows may come before they arrive, windows, aggregates and sinks take them when they do.
-    fn hold(
-        &self,
-        placed: &Placed,
-        program: &VertexProgram,
-        bound: u64,
-        clock: DueClock,
-    ) -> Result<Option<Hold>, WireFault> {
-        let stage = self.stage(placed.vertex)?;
-        let takes = matches!(stage.op, Op::Sink(_) | Op::Aggregate { .. } | Op::CoAggregate { .. });
-        let knows = program.input.iter().any(|input| SystemColumns::of(input).has(SystemColumn::Due));
-        Ok((takes && knows && self.looks_ahead()).then(|| Hold::new(clock, bound)))
-    }
-
-    /// Some source gives rows before they arrive.
-    fn looks_ahead(&self) -> bool {
-        self.job.stages.iter().filter_map(|stage| stage.op.source()).any(|source| source.ahead() > 0)
-    }
-
     fn body(
         &self,
         placed: &Placed,
@@ -442,33 +422,6 @@ impl Builder<'_> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
-    }
-
-    /// What gives the rows of a vertex their event times.
-    fn stamper(&self, stage: &Stage, program: &VertexProgram, clock: DueClock) -> Option<Stamper> {
-        let Program::Stamp(stamp) = &program.program else { return None };
-        let time = match &stage.op {
-            Op::Source(source) => source.time.as_ref(),
-            Op::AddTimestamps { time } => time.as_ref(),
-            _ => None,
-        };
-        let made = Stamper::new(&stage.id, stamp.clone(), time?, &self.dag);
-        Some(if self.looks_ahead() { made.looking_ahead(clock) } else { made })
-    }
-
-    /// What a source's instance says of its rows' times itself.
-    fn source_times(
-        &self,
-        placed: &Placed,
-        program: &VertexProgram,
-        clock: DueClock,
-    ) -> Result<(Option<Stamper>, Option<Arrivals>), WireFault> {
-        let stage = self.stage(placed.vertex)?;
-        if !matches!(stage.op, Op::Source(_)) || program.role != Role::Whole {
-            return Ok((None, None));
-        }
-        let known = SystemColumns::of(entering(program)).has(SystemColumn::Due);
-        Ok((self.stamper(stage, program, clock), known.then(|| Arrivals::new(clock))))
     }
 
     /// A tap for each vertex with instances here; those with a `peek` stage are on.

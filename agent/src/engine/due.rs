@@ -1,7 +1,9 @@
 //! When rows arrive: instants of this agent's clock as wall times, and back.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use crate::node::wall_ns;
 
 /// Looks at the wall clock once and goes on by the monotonic one, so that a step of the wall clock moves nothing.
@@ -38,6 +40,13 @@ impl DueClock {
         let span = Duration::from_nanos(after.unsigned_abs());
         let instant = if after >= 0 { self.began.checked_add(span) } else { self.began.checked_sub(span) };
         instant.unwrap_or(self.began)
+    }
+}
+
+impl Engine {
+    /// The wall clock here is so many nanoseconds ahead of the coordinator's: what runs from now on goes by that one.
+    pub(crate) fn clock_is_ahead(&self, offset: i64) {
+        self.shared.clock_offset.store(offset, Ordering::Relaxed);
     }
 }
 

@@ -29,6 +29,10 @@ use crate::exchange::mark::Mark;
 use crate::sink::Sink;
 use crate::source::{Polled, Source, SourceError};
 
+mod early;
+
+use early::until_due;
+
 /// A step lasts about so long; then others have their turn.
 pub(super) const STEP: Duration = Duration::from_millis(2);
 /// Windows are divided anew this often.
@@ -296,45 +300,6 @@ impl Instance {
         self.pull().await
     }
 
-    /// Rows that have come: gives those that have arrived, and holds the rest.
-    fn hold_back(&mut self, input: usize, rows: Rows) -> Result<Option<Rows>, WireFault> {
-        let Some(hold) = &mut self.hold else { return Ok(Some(rows)) };
-        let arrived = hold.take(input, rows, Instant::now());
-        self.counters.held.store(hold.rows(), Ordering::Relaxed);
-        let arrived = arrived.map_err(|e| instance_fault(&self.name, &e.to_string()))?;
-        if arrived.is_none() {
-            self.counters.load.clear();
-        }
-        Ok(arrived)
-    }
-
-    /// Works on rows that were held and have arrived, and on those that a watermark would leave behind.
-    async fn take_arrived(&mut self, watermark: Option<i64>) -> Result<(), WireFault> {
-        while let Some(hold) = &mut self.hold
-            && let Some((input, rows)) = hold.next(Instant::now())
-        {
-            self.counters.held.store(hold.rows(), Ordering::Relaxed);
-            self.process(input, rows, true).await?;
-        }
-        let Some((hold, watermark)) = self.hold.as_mut().zip(watermark) else { return Ok(()) };
-        let behind = hold.before(watermark).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
-        self.counters.held.store(hold.rows(), Ordering::Relaxed);
-        for (input, rows) in behind {
-            self.process(input, rows, true).await?;
-        }
-        Ok(())
-    }
-
-    /// Waits until all rows that are held have arrived, and works on them.
-    async fn take_all(&mut self) -> Result<(), WireFault> {
-        while let Some(due) = self.hold.as_ref().and_then(Hold::next_due) {
-            self.counters.clock.set(Doing::Idle);
-            self.timer.sleep_until(due).await;
-            self.take_arrived(None).await?;
-        }
-        Ok(())
-    }
-
     /// `held`: the rows were here before they arrived.
     async fn process(&mut self, input: usize, rows: Rows, held: bool) -> Result<(), WireFault> {
         self.counters.clock.set(Doing::Busy);
@@ -493,23 +458,6 @@ impl Instance {
         }
     }
 
-    /// A source's end comes when its last row has arrived, however early that was sent.
-    async fn wait_for_arrivals(&mut self) -> Result<(), WireFault> {
-        self.output.flush();
-        self.counters.clock.set(Doing::Idle);
-        while let Some(latest) = self.arrivals.as_ref().and_then(Arrivals::latest)
-            && latest > Instant::now()
-        {
-            tokio::select! {
-                () = self.timer.sleep_until(latest) => {}
-                () = until_tick(self.stamper.as_ref()) => {}
-            }
-            self.tick_source()?;
-            self.output.flush();
-        }
-        Ok(())
-    }
-
     /// Rows enter here: they get their times, and go on.
     fn enter(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
         let batch = match (&mut self.arrivals, &self.body) {
@@ -611,13 +559,6 @@ fn tell(
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn until_due(timer: &Timer, hold: Option<&Hold>) {
-    match hold.and_then(Hold::next_due) {
-        Some(due) => timer.sleep_until(due).await,
         None => std::future::pending().await,
     }
 }

@@ -76,7 +76,9 @@ impl Ahead {
                 _ => runs.push((slot, 1)),
             }
         }
-        runs.into_iter().for_each(|(slot, count)| self.window.add(slot, count));
+        for (slot, count) in runs {
+            self.window.add(slot, count);
+        }
     }
 
     /// So many rows have left, from the front.
