@@ -227,7 +227,9 @@ impl State {
         let Sender { queue, bound, ending, ahead, .. } = &self.senders[number];
         let q_out = queue.rows();
         if let Some(ahead) = ahead {
-            let over = if *ending { q_out } else { queue.rows_over(*bound) };
+            // Rows to come fill no queue that those who have arrived would have to leave for.
+            let to_come = ahead.to_come() * queue.bytes() / q_out.max(1);
+            let over = if *ending { q_out } else { queue.rows_over(*bound + to_come) };
             return ahead.waits(over, priced.options.max_hold, now);
         }
         let old = || {
