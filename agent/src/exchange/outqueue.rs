@@ -173,7 +173,7 @@ impl OutQueue {
     }
 
     /// Sends rows of a pool that stand before the next mark, at most `gamma`, as its policy chooses run by run among
-    /// these targets. What it has for one target goes there in one piece. Gives how many went.
+    /// these targets. What it has for one target goes there in one piece. Gives how many went to which outlet.
     pub(crate) fn release_among(
         &mut self,
         to: &mut Outlets,
@@ -181,8 +181,8 @@ impl OutQueue {
         mandatory: u64,
         deal: u32,
         gamma: u64,
-    ) -> u64 {
-        let Kind::Pool { items, policy, view, outlets } = &mut self.kind else { return 0 };
+    ) -> SmallVec<[(usize, u64); 8]> {
+        let Kind::Pool { items, policy, view, outlets } = &mut self.kind else { return SmallVec::new() };
         for (mine, outlet) in view.list_mut().iter_mut().zip(&*outlets) {
             *mine = targets[*outlet];
         }
@@ -203,7 +203,9 @@ impl OutQueue {
             chosen += count;
         }
         let chosen: SmallVec<[(usize, u64); 8]> = outlets.iter().copied().zip(by_target).collect();
-        chosen.into_iter().map(|(outlet, rows)| self.send(to, outlet, rows)).sum()
+        let went = chosen.into_iter().filter(|(_, rows)| *rows > 0);
+        let went = went.map(|(outlet, rows)| (outlet, self.send(to, outlet, rows)));
+        went.filter(|(_, rows)| *rows > 0).collect()
     }
 
     /// The policy's name, where the edge has one.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tuplane_core::route::{
-    Admission, Component, Cost, CostSource, Decision, Heaps, Order, Policy, Price, Rank, RouteOptions,
-    Scratch, Seen, Target, Terms, Waiting, Want, Weight, fast, repriced,
+    Admission, Component, Cost, CostSource, Decision, Dispatch, Heaps, Order, Policy, Price, Rank,
+    RouteOptions, Scratch, Seen, Target, Terms, Waiting, Want, Weight, fast, repriced,
 };
 use tuplane_wire::routing::{Decided, DecidedEdge, DecidedTarget};
 
@@ -401,7 +401,29 @@ impl Priced {
             edges,
             sends: decision.sends.iter().map(|s| (s.want as u32, s.target as u32, s.rows)).collect(),
             deferred: decision.deferred,
+            policy: self.policy.name().to_owned(),
         });
+    }
+
+    /// Counts what a policy that is no POTUS has done with a sender's rows, and keeps it where decisions are kept.
+    pub(crate) fn took(&mut self, kept: Option<DecidedEdge>, waits: &Waits, sends: &Sends, asking: &Asking) {
+        let rows: u64 = sends.iter().map(|(_, rows)| rows).sum();
+        let deferred = waits.mandatory.saturating_sub(rows);
+        if !asking.between {
+            self.counts.deferred += deferred;
+        }
+        // One without prices holds nothing.
+        let prices =
+            (0..self.component.targets().len()).filter(|index| self.component.targets()[*index].is_open());
+        let prices: Vec<Terms> = prices.filter_map(|index| self.terms(index, waits.q_out)).collect();
+        if !prices.is_empty() && !prices.iter().any(|terms| terms.price().is_good()) {
+            self.counts.forced += waits.forced.min(rows);
+        }
+        if let Some(kept) = kept.filter(|_| rows > 0 || deferred > 0) {
+            let send = |(target, rows): &(usize, u64)| Dispatch { want: 0, target: *target, rows: *rows };
+            let decision = Decision { sends: sends.iter().map(send).collect(), deferred };
+            self.note(&decision, asking, vec![kept]);
+        }
     }
 
     /// Its component, lent out to a decision over several edges.

@@ -129,6 +129,8 @@ pub struct Decided {
     pub sends: Vec<(u32, u32, u64)>,
     /// Rows that had to leave and could not.
     pub deferred: u64,
+    /// The policy that decided.
+    pub policy: String,
 }
 
 impl Decided {
@@ -143,8 +145,12 @@ impl Decided {
         Decision { sends, deferred: self.deferred }
     }
 
-    /// Decides again from what was kept. `None` if a weight or cost is out of range.
+    /// Decides again from what was kept. `None` if a weight or cost is out of range, and of any policy but POTUS:
+    /// others draw lots, or keep what nobody else knows.
     pub fn again(&self) -> Option<Decision> {
+        if self.policy != "potus" {
+            return None;
+        }
         let target = |target: &DecidedTarget| {
             Some(Target {
                 instance: target.instance,

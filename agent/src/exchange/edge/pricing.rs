@@ -268,26 +268,38 @@ impl State {
             let sends = priced.decide(waits, &asking);
             self.send(number, &sends);
         } else {
-            self.send_by_choice(number, &priced, &waits, &asking);
+            let kept = priced.part(waits).kept;
+            let sends = self.send_by_choice(number, &priced, &waits, &asking);
+            priced.took(kept, &waits, &sends, &asking);
             // The next sender sees what this one has sent.
             priced.see(&self.outlets[0], false, now);
         }
         self.priced = Some(priced);
     }
 
-    /// A policy that is no POTUS chooses run by run.
-    fn send_by_choice(&mut self, number: usize, priced: &Priced, waits: &Waits, asking: &Asking) {
-        let mut sent = 0;
+    /// A policy that is no POTUS chooses run by run. Gives what went where.
+    fn send_by_choice(&mut self, number: usize, priced: &Priced, waits: &Waits, asking: &Asking) -> Sends {
+        let mut all = Sends::new();
+        let sent = |all: &Sends| all.iter().map(|(_, rows)| rows).sum::<u64>();
         while self.pass_marks(number) {
             let (queue, to) = (&mut self.senders[number].queue, &mut self.outlets[0]);
-            let mandatory = waits.mandatory.saturating_sub(sent);
+            let before = sent(&all);
+            let mandatory = waits.mandatory.saturating_sub(before);
             let targets = priced.component().targets();
-            sent += queue.release_among(to, targets, mandatory, asking.grain as u32, asking.gamma - sent);
+            let gamma = asking.gamma - before;
+            let went = queue.release_among(to, targets, mandatory, asking.grain as u32, gamma);
+            for (target, rows) in went {
+                match all.iter_mut().find(|(known, _)| *known == target) {
+                    Some((_, known)) => *known += rows,
+                    None => all.push((target, rows)),
+                }
+            }
             if !queue.is_at_mark() {
                 break;
             }
         }
-        self.spend(number, sent);
+        self.spend(number, sent(&all));
+        all
     }
 
     /// Sends rows as decided, as far as credit goes. A barrier that is reached holds the rest.

@@ -489,6 +489,32 @@ fn slots_of_64_senders_and_targets_cost_little() {
     assert!(share < 0.2, "{share}");
 }
 
+#[test]
+fn decisions_of_policies_that_choose_are_kept_and_what_finds_no_room_is_deferred() {
+    for name in ["jsq", "p2c"] {
+        let world = World::new(&[0, 1, 1], 1, 1, 1 << 20);
+        world.route(0, name, json!({ "record": 9 }), false);
+        world.append(0, 0, 30);
+        assert_eq!(world.there(0).iter().sum::<u64>(), 30, "{name}");
+        let decided = world.routing(0).decisions.remove(0);
+        let sent: u64 = decided.sends.iter().map(|(_, _, rows)| rows).sum();
+        assert_eq!((decided.policy.as_str(), sent, decided.again()), (name, 30, None));
+        assert_eq!((decided.edges[0].q_out, decided.edges[0].targets.len()), (30, 3));
+        if name == "jsq" {
+            assert!(decided.sends.iter().all(|(_, _, rows)| *rows == 10), "{decided:?}");
+        }
+        // What waits for credit beyond `max_hold` had to leave.
+        world.edges[0].append(0, world.rows(9, 16 << 10)).unwrap();
+        let waiting = world.edges[0].waiting(0);
+        assert!(waiting > 0 && world.routing(0).deferred == 0);
+        world.edges[0].tick(world.later(10_000));
+        let seen = world.routing(0);
+        assert_eq!((seen.deferred, seen.forced), (waiting, 0), "{name}");
+        let last = seen.decisions.last().unwrap();
+        assert_eq!((last.deferred, last.between, last.sends.len()), (waiting, false, 0));
+    }
+}
+
 /// A source's edge with slots of ten seconds, so that a test is done within one, that looks this far ahead.
 fn ahead(world: &World, slots: u32, options: serde_json::Value) -> DueClock {
     let clock = DueClock::begin(0);
