@@ -177,6 +177,8 @@ impl World {
             of_source: false,
             me: u16::MAX,
             slots: &slots,
+            ahead: None,
+            ahead: None,
         });
         set.map_err(anyhow::Error::msg)?;
         Ok(Self { edge, inboxes, budget, slots })
@@ -235,7 +237,7 @@ async fn measured() -> Result<f64> {
     tokio::time::sleep(TIME / 10).await;
     let (began, before) = (Instant::now(), cpu()?);
     tokio::time::sleep(TIME).await;
-    Ok((cpu()? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0)
+    Ok(cpu()?.saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0)
 }
 
 /// CPU time of this thread.

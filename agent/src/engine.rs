@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,13 +17,16 @@ use tuplane_wire::routing::EdgeRouting;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
+pub(crate) mod due;
 pub(crate) mod handover;
+mod hold;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 mod meter;
 pub mod operator;
 pub(crate) mod output;
 pub(crate) mod rescale;
+mod response;
 pub(crate) mod routing;
 pub mod rows;
 pub(crate) mod run;
@@ -115,6 +119,8 @@ pub(crate) struct Shared {
     inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,
     /// Instances that wait to be spawned, by run.
     ready: Mutex<HashMap<u64, Vec<Ready>>>,
+    /// Nanoseconds that the wall clock here is ahead of the coordinator's, as far as that is known.
+    pub(crate) clock_offset: AtomicI64,
 }
 
 impl Engine {
@@ -144,6 +150,7 @@ impl Engine {
             outbound: Mutex::default(),
             inbound: Mutex::default(),
             ready: Mutex::default(),
+            clock_offset: AtomicI64::new(0),
         };
         Ok(Arc::new(Self {
             shared: Arc::new(shared),
@@ -526,7 +533,7 @@ async fn watch_instance(
     let name = instance.name.clone();
     let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
     local.counters.clock.end();
-    local.counters.ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    local.counters.ended.store(true, Ordering::Relaxed);
     let id = local.placed.id;
     let event = match ended {
         Ok(Ok(files)) => {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tuplane_core::job::{self, SinkConnector, SinkFormat};
-use tuplane_expr::arrow::array::RecordBatch;
+use tuplane_expr::arrow::array::{RecordBatch, TimestampNanosecondArray};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_wire::message::SinkFile;
@@ -26,6 +26,14 @@ pub use part::{Parts, seal};
 pub trait Sink: Send {
     /// Takes rows.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), SinkError>;
+    /// Takes rows of which it is known when they arrived, in nanoseconds since 1970.
+    fn write_arrived(
+        &mut self,
+        batch: &RecordBatch,
+        _arrivals: &TimestampNanosecondArray,
+    ) -> Result<(), SinkError> {
+        self.write(batch)
+    }
     /// It may wait for a disk, and so needs a thread of its own.
     fn blocks(&self) -> bool {
         true

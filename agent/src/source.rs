@@ -13,6 +13,7 @@ use tuplane_wire::message::Split;
 
 use crate::engine::rows::{MOST_BYTES, MOST_ROWS};
 
+pub(crate) mod ahead;
 mod columns;
 mod file;
 mod generate;
@@ -186,6 +187,8 @@ pub struct SourceContext {
     pub schema: SchemaRef,
     /// How its rows' places are numbered, where the job needs them: then the column `_at` follows.
     pub places: Option<SourcePlaces>,
+    /// How long before they are due it may give its rows, if it has a schedule and may.
+    pub(crate) ahead: Option<ahead::Lookahead>,
 }
 
 /// Makes an instance of a source.
@@ -197,6 +200,7 @@ pub fn make(source: &job::Source, context: SourceContext) -> Result<Box<dyn Sour
         )));
     }
     let pace = pace::Pace::new(source.rate, context.instances).map_err(SourceError::Refused)?;
+    let pace = pace.looking(context.ahead.clone());
     match &source.connector {
         Some(SourceConnector::File(options)) => {
             Ok(Box::new(file::Files::new(options, source.max_row, pace, context)?))

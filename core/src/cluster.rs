@@ -6,6 +6,7 @@
 pub mod command;
 pub mod job;
 pub mod rescale;
+pub mod response;
 pub mod state;
 pub mod types;
 

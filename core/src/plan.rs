@@ -1,5 +1,6 @@
 //! Stages become vertices and edges; instances get agents.
 
+pub mod ahead;
 mod attach;
 mod build;
 mod change;

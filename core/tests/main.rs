@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
 mod job {
+    mod ahead;
     mod broken;
     mod builder;
     mod cases;

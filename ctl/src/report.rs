@@ -1,5 +1,6 @@
 //! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
 
+mod response;
 mod sum;
 mod text;
 
@@ -19,6 +20,7 @@ use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{event_time, now_ms, rfc3339};
 
+use response::ResponseView;
 use sum::{Sum, reports, sum};
 pub(crate) use text::{files_text, instances_text, text};
 
@@ -149,6 +151,8 @@ pub(crate) struct VertexView {
     /// The least watermark of its instances.
     #[serde(flatten)]
     event_time: EventTime,
+    /// Of a sink whose rows carry their arrival.
+    response: Option<ResponseView>,
     /// Last places of rows that were left out.
     notes: Vec<String>,
     #[serde(skip)]
@@ -506,6 +510,7 @@ fn vertex_view(
         dropped: now.dropped,
         unanswered: now.unanswered,
         event_time: EventTime::of(reports(status, id)),
+        response: ResponseView::of(reports(status, id)),
         notes: now.notes,
         rates,
         is_source: !dag.edges.iter().any(|edge| edge.to == id),

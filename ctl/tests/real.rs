@@ -17,6 +17,7 @@ mod results;
 mod road;
 mod routes;
 mod seat;
+mod serve;
 mod time;
 mod trace;
 pub(crate) mod world;

@@ -3,17 +3,19 @@
 mod channels;
 mod joins;
 mod registered;
+mod times;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
+use tuplane_core::plan::ahead::ahead;
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
 use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Role, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
@@ -28,6 +30,7 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::calls::Calls;
+use super::due::DueClock;
 use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
@@ -39,7 +42,6 @@ use super::rescale::Undo;
 use super::routing::RouteTable;
 use super::run::{Beginning, Local, Run, Stand};
 use super::splits::Splits;
-use super::stamp::{Arrivals, Stamper};
 use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
@@ -76,11 +78,12 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
     let undo = Undo::default();
     let built = (|| {
         let job = Arc::new(parse::<Job>(&plan.job, "job")?);
-        let routing = RouteTable::of(&job, Arc::clone(&shared.registry));
+        let clock = DueClock::begin(shared.clock_offset.load(Ordering::Relaxed));
+        let routing = RouteTable::of(&job, Arc::clone(&shared.registry), clock);
         let builder = Builder::new(shared, job, plan, reserved, parts.clone(), started, None, &undo)?;
         let (of, me, policies) = (builder.plan.run, builder.me, builder.plan.policies.clone());
         let job = Arc::clone(&builder.job);
-        let made = builder.make(routing.began())?;
+        let made = builder.make(&routing)?;
         let run = Run::new(Beginning { run: of, job, me, parts: parts.clone(), start, routing }, made.stand);
         run.set_routes(&policies).map_err(|e| WireFault::new(FaultCode::Refused, e))?;
         Ok(Built { run, instances: made.instances })
@@ -102,7 +105,7 @@ pub(crate) fn extend(
     let (job, parts, started) = (Arc::clone(&run.job), run.parts.clone(), run.start.subscribe());
     let old = Some(run.stand());
     let builder = Builder::new(shared, job, plan, reserved, parts, started, old, undo)?;
-    builder.make(run.routing.began())
+    builder.make(&run.routing)
 }
 
 /// What a plan has on this agent.
@@ -191,7 +194,7 @@ impl<'a> Builder<'a> {
         self.old.as_ref()?.edges.get(&edge.0)
     }
 
-    fn make(self, began: Instant) -> Result<Made, WireFault> {
+    fn make(self, routing: &RouteTable) -> Result<Made, WireFault> {
         let mine: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let is_old = |placed: &&Placed| self.old().any(|local| local.placed.id == placed.id);
         let fresh: Vec<Placed> = mine.iter().filter(|placed| !is_old(placed)).copied().collect();
@@ -202,7 +205,8 @@ impl<'a> Builder<'a> {
         let mut bodies = Vec::new();
         for placed in &fresh {
             let program = &programs[&placed.vertex];
-            let (body, times) = (self.body(placed, program)?, self.source_times(placed, program)?);
+            let body = self.body(placed, program, routing)?;
+            let times = self.source_times(placed, program, routing.clock())?;
             bodies.push((body, times, self.splits(placed, &mut own_splits)?));
         }
         let mut stand = match &self.old {
@@ -271,7 +275,7 @@ impl<'a> Builder<'a> {
         for (placed, (body, (stamper, arrivals), splits)) in fresh.iter().zip(bodies) {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
-            let quota = Arc::new(Quota::new(began));
+            let quota = Arc::new(Quota::new(routing.began()));
             let mut exits = Vec::new();
             for (edge, _) in self.dag.outputs(placed.vertex) {
                 let sending = &stand.edges[&edge.0];
@@ -312,6 +316,8 @@ impl<'a> Builder<'a> {
             let instance = Instance {
                 stamper,
                 arrivals,
+                hold: self.hold(placed, program, bound, routing.clock())?,
+                clock: routing.clock(),
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body,
                 inbox: Arc::clone(inbox),
@@ -540,7 +546,12 @@ impl<'a> Builder<'a> {
         found.ok_or_else(|| internal("the plan names a stage that the job has not"))
     }
 
-    fn body(&self, placed: &Placed, program: &VertexProgram) -> Result<Body, WireFault> {
+    fn body(
+        &self,
+        placed: &Placed,
+        program: &VertexProgram,
+        routing: &RouteTable,
+    ) -> Result<Body, WireFault> {
         let stage = self.stage(placed.vertex)?;
         let peers = self.plan.targets().filter(|i| i.vertex == placed.vertex).count() as u32;
         if let Some(body) = self.registered(stage, placed, program, peers)? {
@@ -559,6 +570,7 @@ impl<'a> Builder<'a> {
                     folder: self.shared.folder.clone(),
                     schema: own_columns(&program.output),
                     places: self.source_places(stage, files, entering(program)),
+                    ahead: ahead(&self.dag, &self.job, placed.vertex).map(|ahead| routing.lookahead(ahead)),
                 };
                 let made = crate::source::make(source, context);
                 return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
@@ -589,7 +601,7 @@ impl<'a> Builder<'a> {
                 let made = Windowed::new(&stage.id, window.clone(), program.role, partitions);
                 Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
             }
-            (_, Program::Stamp(_)) => match self.stamper(stage, program) {
+            (_, Program::Stamp(_)) => match self.stamper(stage, program, routing.clock()) {
                 Some(stamper) => Box::new(Stamp::new(stamper)),
                 None => return Err(internal("rows are to be stamped without a time")),
             },
@@ -601,31 +613,6 @@ impl<'a> Builder<'a> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
-    }
-
-    /// What gives the rows of a vertex their event times.
-    fn stamper(&self, stage: &Stage, program: &VertexProgram) -> Option<Stamper> {
-        let Program::Stamp(stamp) = &program.program else { return None };
-        let time = match &stage.op {
-            Op::Source(source) => source.time.as_ref(),
-            Op::AddTimestamps { time } => time.as_ref(),
-            _ => None,
-        };
-        Some(Stamper::new(&stage.id, stamp.clone(), time?, &self.dag))
-    }
-
-    /// What a source's instance says of its rows' times itself.
-    fn source_times(
-        &self,
-        placed: &Placed,
-        program: &VertexProgram,
-    ) -> Result<(Option<Stamper>, Option<Arrivals>), WireFault> {
-        let stage = self.stage(placed.vertex)?;
-        if !matches!(stage.op, Op::Source(_)) || program.role != Role::Whole {
-            return Ok((None, None));
-        }
-        let arrivals = SystemColumns::of(entering(program)).has(SystemColumn::Due).then(Arrivals::new);
-        Ok((self.stamper(stage, program), arrivals))
     }
 
     /// A tap for each vertex with instances here; those with a `peek` stage are on.

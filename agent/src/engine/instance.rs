@@ -9,12 +9,14 @@ use tokio::sync::{mpsc, watch};
 use tuplane_core::time::Moved;
 use tuplane_expr::StateOf;
 use tuplane_expr::arrow::array::RecordBatch;
-use tuplane_expr::system::own_part;
+use tuplane_expr::system::{arrivals, own_part};
 use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 
 use super::calls::{self, Calls};
 use super::clock::Doing;
+use super::due::DueClock;
 use super::handover::Ask;
+use super::hold::Hold;
 use super::ledger::Counters;
 use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
@@ -28,6 +30,10 @@ use crate::exchange::inbox::{Inbox, Taken};
 use crate::exchange::mark::Mark;
 use crate::sink::Sink;
 use crate::source::{Polled, Source, SourceError};
+
+mod early;
+
+use early::until_due;
 
 /// A step lasts about so long; then others have their turn.
 pub(super) const STEP: Duration = Duration::from_millis(2);
@@ -71,6 +77,9 @@ pub(crate) struct Instance {
     /// Of a source that gives its rows their event times, and says when they arrived.
     pub(crate) stamper: Option<Stamper>,
     pub(crate) arrivals: Option<Arrivals>,
+    /// Of one that takes rows only when they have arrived, and where they may come before.
+    pub(crate) hold: Option<Hold>,
+    pub(crate) clock: DueClock,
     /// What waits is bounded in time as well as in bytes.
     pub(crate) queue_time: bool,
 }
@@ -194,30 +203,39 @@ impl Instance {
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
             let mut nothing = None;
             while nothing.is_none() && began.elapsed() < STEP {
-                let full = self.output.is_full();
+                let full = self.output.is_full() || self.hold.as_ref().is_some_and(Hold::is_full);
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
                 meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
-                        let (count, busy) = (rows.len(), self.counters.clock.read().busy);
                         self.counters.clock.set(Doing::Busy);
-                        self.process(input, rows).await?;
+                        let Some(rows) = self.hold_back(input, rows)? else { continue };
+                        let (count, busy) = (rows.len(), self.counters.clock.read().busy);
+                        self.process(input, rows, false).await?;
                         // Time blocked on output says nothing of the cost of a row.
                         stride.measure(count, self.counters.clock.read().busy - busy);
                         self.counters.load.measured(stride.ns_per_row as u64);
                     }
-                    Taken::Watermark(time) => self.watermark(time).await?,
+                    Taken::Watermark(time) => {
+                        self.take_arrived(Some(time)).await?;
+                        self.watermark(time).await?;
+                    }
                     Taken::Idle => self.idle().await?,
                     Taken::Barrier(number) => self.pass(Mark::Barrier(number))?,
-                    Taken::InputEnded(input) | Taken::ChannelEnded(input) => self.end_input(input).await?,
+                    Taken::InputEnded(input) | Taken::ChannelEnded(input) => {
+                        self.take_all().await?;
+                        self.end_input(input).await?;
+                    }
                     Taken::Ended => {
+                        self.take_all().await?;
                         self.counters.clock.set(Doing::Busy);
                         return self.finish().await;
                     }
                     Taken::Nothing => nothing = Some(full),
                 }
             }
+            self.take_arrived(None).await?;
             self.tick_operator(nothing == Some(false)).await?;
             if let Body::Operator(operator) = &self.body {
                 meter.look(&**operator, &self.counters);
@@ -251,6 +269,7 @@ impl Instance {
             () = self.output.wait(), if full => {}
             () = tokio::time::sleep(LOOK), if full => {}
             () = until(tick) => {}
+            () = until_due(&self.timer, self.hold.as_ref()) => {}
         }
         self.inbox.set_blocked(false);
     }
@@ -296,7 +315,9 @@ impl Instance {
         self.pull().await
     }
 
-    async fn process(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
+    /// `held`: the rows were here before they arrived.
+    async fn process(&mut self, input: usize, rows: Rows, held: bool) -> Result<(), WireFault> {
+        self.counters.clock.set(Doing::Busy);
         let count = rows.len() as u64;
         self.counters.add_in(count);
         self.output.comes_of(&rows);
@@ -315,7 +336,12 @@ impl Instance {
             Body::Sink(sink) => {
                 let own = own_part(rows.batch()).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
                 self.output.show(&own);
-                sink.write(&own).map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                let written = match arrivals(rows.batch()) {
+                    Some(arrivals) => sink.write_arrived(&own, arrivals),
+                    None => sink.write(&own),
+                };
+                written.map_err(|e| instance_fault(&self.name, &e.to_string()))?;
+                self.counters.responses.written(rows.batch(), held, self.clock.now());
             }
             Body::Source(_) | Body::Calls(_) => return Err(self.fault("rows came to what takes none here")),
         }
@@ -397,6 +423,7 @@ impl Instance {
                     tokio::select! {
                         () = self.output.wait() => {}
                         () = tokio::time::sleep(LOOK) => {}
+                        () = until_tick(self.stamper.as_ref()) => {}
                     }
                     if let Some(stamper) = &mut self.stamper {
                         stamper.wait();
@@ -442,7 +469,7 @@ impl Instance {
                     }
                     Polled::End => {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
-                        return Ok(());
+                        return self.wait_for_arrivals().await;
                     }
                 }
             }
@@ -453,7 +480,7 @@ impl Instance {
 
     /// Rows enter here: they get their times, and go on.
     fn enter(&mut self, batch: RecordBatch) -> Result<(), WireFault> {
-        let batch = match (&self.arrivals, &self.body) {
+        let batch = match (&mut self.arrivals, &self.body) {
             (Some(arrivals), Body::Source(source)) => {
                 let schedule = source.schedule(batch.num_rows());
                 arrivals.add(&batch, schedule).map_err(|e| self.fault(&e.to_string()))?

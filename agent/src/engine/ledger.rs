@@ -10,6 +10,7 @@ use tuplane_core::place::RowPlace;
 
 use super::clock::Clock;
 use super::operator::Remark;
+use super::response::Responses;
 use crate::exchange::load::Load;
 
 /// What one instance has done so far.
@@ -28,6 +29,10 @@ pub(crate) struct Counters {
     pub(crate) unanswered: AtomicU64,
     /// Memory of the operator's state.
     pub(crate) state_bytes: AtomicU64,
+    /// Rows that are here and have not arrived.
+    pub(crate) held: AtomicU64,
+    /// Of a sink.
+    pub(crate) responses: Responses,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -55,6 +60,8 @@ impl Counters {
             ahead: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             state_bytes: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            responses: Responses::default(),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }
@@ -88,9 +95,10 @@ impl Counters {
         Some(self.watermark.load(Ordering::Relaxed)).filter(|time| *time > i64::MIN)
     }
 
-    /// Rows that the instance had in hand when it failed or was stopped: taken, and nothing came of them.
+    /// Rows that the instance had in hand when it failed or was stopped: taken, and nothing came of them. Those that it
+    /// held until they arrive are among them.
     pub(crate) fn drop_in_hand(&self) {
-        let rows = self.load.clear();
+        let rows = self.load.clear() + self.held.swap(0, Ordering::Relaxed);
         if rows > 0 {
             self.drop_rows(BTreeMap::from([(DROPPED_BY_STOP.to_owned(), rows)]));
         }

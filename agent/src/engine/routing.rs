@@ -6,15 +6,18 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tuplane_core::job::{Job, Op, Settings};
+use tuplane_core::plan::ahead::{Ahead, ahead};
 use tuplane_core::plan::{Dag, EdgeId, Routing as Way};
 use tuplane_core::route::{RouteOptions, Setting};
 use tuplane_wire::routing::EdgeRouting;
 
+use super::due::DueClock;
 use super::run::{Run, Stand};
-use crate::exchange::edge::{Edge, Route};
+use crate::exchange::edge::{Edge, Foresight, Route};
 use crate::exchange::manager::Manager;
 use crate::exchange::priced::Slots;
 use crate::registry::Registry;
+use crate::source::ahead::Lookahead;
 
 /// The policy of an edge that names none.
 pub(super) const DEFAULT_POLICY: &str = "round-robin";
@@ -26,15 +29,27 @@ pub(crate) struct RouteTable {
     slots: Slots,
     /// Where options come from that no edge gives.
     setting: Setting,
+    /// What arrivals are told by.
+    clock: DueClock,
 }
 
 impl RouteTable {
-    pub(crate) fn of(job: &Job, registry: Arc<Registry>) -> Self {
+    pub(crate) fn of(job: &Job, registry: Arc<Registry>, clock: DueClock) -> Self {
         let setting = match job.options.settings {
             Settings::Paper => Setting::Paper,
             Settings::Default => Setting::Default,
         };
-        Self { registry, slots: Slots::begin(), setting }
+        Self { registry, slots: Slots::begin(), setting, clock }
+    }
+
+    /// What arrivals are told by.
+    pub(crate) fn clock(&self) -> DueClock {
+        self.clock
+    }
+
+    /// How far the instances of a vertex look ahead.
+    pub(crate) fn lookahead(&self, ahead: Ahead) -> Lookahead {
+        Lookahead::new(self.slots.clone(), ahead.slot, ahead.slots)
     }
 
     /// Slots are counted from here.
@@ -127,6 +142,7 @@ impl Run {
 
     /// What an edge has to know to choose so.
     pub(crate) fn as_route<'a>(&'a self, stand: &'a Stand, index: u32, given: &'a Given) -> Route<'a> {
+        let ahead = ahead(&stand.dag, &self.job, stand.dag.edge(EdgeId(index)).from);
         Route {
             policies: self.routing.registry.policies(),
             name: &given.name,
@@ -136,6 +152,7 @@ impl Run {
             of_source: self.is_source(&stand.dag, index),
             me: self.me,
             slots: &self.routing.slots,
+            ahead: ahead.map(|ahead| Foresight { slots: ahead.slots, clock: self.routing.clock }),
         }
     }
 

@@ -179,7 +179,7 @@ impl Stand {
             waiting_core_ns: times.waiting_core,
             blocked_ns: times.blocked,
             idle_ns: times.idle,
-            queue_in: local.inbox.load().queued(),
+            queue_in: local.inbox.load().queued() + counters.held.load(Relaxed),
             queue_out,
             note_place: note.as_ref().and_then(|(_, place)| *place),
             note: note.map(|(text, _)| text),
@@ -188,6 +188,7 @@ impl Stand {
             ahead: counters.ahead.load(Relaxed),
             unanswered: counters.unanswered.load(Relaxed),
             state_bytes: counters.state_bytes.load(Relaxed),
+            response: counters.responses.read(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Event time of rows as they enter: their stamps, the watermark that follows them, and when they arrived.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,12 @@ use tuplane_core::plan::Dag;
 use tuplane_core::time::{DROPPED_BY_TIME, Moved, Seen, WatermarkOptions, WatermarkPolicy};
 use tuplane_expr::arrow::array::{RecordBatch, TimestampNanosecondArray};
 use tuplane_expr::arrow::error::ArrowError;
-use tuplane_expr::system::{Places, SystemColumn, conform, with_column};
-use tuplane_expr::{EvalError, StampProgram};
+use tuplane_expr::system::{Places, SystemColumn, arrivals, conform, shown_time, with_column};
+use tuplane_expr::{EvalError, StampProgram, Stamped};
 
+use super::due::DueClock;
+use super::hold::early;
 use super::operator::{DroppedRows, OperatorError, Remark};
-use crate::node::wall_ns;
 use crate::source::Schedule;
 
 /// Gives the rows of one instance their event times.
@@ -25,6 +27,25 @@ pub(crate) struct Stamper {
     dropped: u64,
     ahead: u64,
     remark: Option<Remark>,
+    /// Where rows may be here before they arrive.
+    coming: Option<Coming>,
+}
+
+/// Event times of rows that have not arrived: no watermark follows them yet.
+struct Coming {
+    clock: DueClock,
+    /// In the order in which the rows came, but none arrives before the one ahead of it.
+    times: VecDeque<ToCome>,
+    /// The next row is the first one of another split.
+    begins: bool,
+}
+
+/// A row that has not arrived.
+struct ToCome {
+    due: i64,
+    time: i64,
+    /// It is the first one of another split.
+    begins: bool,
 }
 
 /// Rows with what is to be told before and after them.
@@ -45,7 +66,14 @@ impl Stamper {
             dropped: 0,
             ahead: 0,
             remark: None,
+            coming: None,
         }
+    }
+
+    /// Rows may be here before they arrive: their event times count when they do.
+    pub(crate) fn looking_ahead(mut self, clock: DueClock) -> Self {
+        self.coming = Some(Coming { clock, times: VecDeque::new(), begins: false });
+        self
     }
 
     /// The run begins now, which may be long after the instance was made.
@@ -55,7 +83,10 @@ impl Stamper {
 
     /// The rows that follow are of another split.
     pub(crate) fn begin_split(&mut self) {
-        self.policy.begin_part();
+        match &mut self.coming {
+            Some(coming) => coming.begins = true,
+            None => self.policy.begin_part(),
+        }
     }
 
     fn now(&self) -> i64 {
@@ -71,33 +102,82 @@ impl Stamper {
             self.dropped += stamped.dropped.len() as u64;
             self.remark = Some(Remark::of(&self.stage, &last.message, places.of_row(last.row)));
         }
-        let now = self.now();
-        let before = if stamped.rows.num_rows() > 0 { self.policy.wake() } else { None };
-        let mut ahead = None;
-        for (row, time) in stamped.times().values().iter().enumerate() {
-            if self.policy.observe(*time, now) == Seen::Ahead {
-                self.ahead += 1;
-                ahead = Some((row, *time));
-            }
+        if self.comes(&stamped) {
+            let rows = conform(stamped.rows, self.program.output()).map_err(EvalError::from)?;
+            return Ok(Given { before: None, rows, after: None });
         }
+        let before = if stamped.rows.num_rows() > 0 { self.policy.wake() } else { None };
+        let ahead = self.observe(stamped.times().values());
         if let Some((row, time)) = ahead {
-            let time = tuplane_expr::system::shown_time(time);
-            let message =
-                format!("the time {time} is beyond `max_ahead`, so the watermark waits for more like it");
+            let message = beyond(time);
             self.remark = Some(Remark::of(&self.stage, &message, Places::of(&stamped.rows).of_row(row)));
         }
         let rows = conform(stamped.rows, self.program.output()).map_err(EvalError::from)?;
         Ok(Given { before: before.map(Moved::Watermark), rows, after: self.watermark() })
     }
 
+    /// Event times of rows that have arrived; gives the last one that is far ahead, with its row's number.
+    fn observe(&mut self, times: &[i64]) -> Option<(usize, i64)> {
+        let (now, mut ahead) = (self.now(), None);
+        for (row, time) in times.iter().enumerate() {
+            if self.policy.observe(*time, now) == Seen::Ahead {
+                self.ahead += 1;
+                ahead = Some((row, *time));
+            }
+        }
+        ahead
+    }
+
+    /// Keeps the event times of rows of which some have not arrived, or stand behind such rows.
+    fn comes(&mut self, stamped: &Stamped) -> bool {
+        let Some(coming) = &mut self.coming else { return false };
+        let times = stamped.times();
+        let dues = arrivals(&stamped.rows).filter(|_| !times.is_empty());
+        let later = dues.filter(|dues| !coming.times.is_empty() || early(dues, coming.clock.now()) > 0);
+        let Some(dues) = later else {
+            if !times.is_empty() && std::mem::take(&mut coming.begins) {
+                self.policy.begin_part();
+            }
+            return false;
+        };
+        for (due, time) in dues.iter().zip(times.values()) {
+            let before = coming.times.back().map_or(i64::MIN, |last| last.due);
+            let due = due.unwrap_or(before).max(before);
+            coming.times.push_back(ToCome { due, time: *time, begins: std::mem::take(&mut coming.begins) });
+        }
+        true
+    }
+
+    /// What is to be told of rows that were here before they arrived, and have by now.
+    pub(crate) fn arrive(&mut self) -> Vec<Moved> {
+        let Some(coming) = &mut self.coming else { return Vec::new() };
+        let now = coming.clock.now();
+        let arrived = coming.times.partition_point(|row| row.due <= now);
+        if arrived == 0 {
+            return Vec::new();
+        }
+        let arrived: Vec<ToCome> = coming.times.drain(..arrived).collect();
+        let woken = self.policy.wake().map(Moved::Watermark);
+        for row in arrived {
+            if row.begins {
+                self.policy.begin_part();
+            }
+            if let Some((_, time)) = self.observe(&[row.time]) {
+                self.remark = Some(Remark::of(&self.stage, &beyond(time), None));
+            }
+        }
+        woken.into_iter().chain(self.watermark()).collect()
+    }
+
     fn watermark(&mut self) -> Option<Moved> {
         self.policy.watermark().map(Moved::Watermark)
     }
 
-    /// What is to be told after a time without rows.
+    /// What is to be told after a time without rows, or of rows that have arrived since they came.
     pub(crate) fn tick(&mut self) -> impl Iterator<Item = Moved> + use<> {
+        let arrived = self.arrive();
         let idle = self.policy.tick(self.now());
-        self.watermark().into_iter().chain(idle.then_some(Moved::Idle))
+        arrived.into_iter().chain(self.watermark()).chain(idle.then_some(Moved::Idle))
     }
 
     /// Rows wait that cannot be taken now.
@@ -107,8 +187,11 @@ impl Stamper {
 
     /// When to call [`tick`](Self::tick), if no row comes before.
     pub(crate) fn next_tick(&self) -> Option<Instant> {
-        let after = u64::try_from(self.policy.next_tick()?).unwrap_or(0);
-        self.began.checked_add(Duration::from_nanos(after))
+        let after = self.policy.next_tick().map(|after| u64::try_from(after).unwrap_or(0));
+        let idle = after.and_then(|after| self.began.checked_add(Duration::from_nanos(after)));
+        let coming = self.coming.as_ref();
+        let coming = coming.and_then(|coming| Some(coming.clock.instant(coming.times.front()?.due)));
+        idle.into_iter().chain(coming).min()
     }
 
     /// Rows left out since the last call.
@@ -130,38 +213,48 @@ impl Stamper {
     }
 }
 
-/// When rows arrive, by the wall clock at the beginning and monotonic from there.
+fn beyond(time: i64) -> String {
+    let time = shown_time(time);
+    format!("the time {time} is beyond `max_ahead`, so the watermark waits for more like it")
+}
+
+/// When the rows of a source arrive.
 pub(crate) struct Arrivals {
-    began: Instant,
-    wall: i64,
+    clock: DueClock,
+    /// When the last row arrives that was given.
+    latest: Option<Instant>,
 }
 
 impl Arrivals {
-    pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), wall: wall_ns() as i64 }
+    pub(crate) fn new(clock: DueClock) -> Self {
+        Self { clock, latest: None }
     }
 
-    /// Rows that have just been read, with the column that says when they arrived: now, or as scheduled.
+    /// Rows that have just been read, with the column that says when they arrive: now, or as scheduled.
     pub(crate) fn add(
-        &self,
+        &mut self,
         rows: &RecordBatch,
         schedule: Option<Schedule>,
     ) -> Result<RecordBatch, ArrowError> {
         let count = rows.num_rows();
         let column = match schedule {
-            None => TimestampNanosecondArray::from_value(self.at(Instant::now()), count),
+            None => TimestampNanosecondArray::from_value(self.clock.now(), count),
             Some(Schedule { first, seconds }) => {
-                let first = self.at(first);
-                (0..count).map(|row| Some(first + (row as f64 * seconds * 1e9) as i64)).collect()
+                let first = self.clock.at(first);
+                let due = |row: usize| first + (row as f64 * seconds * 1e9) as i64;
+                let last = self.clock.instant(due(count.saturating_sub(1)));
+                self.latest = self.latest.max(Some(last));
+                (0..count).map(|row| Some(due(row))).collect()
             }
         };
         with_column(rows, SystemColumn::Due, Arc::new(column))
     }
 
-    fn at(&self, instant: Instant) -> i64 {
-        match instant.checked_duration_since(self.began) {
-            Some(after) => self.wall + after.as_nanos() as i64,
-            None => self.wall - self.began.duration_since(instant).as_nanos() as i64,
-        }
+    /// When the last row arrives that was given.
+    pub(crate) fn latest(&self) -> Option<Instant> {
+        self.latest
     }
 }
+
+#[cfg(test)]
+mod tests;

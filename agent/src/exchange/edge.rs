@@ -1,6 +1,7 @@
 //! The sending side of one edge on one agent: the output queues of its local senders, and the
 //! channels that their rows leave by.
 
+mod ahead;
 mod pricing;
 mod retarget;
 mod shown;
@@ -15,6 +16,7 @@ use tokio::sync::Notify;
 use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::route::DEAL;
 use tuplane_core::time::{Least, Standing};
+use tuplane_expr::system::arrivals;
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
@@ -24,6 +26,8 @@ use super::priced::{Counts, Priced};
 use super::quota::Quota;
 use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
+use ahead::Ahead;
+pub(crate) use ahead::Foresight;
 pub(crate) use pricing::{Route, tick_together};
 pub(crate) use retarget::pool_targets;
 use shown::Samples;
@@ -114,6 +118,8 @@ struct Sender {
     ended: bool,
     /// What it may send in a slot, over all its edges.
     quota: Option<Arc<Quota>>,
+    /// It gives rows before they arrive.
+    ahead: Option<Box<Ahead>>,
 }
 
 /// How many rows come. A window ends with the first rows that come after its length, so that it may be longer.
@@ -234,6 +240,7 @@ impl Edge {
             ending: false,
             ended: false,
             quota: None,
+            ahead: None,
         });
         state.senders.len() - 1
     }
@@ -244,6 +251,7 @@ impl Edge {
             return self.append_to_overflow(sender, rows);
         }
         let count = rows.len() as u64 * self.routes.copies(self.width);
+        let dues = arrivals(rows.batch()).cloned();
         let pieces = self.routes.divide(rows, self.width)?;
         let mut state = lock(&self.state);
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
@@ -252,8 +260,13 @@ impl Edge {
             *dropped.entry(DROPPED_BY_STOP).or_default() += count;
             return Ok(());
         }
-        pace.add(count, Instant::now());
-        *emitted += senders[sender].queue.append(pieces)?;
+        let now = Instant::now();
+        pace.add(count, now);
+        let Sender { queue, ahead, .. } = &mut senders[sender];
+        *emitted += queue.append(pieces)?;
+        if let Some(ahead) = ahead {
+            ahead.came(dues.as_ref(), count, now);
+        }
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
@@ -282,7 +295,7 @@ impl Edge {
                             self.wake.notify_one();
                         }
                     }
-                    _ => of.queue.mark(mark),
+                    _ => of.mark(mark),
                 }
                 state.release(sender, self.deal);
                 self.refill(&mut state, sender);
@@ -401,6 +414,19 @@ impl Edge {
                 .chain(state.gone.iter().copied())
                 .collect(),
             policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
+        }
+    }
+}
+
+impl Sender {
+    /// What is said of event time stands behind the rows that have arrived, and before those to come.
+    fn mark(&mut self, mark: Mark) {
+        match (&mut self.ahead, mark) {
+            (Some(ahead), Mark::Watermark(_) | Mark::Idle) => {
+                ahead.turn(Instant::now());
+                self.queue.mark_before(mark, ahead.to_come());
+            }
+            _ => self.queue.mark(mark),
         }
     }
 }

@@ -228,7 +228,8 @@ impl OutQueue {
         }
         let chosen_by: SmallVec<[(usize, u64); 8]> = outlets.iter().copied().zip(by_target).collect();
         let went = |(outlet, rows)| (outlet, self.send(to, outlet, rows));
-        let rows: Vec<_> = chosen_by.into_iter().filter(|(_, rows)| *rows > 0).map(went).collect();
+        let rows = chosen_by.into_iter().filter(|(_, rows)| *rows > 0).map(went);
+        let rows: Vec<_> = rows.filter(|(_, rows)| *rows > 0).collect();
         let stayed = chosen - rows.iter().map(|(_, rows)| rows).sum::<u64>();
         Ok(Sends { rows, forced: forced.saturating_sub(stayed) })
     }
@@ -289,6 +290,26 @@ impl OutQueue {
                 *next += 1;
             }
         }
+    }
+
+    /// Puts a mark before the last `rows` rows of a pool.
+    pub(crate) fn mark_before(&mut self, mark: Mark, rows: u64) {
+        let Kind::Pool { items, .. } = &mut self.kind else { return self.mark(mark) };
+        let (mut at, mut left) = (items.len(), rows as usize);
+        while left > 0 && at > 0 {
+            at -= 1;
+            let Item::Rows(piece) = &mut items[at] else { continue };
+            if let Some(before) = piece.len().checked_sub(left).filter(|before| *before > 0) {
+                let head = piece.cut(before);
+                items.insert(at, Item::Rows(head));
+                at += 1;
+            }
+            left = left.saturating_sub(match &items[at] {
+                Item::Rows(piece) => piece.len(),
+                Item::Mark(_) => 0,
+            });
+        }
+        items.insert(at, Item::Mark(mark));
     }
 
     /// The first mark, if no row stands before it.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tuplane_core::route::{
-    Admission, Component, Cost, CostSource, Decision, Heaps, Order, Policy, Price, Rank, RouteOptions,
-    Scratch, Seen, Target, Terms, Waiting, Want, Weight, fast, repriced,
+    Admission, Component, Cost, CostSource, Decision, Dispatch, Heaps, Order, Policy, Price, Rank,
+    RouteOptions, Scratch, Seen, Target, Terms, Waiting, Want, Weight, fast, repriced,
 };
 use tuplane_wire::routing::{Decided, DecidedEdge, DecidedTarget};
 
@@ -39,8 +39,13 @@ impl Slots {
 
     /// When the next one begins.
     pub(crate) fn next(&self, slot: Duration, now: Instant) -> Instant {
-        let next = self.number(slot, now) as u128 + 1;
-        self.began + Duration::from_nanos((slot.as_nanos() * next) as u64)
+        self.begin_of(slot, self.number(slot, now) + 1)
+    }
+
+    /// When the one with this number begins; those before the first begin with it.
+    pub(crate) fn begin_of(&self, slot: Duration, number: i64) -> Instant {
+        let number = u128::try_from(number).unwrap_or(0);
+        self.began + Duration::from_nanos((slot.as_nanos() * number) as u64)
     }
 }
 
@@ -427,7 +432,19 @@ impl Priced {
             sends: decision.sends.iter().map(|s| (s.want as u32, s.target as u32, s.rows)).collect(),
             deferred: decision.deferred,
             forced: decision.forced.clone(),
+            policy: self.policy.name().to_owned(),
         });
+    }
+
+    /// Keeps what a policy that is no POTUS has done with a sender's rows, where decisions are kept.
+    pub(crate) fn took(&mut self, kept: Option<DecidedEdge>, waits: &Waits, sends: &Sends, asking: &Asking) {
+        let rows: u64 = sends.rows.iter().map(|(_, rows)| rows).sum();
+        let deferred = waits.mandatory.saturating_sub(rows);
+        let Some(kept) = kept.filter(|_| rows > 0 || deferred > 0) else { return };
+        let send = |(target, rows): &(usize, u64)| Dispatch { want: 0, target: *target, rows: *rows };
+        let forced = vec![sends.forced];
+        let decision = Decision { sends: sends.rows.iter().map(send).collect(), deferred, forced };
+        self.note(&decision, asking, vec![kept]);
     }
 
     /// Its component, lent out to a decision over several edges.

@@ -75,6 +75,7 @@ fn price(edge: &Edge) {
         of_source: false,
         me: 0,
         slots: &Slots::begin(),
+        ahead: None,
     };
     edge.set_route(&route).unwrap();
 }

@@ -163,6 +163,7 @@ fn price(edge: &Arc<Edge>) -> Manager {
         of_source: false,
         me: 0,
         slots: &slots,
+        ahead: None,
     };
     edge.set_route(&route).unwrap();
     Manager::new(slots, vec![vec![Arc::clone(edge)]])

@@ -23,6 +23,9 @@ const MOST: usize = 5 << 20;
 /// Samples among which the one with the least error gives the clock's offset.
 const SAMPLES: usize = 32;
 
+/// An offset beyond its error by less than this counts as none: making a report takes time too.
+const DOUBT_NS: u64 = 1_000_000;
+
 /// Reports until the agent ends.
 pub(super) async fn report(node: Arc<Node>) {
     let mut ticker = tokio::time::interval(INTERVAL);
@@ -133,6 +136,7 @@ async fn send(
         return Err(WireFault::new(FaultCode::Internal, format!("unexpected answer: {reply:?}")));
     };
     offsets.add(before, now_ns, begun.elapsed());
+    member.engine.clock_is_ahead(offsets.certain());
     // A run that came while the report was under way is none that the coordinator has dropped.
     let fresh = member.engine.reports().into_iter().map(|run| run.run);
     let fresh = fresh.filter(|run| all.iter().all(|known| known.run != *run));
@@ -178,6 +182,12 @@ impl Offsets {
         self.0.push_back((offset, half));
     }
 
+    /// The best one, 0 where it may be: agents of one machine have one clock.
+    fn certain(&self) -> i64 {
+        let best = self.best().filter(|(offset, error)| offset.unsigned_abs() > error + DOUBT_NS);
+        best.map_or(0, |(offset, _)| offset)
+    }
+
     fn best(&self) -> Option<(i64, u64)> {
         self.0.iter().min_by_key(|(_, error)| *error).copied()
     }
@@ -200,6 +210,9 @@ mod tests {
             offsets.add(3_002_000, 3_000_050, Duration::from_nanos(100));
         }
         assert_eq!(offsets.best(), Some((2_000, 50)), "old samples go");
+        assert_eq!(offsets.certain(), 0, "it may be none");
+        offsets.add(9_000_000, 4_000_000, Duration::from_nanos(20));
+        assert_eq!(offsets.certain(), 5_000_010);
     }
 
     fn run(number: u64, rows: u64) -> RunReport {

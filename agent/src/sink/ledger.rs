@@ -2,17 +2,13 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tuplane_expr::arrow::array::{Array, AsArray, Int64Array, RecordBatch};
-use tuplane_expr::arrow::datatypes::{DataType, Int64Type};
+use tuplane_expr::arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use tuplane_expr::arrow::util::display::{ArrayFormatter, FormatOptions};
 use tuplane_wire::message::SinkFile;
 
 use super::csv::{push_shown, push_text};
 use super::part::{Part, Place};
 use super::{Sink, SinkContext, SinkError};
-
-/// When a row was due, where the job keeps it.
-const DUE: &str = "_due";
 
 /// The header line.
 pub(super) fn header() -> Vec<u8> {
@@ -23,7 +19,6 @@ pub(super) fn header() -> Vec<u8> {
 pub(super) struct Ledger {
     place: Place,
     id: usize,
-    due: Option<usize>,
     /// `,instance,agent,`: the same in every line.
     middle: Vec<u8>,
     clock: Clock,
@@ -43,34 +38,35 @@ impl Ledger {
                 names()
             ))
         })?;
-        let due =
-            fields.iter().position(|field| field.name() == DUE && field.data_type() == &DataType::Int64);
         let mut middle = format!(",{},", context.instance_number).into_bytes();
         push_text(&context.agent, &mut middle);
         middle.push(b',');
-        Ok(Self { place, id: position, due, middle, clock: Clock::start(), part: None, text: Vec::new() })
+        Ok(Self { place, id: position, middle, clock: Clock::start(), part: None, text: Vec::new() })
     }
 }
 
-impl Sink for Ledger {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), SinkError> {
+impl Ledger {
+    fn append(
+        &mut self,
+        batch: &RecordBatch,
+        arrivals: Option<&TimestampNanosecondArray>,
+    ) -> Result<(), SinkError> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let arrival = self.clock.now();
+        let now = self.clock.now();
         self.text = if self.part.is_none() { header() } else { Vec::new() };
         let options = FormatOptions::new();
         let ids = batch.column(self.id);
         let shown = ArrayFormatter::try_new(ids.as_ref(), &options)?;
-        let due: Option<&Int64Array> = self.due.map(|due| batch.column(due).as_primitive::<Int64Type>());
         let done = self.clock.now();
         for row in 0..batch.num_rows() {
             if ids.is_valid(row) {
                 push_text(&shown.value(row).try_to_string()?, &mut self.text);
             }
             self.text.extend_from_slice(&self.middle);
-            let arrival = due.filter(|due| due.is_valid(row)).map_or(arrival, |due| due.value(row));
-            push_shown(&arrival, &mut self.text);
+            let known = arrivals.filter(|known| known.is_valid(row));
+            push_shown(&known.map_or(now, |known| known.value(row)), &mut self.text);
             self.text.push(b',');
             push_shown(&done, &mut self.text);
             self.text.push(b'\n');
@@ -80,6 +76,20 @@ impl Sink for Ledger {
             None => self.part.insert(Part::create(&self.place)?),
         };
         part.append(&self.text, batch.num_rows())
+    }
+}
+
+impl Sink for Ledger {
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), SinkError> {
+        self.append(batch, None)
+    }
+
+    fn write_arrived(
+        &mut self,
+        batch: &RecordBatch,
+        arrivals: &TimestampNanosecondArray,
+    ) -> Result<(), SinkError> {
+        self.append(batch, Some(arrivals))
     }
 
     fn finish(&mut self) -> Result<Vec<SinkFile>, SinkError> {

@@ -9,7 +9,7 @@ use tuplane_core::fault::Spanned;
 use tuplane_core::job::{self, BadLine, Encoding, FileSource, Format, SinkConnector, SinkFormat, SinkKind};
 use tuplane_expr::arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray,
-    TimestampMillisecondArray,
+    TimestampMillisecondArray, TimestampNanosecondArray,
 };
 use tuplane_expr::arrow::compute::concat_batches;
 use tuplane_wire::message::{SinkFile, Split};
@@ -182,11 +182,8 @@ fn stdout_is_a_file_in_the_agents_folder() {
 #[test]
 fn ledger_says_where_and_when() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = RecordBatch::try_from_iter([
-        ("id", Arc::new(Int64Array::from(vec![7, 8])) as ArrayRef),
-        ("_due", Arc::new(Int64Array::from(vec![1, 2]))),
-    ])
-    .unwrap();
+    let rows =
+        RecordBatch::try_from_iter([("id", Arc::new(Int64Array::from(vec![7, 8])) as ArrayRef)]).unwrap();
     let ledger = |id: &str| {
         sink(SinkConnector::Ledger {
             path: Spanned::nowhere("ledger".to_owned()),
@@ -195,24 +192,28 @@ fn ledger_says_where_and_when() {
     };
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let before = now();
-    let lines = |rows: &RecordBatch| -> Vec<Vec<String>> {
-        let mut out = make(&ledger("id"), context(folder.path(), rows)).unwrap();
-        out.write(rows).unwrap();
-        let sealed = seal(&write(&mut *out, rows)).unwrap();
+    let lines = |arrivals: Option<TimestampNanosecondArray>| -> Vec<Vec<String>> {
+        let mut out = make(&ledger("id"), context(folder.path(), &rows)).unwrap();
+        match arrivals {
+            Some(arrivals) => out.write_arrived(&rows, &arrivals).unwrap(),
+            None => out.write(&rows).unwrap(),
+        }
+        let sealed = seal(&write(&mut *out, &rows)).unwrap();
         assert_eq!(sealed[0].rows, 4);
         let text = fs::read_to_string(&sealed[0].path).unwrap();
         text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
     };
-    let with_due = lines(&rows);
-    assert_eq!(with_due[0].join(","), "id,instance,agent,arrival_ns,done_ns");
-    assert_eq!(with_due[2][..4], ["8", "2", "a1", "2"]);
-    let done: u128 = with_due[4][4].parse().unwrap();
+    let known = lines(Some(TimestampNanosecondArray::from(vec![None, Some(2)])));
+    assert_eq!(known[0].join(","), "id,instance,agent,arrival_ns,done_ns");
+    assert_eq!(known[2][..4], ["8", "2", "a1", "2"]);
+    let done: u128 = known[4][4].parse().unwrap();
     assert!(before <= done + 50_000_000 && done <= now() + 50_000_000);
-    let without = lines(&rows.project(&[0]).unwrap());
-    let arrival: u128 = without[1][3].parse().unwrap();
-    assert!(arrival >= done && arrival <= without[1][4].parse().unwrap());
+    for line in [&known[1], &lines(None)[1]] {
+        let [arrival, done] = [3, 4].map(|column| line[column].parse::<u128>().unwrap());
+        assert!(arrival + 50_000_000 >= before && arrival <= done);
+    }
     let Err(fault) = make(&ledger("row"), context(folder.path(), &rows)) else { panic!("must fail") };
-    assert_eq!(fault.to_string(), "ledger `out`: there is no column `row`; its rows have: id, _due");
+    assert_eq!(fault.to_string(), "ledger `out`: there is no column `row`; its rows have: id");
 }
 
 #[test]
@@ -313,6 +314,8 @@ fn read_back(path: &str, columns: &RecordBatch) -> RecordBatch {
         on: Vec::new(),
         rate: None,
         max_row: None,
+        window: None,
+        predictor: None,
     };
     let context = SourceContext {
         stage: "in".to_owned(),
@@ -321,6 +324,7 @@ fn read_back(path: &str, columns: &RecordBatch) -> RecordBatch {
         folder: PathBuf::new(),
         schema: columns.schema(),
         places: None,
+        ahead: None,
     };
     let mut source = source::make(&source, context).unwrap();
     let mut split =

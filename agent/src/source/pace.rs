@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Schedule;
+use super::ahead::Lookahead;
 
 /// Above this rate rows are handed over in runs, so that a batch is worth its cost.
 const SINGLE_ROWS: f64 = 2000.0;
@@ -31,14 +32,23 @@ pub(crate) struct Pace {
     start: Option<Instant>,
     given: u64,
     last: Option<Instant>,
+    /// Rows may be given before they are due.
+    ahead: Option<Lookahead>,
 }
 
 impl Pace {
     /// A schedule for one of `instances` that share `rate`.
     pub(crate) fn new(rate: Option<f64>, instances: u32) -> Result<Self, String> {
-        let mut pace = Self { share: None, instances: instances.max(1), start: None, given: 0, last: None };
+        let mut pace =
+            Self { share: None, instances: instances.max(1), start: None, given: 0, last: None, ahead: None };
         pace.set_rate(rate)?;
         Ok(pace)
+    }
+
+    /// Rows may be given as long before they are due as this says.
+    pub(super) fn looking(mut self, ahead: Option<Lookahead>) -> Self {
+        self.ahead = ahead;
+        self
     }
 
     fn set_rate(&mut self, rate: Option<f64>) -> Result<(), String> {
@@ -55,7 +65,8 @@ impl Pace {
     }
 
     fn run_end(&self, share: f64) -> Option<Instant> {
-        self.last.and_then(|last| run_end(last, share))
+        // What is given ahead comes by whole slots.
+        self.last.filter(|_| self.ahead.is_none()).and_then(|last| run_end(last, share))
     }
 }
 
@@ -67,8 +78,10 @@ pub(super) fn run_end(last: Instant, rate: f64) -> Option<Instant> {
 impl Pacing for Pace {
     fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
         let Some(share) = self.share else { return Ok(max) };
-        let start = *self.start.get_or_insert(now);
-        let elapsed = now.saturating_duration_since(start).as_secs_f64();
+        let until = self.ahead.as_ref().map_or(now, |ahead| ahead.until(now));
+        // A new rate's schedule begins behind what the old one has given.
+        let start = *self.start.get_or_insert(if self.last.is_some() { until } else { now });
+        let elapsed = until.saturating_duration_since(start).as_secs_f64();
         // Row 0 is due at t0 itself, hence one more than elapsed * share.
         let due = ((elapsed * share).floor() as u64).saturating_add(1);
         let open = due.saturating_sub(self.given);
@@ -77,6 +90,7 @@ impl Pacing for Pace {
             let next = Duration::try_from_secs_f64(seconds).ok().and_then(|after| start.checked_add(after));
             // Rounding must not name an instant that has already passed: that would spin.
             let next = next.unwrap_or_else(|| now + Duration::from_hours(1));
+            let next = self.ahead.as_ref().map_or(next, |ahead| ahead.opens(next));
             return Err(self
                 .run_end(share)
                 .map_or(next, |end| next.max(end))
@@ -207,5 +221,26 @@ mod tests {
         }
         assert!(pace.set("speed", &serde_json::json!(1)).unwrap_err().contains("`rate`"));
         assert!(Pace::new(Some(f64::NAN), 1).is_err());
+    }
+
+    #[test]
+    fn with_a_window_a_new_rate_begins_behind_what_was_given() {
+        use crate::exchange::priced::Slots;
+        let (slots, slot) = (Slots::begin(), Duration::from_millis(10));
+        let pace = Pace::new(Some(100.0), 1).unwrap();
+        let mut pace = pace.looking(Some(Lookahead::new(slots.clone(), slot, 3)));
+        let t0 = slots.begin_of(slot, 5);
+        // The slot and three behind it: rows at 0, 10, 20 and 30 ms.
+        assert_eq!(pace.due(100, t0), Ok(4));
+        pace.gave(4, t0);
+        assert_eq!(pace.due(100, t0), Err(slots.begin_of(slot, 6)));
+        assert_eq!(pace.schedule(4), Some(Schedule { first: t0, seconds: 0.01 }));
+        pace.set("rate", &serde_json::json!(1000)).unwrap();
+        let later = slots.begin_of(slot, 6);
+        assert_eq!(pace.due(100, later), Ok(1));
+        pace.gave(1, later);
+        let first = pace.schedule(1).unwrap().first;
+        assert!(first > t0 + Duration::from_millis(40) && first <= t0 + Duration::from_millis(50));
+        assert_eq!(pace.due(100, slots.begin_of(slot, 7)), Ok(10));
     }
 }

@@ -25,6 +25,8 @@ fn source(connector: SourceConnector, rate: Option<f64>) -> job::Source {
         on: Vec::new(),
         rate,
         max_row: None,
+        window: None,
+        predictor: None,
     }
 }
 
@@ -46,6 +48,7 @@ fn instance(
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,
+        ahead: None,
     };
     make(source, context)
 }

@@ -10,6 +10,7 @@ use tuplane_core::job::TraceSource;
 use tuplane_core::time::{MOST_TRACE_STEPS, Trace, TraceStep};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch};
 
+use super::ahead::Lookahead;
 use super::generate::{Arranged, Generated, Series, numbers};
 use super::ids::{fitting, payloads, text};
 use super::pace::{Pacing, run_end};
@@ -147,13 +148,16 @@ struct TracePace {
     /// When rows were given, if that was all that was due.
     last: Option<Instant>,
     given: Option<Schedule>,
+    /// Rows may be given before they are due.
+    ahead: Option<Lookahead>,
 }
 
 impl TracePace {
     fn new(trace: Arc<Trace>, context: &SourceContext) -> Self {
         let (next, stride) = (u64::from(context.instance_number), u64::from(context.instances));
         let step = trace.step_of(next);
-        Self { trace, next, stride, step, start: None, last: None, given: None }
+        let ahead = context.ahead.clone();
+        Self { trace, next, stride, step, start: None, last: None, given: None, ahead }
     }
 
     /// When the next row is due.
@@ -168,12 +172,16 @@ impl Pacing for TracePace {
         let start = *self.start.get_or_insert(now);
         let far = now + Duration::from_hours(1);
         let Some(step) = self.step else { return Err(far) };
-        let elapsed = u64::try_from(now.saturating_duration_since(start).as_nanos()).unwrap_or(u64::MAX);
+        let until = self.ahead.as_ref().map_or(now, |ahead| ahead.until(now));
+        let elapsed = u64::try_from(until.saturating_duration_since(start).as_nanos()).unwrap_or(u64::MAX);
         let open = (step.first + step.due_by(elapsed)).saturating_sub(self.next).div_ceil(self.stride);
         let own_rate = step.rows as f64 * 1e9 / step.length as f64 / self.stride as f64;
-        let run_end = self.last.and_then(|last| run_end(last, own_rate)).filter(|end| *end > now);
+        // What is given ahead comes by whole slots.
+        let last = self.last.filter(|_| self.ahead.is_none());
+        let run_end = last.and_then(|last| run_end(last, own_rate)).filter(|end| *end > now);
         if open == 0 {
             let next = self.next_due().unwrap_or(far);
+            let next = self.ahead.as_ref().map_or(next, |ahead| ahead.opens(next));
             return Err(run_end.map_or(next, |end| next.max(end)));
         }
         run_end.map_or(Ok(max.min(usize::try_from(open).unwrap_or(usize::MAX))), Err)

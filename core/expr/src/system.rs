@@ -192,6 +192,11 @@ pub fn event_times(batch: &RecordBatch) -> Option<&TimestampNanosecondArray> {
     batch.column_by_name(name_of(SystemColumn::Ts))?.as_primitive_opt::<TimestampNanosecondType>()
 }
 
+/// The column of a batch that says when its rows arrived or will arrive, in nanoseconds since 1970 by the wall clock.
+pub fn arrivals(batch: &RecordBatch) -> Option<&TimestampNanosecondArray> {
+    batch.column_by_name(name_of(SystemColumn::Due))?.as_primitive_opt::<TimestampNanosecondType>()
+}
+
 /// An event time as people read it: RFC 3339 in UTC.
 pub fn shown_time(time: i64) -> String {
     chrono::DateTime::from_timestamp_nanos(time).to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true)

@@ -175,10 +175,12 @@ impl Types {
             let handed_on = if copies(&stage.op) { inputs } else { SystemColumns::NONE };
             made.insert(&stage.id, handed_on.and(makes(job, stage)));
         }
+        let times = arrivals_needed(job);
         // Whoever reads a stage stands behind it.
         let mut needed: BTreeMap<&str, SystemColumns> = BTreeMap::new();
         for stage in job.stages.iter().rev() {
             let own = self.stages.get(&stage.id).map_or(SystemColumns::NONE, |known| known.needs);
+            let own = own.and(times(&stage.op));
             let behind = needed.get(stage.id.as_str()).copied().unwrap_or_default();
             // What it makes itself it asks nobody for.
             let behind = behind.without(makes(job, stage));
@@ -193,6 +195,21 @@ impl Types {
             let made = made.get(id.as_str()).copied().unwrap_or_default();
             stage.system = made.in_both(needed.get(id.as_str()).copied().unwrap_or_default());
         }
+    }
+}
+
+/// The stages that hold rows until they arrive, or measure from there, ask for arrivals where those are known: sinks
+/// of a job in which a source has a `window`, and what a window or an aggregate takes in where one looks ahead.
+fn arrivals_needed(job: &Job) -> impl Fn(&Op) -> SystemColumns {
+    let sources = || job.stages.iter().filter_map(|stage| stage.op.source());
+    let measured = sources().any(|source| source.window.is_some());
+    let ahead = sources().any(|source| source.ahead() > 0);
+    move |op| match op {
+        Op::Sink(_) if measured => SystemColumns::only(SystemColumn::Due),
+        Op::Aggregate { .. } | Op::CoAggregate { .. } | Op::AddTimestamps { .. } if ahead => {
+            SystemColumns::only(SystemColumn::Due)
+        }
+        _ => SystemColumns::NONE,
     }
 }
 

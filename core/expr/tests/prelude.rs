@@ -115,6 +115,8 @@ pub(crate) fn source(connector: SourceConnector) -> Op {
         on: Vec::new(),
         rate: None,
         max_row: None,
+        window: None,
+        predictor: None,
     })
 }
 

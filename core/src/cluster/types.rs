@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::response::Response;
 use crate::place::RowPlace;
 
 /// The reason under which an agent counts rows that a stop found in its queues.
@@ -220,6 +221,8 @@ pub struct InstanceReport {
     pub unanswered: u64,
     /// About how many bytes of memory its state takes, beside what the agent's budget counts.
     pub state_bytes: u64,
+    /// Of a sink: response times of the rows whose arrival is known.
+    pub response: Response,
 }
 
 /// One edge as one agent sees it. Sums over agents make the edge's ledger.

@@ -1,5 +1,6 @@
 //! What `check`, `run` and `submit` need beyond structure: functions, connectors, ops that run.
 
+mod ahead;
 mod service;
 
 use super::live::is_work_ms;
@@ -20,6 +21,7 @@ impl Job {
             let mut found = Vec::new();
             needs(stage, &mut found);
             self.never_joins(stage, &mut found);
+            self.looks_ahead(stage, &mut found);
             faults.extend(found.into_iter().map(|fault| fault.stage(&stage.id)));
         }
         if faults.is_empty() {

@@ -270,6 +270,14 @@ pub enum Op {
 }
 
 impl Op {
+    /// It as a source, if it is one.
+    pub fn source(&self) -> Option<&Source> {
+        match self {
+            Op::Source(source) => Some(source),
+            _ => None,
+        }
+    }
+
     /// The op's name in a job file.
     pub fn name(&self) -> &'static str {
         match self {

@@ -139,6 +139,41 @@ impl Window {
         settled
     }
 
+    /// Slots up to this one come, in each of which what is known to arrive in it does: see [`Window::add`].
+    pub fn turn(&mut self, slot: i64) {
+        if self.left == 0 && slot - self.now > self.slots.len() as i64 {
+            // Nothing that was known is of the window that begins.
+            *self = Self { now: slot, ..Self::new(self.size, self.admission, slot + 1) };
+            return;
+        }
+        while self.now < slot {
+            let known = self.slots.get(self.index(1)).map_or(0, |slot| slot.expected);
+            self.advance(known);
+        }
+    }
+
+    /// Rows are there that arrive in this slot: they are known, not forecast. Those of a slot that has come arrive in
+    /// the current one, those of one behind the window in its last one.
+    pub fn add(&mut self, slot: i64, rows: u64) {
+        let ahead = usize::try_from(slot - self.now).unwrap_or(0).min(self.size);
+        let index = self.index(ahead);
+        self.slots[index].expected += rows;
+        self.left += rows;
+        if ahead == 0 {
+            self.arrived += rows;
+        }
+    }
+
+    /// From now on arrivals are admitted so.
+    pub fn admit(&mut self, admission: Admission) {
+        self.admission = admission;
+    }
+
+    /// The current slot.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
     /// Revises the forecast of the slot that is `w` >= 1 ahead: `Q_rem(t, w) = [forecast - sent]^+` (F12).
     /// A forecast beyond the window is not looked at.
     pub fn revise(&mut self, w: usize, forecast: u64) {
@@ -317,6 +352,41 @@ mod tests {
                 prop_assert_eq!(arrived + wasted + early, sent + window.arrived());
             }
             prop_assert!(served <= arrived);
+        }
+
+        /// Told of rows as they are read, it is the window that is told each slot's arrivals and true forecasts.
+        #[test]
+        fn rows_that_are_there_make_the_window_of_a_true_forecast(
+            size in 0usize..5,
+            run in prop::collection::vec((0u64..6, 0u64..8), 1..60),
+            skipped in prop::collection::vec(any::<bool>(), 60),
+        ) {
+            let arrivals = |slot: i64| usize::try_from(slot).ok().and_then(|slot| run.get(slot)).map_or(0, |run| run.0);
+            let mut told = Window::new(size, Admission::Strict, 0);
+            let mut live = Window::new(size, Admission::Strict, 0);
+            let mut read = 0;
+            for (slot, (count, demand)) in (0i64..).zip(&run) {
+                told.advance(*count);
+                for w in 1..=size {
+                    told.revise(w, arrivals(slot + w as i64));
+                }
+                // Nobody looks at every slot.
+                if skipped[slot as usize] {
+                    let mut none = Vec::new();
+                    told.draw(0, |part| none.push(part));
+                    continue;
+                }
+                live.turn(slot);
+                for due in read..=slot + size as i64 {
+                    live.add(due, arrivals(due));
+                }
+                read = slot + size as i64 + 1;
+                prop_assert_eq!((live.queued(), live.mandatory()), (told.queued(), told.mandatory()));
+                let (mut one, mut other) = (0, 0);
+                told.draw(*demand, |part| one += part.rows * part.slot.max(slot) as u64);
+                live.draw(*demand, |part| other += part.rows * part.slot.max(slot) as u64);
+                prop_assert_eq!(one, other);
+            }
         }
 
         /// A window of 0 is a plain queue.

@@ -639,7 +639,7 @@ fn a_key_given_twice_does_not_hide_other_faults() {
         &[
             "3: key `op` is given twice; first in line 2",
             "3: unknown key `x` in stage `a` (one of: connector, distributed, id, in, instances, kind, max_row, name, \
-             on, op, parallelism, rate, time, timestamps)",
+             on, op, parallelism, predictor, rate, time, timestamps, window)",
         ],
     );
     toml(

@@ -34,6 +34,8 @@ fn op(kind: u8, detail: u8) -> Op {
             on: Vec::new(),
             rate: None,
             max_row: None,
+            window: None,
+            predictor: None,
         }),
         1 => Op::Map { select: Vec::new() },
         2 => Op::Filter { predicate: None },

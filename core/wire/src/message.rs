@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::types::{
-    AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, Pending, SinkFile, Split,
-    Unasked, WireFault,
+    AgentId, AgentInfo, EdgeLedger, FaultCode, Flow, InstanceReport, JobPhase, Pending, Response, SinkFile,
+    Split, Unasked, WireFault,
 };
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;

@@ -67,6 +67,12 @@ pub struct EdgeRouting {
     pub targets: Vec<TargetRouting>,
     /// The last decisions, the oldest first, where `record` is set and they were asked for.
     pub decisions: Vec<Decided>,
+    /// Slots that its senders look ahead.
+    pub window: u32,
+    /// Rows that left in a slot before that of their arrival.
+    pub early: u64,
+    /// Of the rows that wait those that have not arrived.
+    pub to_come: u64,
 }
 
 /// One target of an edge as one agent sees it.
@@ -125,6 +131,8 @@ pub struct Decided {
     pub deferred: u64,
     /// By index among `edges`: rows that had to leave and left at a price of 0 or more.
     pub forced: Vec<u64>,
+    /// The policy that decided.
+    pub policy: String,
 }
 
 impl Decided {
@@ -139,8 +147,12 @@ impl Decided {
         Decision { sends, deferred: self.deferred, forced: self.forced.clone() }
     }
 
-    /// Decides again from what was kept. `None` if a weight or cost is out of range.
+    /// Decides again from what was kept. `None` if a weight or cost is out of range, and of any policy but POTUS:
+    /// others draw lots, or keep what nobody else knows.
     pub fn again(&self) -> Option<Decision> {
+        if self.policy != "potus" {
+            return None;
+        }
         let target = |target: &DecidedTarget| {
             Some(Target {
                 instance: target.instance,

@@ -73,6 +73,12 @@ struct SenderView {
     slots: u64,
     deferred: u64,
     forced: u64,
+    /// Slots that its instances look ahead; what follows is 0 without.
+    window: u32,
+    /// Rows that left in a slot before that of their arrival.
+    early: u64,
+    /// Of the rows that wait those that have not arrived.
+    to_come: u64,
     warnings: Vec<String>,
     targets: Vec<TargetView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -211,6 +217,9 @@ fn sender<'a>(
         slots: routing.slots,
         deferred: routing.deferred,
         forced: routing.forced,
+        window: routing.window,
+        early: routing.early,
+        to_come: routing.to_come,
         warnings: routing.warnings.clone(),
         targets: routing.targets.iter().map(target).collect(),
         decisions: routing.decisions.iter().map(decision).collect(),
@@ -301,6 +310,15 @@ fn text(view: &View, room: Option<usize>) -> String {
                 text.push_str(&safe::line(&format!(
                     "{}: weighted backlog {backlog}, {}",
                     sender.agent, sender.trend
+                )));
+                text.push('\n');
+            }
+            if sender.window > 0 {
+                let (window, early) = (sender.window, count(sender.early));
+                text.push_str(&safe::line(&format!(
+                    "{}: looks {window} slots ahead, {early} rows left early, {} of those waiting are to come",
+                    sender.agent,
+                    count(sender.to_come)
                 )));
                 text.push('\n');
             }

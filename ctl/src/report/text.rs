@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::{EdgeView, EventTime, FileView, JobView, phase_word};
 use crate::output::safe;
 use crate::output::table::{Align, Table, bytes, count, percent, rate};
@@ -125,6 +127,19 @@ fn vertices(view: &JobView, room: Option<usize>) -> String {
     }
     let mut out = table.render_in(room);
     for vertex in &view.vertices {
+        if let Some(response) = &vertex.response {
+            let ms =
+                |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
+            out.push_str(&format!(
+                "  {}: response mean {}, p50 {}, p99 {} over {} rows, {} of them served before they arrived\n",
+                safe::line(&vertex.vertex),
+                ms(&response.mean_ms),
+                ms(&response.p50_ms),
+                ms(&response.p99_ms),
+                count(response.rows),
+                count(response.early)
+            ));
+        }
         for note in &vertex.notes {
             out.push_str(&format!("  {}: {}\n", safe::line(&vertex.vertex), safe::line(note)));
         }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
 use tuplane_core::place::{self, RowPlace};
+use tuplane_core::plan::ahead::refuses_route;
 use tuplane_core::plan::{Dag, Routing};
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
@@ -383,9 +384,10 @@ impl Driver {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
         Self::not_being_prepared(job)?;
-        routes::check(self.config.registry.policies(), &job.agents, policy, options).map_err(refused)?;
-        let dag: Dag = serde_json::from_str(&job.dag)
-            .map_err(|e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}")))?;
+        let given =
+            routes::check(self.config.registry.policies(), &job.agents, policy, options).map_err(refused)?;
+        let unread = |e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"));
+        let dag: Dag = serde_json::from_str(&job.dag).map_err(unread)?;
         let id = dag.find_edge(edge).map_err(|fault| {
             let code = if edge.contains("..") { FaultCode::NotFound } else { FaultCode::Refused };
             WireFault::new(code, fault.to_string())
@@ -393,6 +395,10 @@ impl Driver {
         let found = dag.edge(id);
         if found.routing != Routing::Unicast {
             return Err(refused(format!("edge {} takes no policy: {}", dag.edge_name(id), found.why)));
+        }
+        let written: tuplane_core::job::Job = serde_json::from_str(&job.job).map_err(unread)?;
+        if let Some(why) = refuses_route(&dag, &written, id, policy, &given) {
+            return Err(refused(why));
         }
         Ok((job.run, id.0, ids(job)))
     }

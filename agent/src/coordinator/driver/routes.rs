@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of decisions in one answer, with room to spare below what a message may have.
 const DECISIONS: u64 = 5 << 20;
 
-/// A policy and its options as a command gives them, for a run on these agents.
+/// A policy and its options as a command gives them, for a run on these agents; gives the options.
 pub(super) fn check(
     policies: &Policies,
     agents: &[AgentInfo],
     policy: &str,
     options: &str,
-) -> Result<(), String> {
+) -> Result<BTreeMap<String, Value>, String> {
     let given = if options.is_empty() { "{}" } else { options };
     let read: BTreeMap<String, Value> =
         serde_json::from_str(given).map_err(|e| format!("the options of a policy cannot be read: {e}"))?;
@@ -49,7 +49,8 @@ pub(super) fn check(
             zones.join(", ")
         ));
     }
-    policies.make(policy, &options, 0).map(drop).map_err(|e| e.to_string())
+    policies.make(policy, &options, 0).map_err(|e| e.to_string())?;
+    Ok(read)
 }
 
 /// Asks all agents of a run, and answers with what they say.

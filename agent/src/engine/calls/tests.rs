@@ -13,6 +13,7 @@ use tuplane_expr::arrow::datatypes::Int64Type;
 use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
+use crate::engine::due::DueClock;
 use crate::engine::handover::Asking;
 use crate::engine::output::Exit;
 use crate::engine::rows::Budget;
@@ -185,6 +186,8 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         queue_time: true,
         stamper: None,
         arrivals: None,
+        hold: None,
+        clock: DueClock::begin(0),
     };
     let running = tokio::spawn(instance.run());
     let pump = tokio::spawn({

@@ -63,6 +63,7 @@ impl Operator for Stamp {
         if quiet {
             self.told.extend(self.stamper.tick());
         } else {
+            self.told.extend(self.stamper.arrive());
             self.stamper.wait();
         }
         Ok(())

@@ -9,6 +9,7 @@ use tuplane_core::route::{
 };
 use tuplane_wire::routing::DecidedEdge;
 
+use super::ahead::{Ahead, Foresight};
 use super::{Channels, Edge, Sender, State, policy_seed};
 use crate::exchange::costs::Costs;
 use crate::exchange::outlet::Outlets;
@@ -30,6 +31,8 @@ pub(crate) struct Route<'a> {
     /// This agent's index in the run.
     pub(crate) me: u16,
     pub(crate) slots: &'a Slots,
+    /// Its senders look ahead.
+    pub(crate) ahead: Option<Foresight>,
 }
 
 impl Edge {
@@ -64,7 +67,16 @@ impl Edge {
         let now = Instant::now();
         for (sender, policy) in state.senders.iter_mut().zip(made) {
             sender.queue.set_policy(policy);
-            sender.queue.keep_ages(prices, now);
+            sender.queue.keep_ages(prices && route.ahead.is_none(), now);
+            let (admission, slots) = (route.options.admission, (route.slots.clone(), route.options.slot));
+            match (&mut sender.ahead, route.ahead) {
+                (Some(ahead), _) => ahead.admit(admission),
+                (ahead, Some(foresight)) => {
+                    let waiting = sender.queue.rows();
+                    *ahead = Some(Box::new(Ahead::new(foresight, slots, admission, waiting, now)));
+                }
+                (None, None) => {}
+            }
             if let Some(quota) = &sender.quota {
                 let limit = route.options.gamma.filter(|_| prices);
                 quota.set(self.index, limit.map(|rows| (rows, route.options.slot)));
@@ -175,6 +187,7 @@ impl State {
 
     /// Looks at the targets, and begins the slot that an instant is in.
     fn look(&mut self, now: Instant) {
+        self.senders.iter_mut().flat_map(|sender| &mut sender.ahead).for_each(|ahead| ahead.turn(now));
         let slot = match &mut self.priced {
             None => return,
             Some(priced) => match priced.next_slot(now) {
@@ -218,8 +231,14 @@ impl State {
 
     /// What a sender has, and what of it must leave (engine.md section 6, Release).
     fn waits(&self, number: usize, priced: &Priced, now: Instant) -> Waits {
-        let Sender { queue, bound, ending, .. } = &self.senders[number];
+        let Sender { queue, bound, ending, ahead, .. } = &self.senders[number];
         let q_out = queue.rows();
+        if let Some(ahead) = ahead {
+            // Rows to come fill no queue that those who have arrived would have to leave for.
+            let to_come = ahead.to_come() * queue.bytes() / q_out.max(1);
+            let over = if *ending { q_out } else { queue.rows_over(*bound + to_come) };
+            return ahead.waits(over, priced.options.max_hold, now);
+        }
         let old = || {
             let limit = priced.options.max_hold.and_then(|hold| now.checked_sub(hold));
             limit.map_or(0, |limit| queue.before(limit))
@@ -256,13 +275,15 @@ impl State {
             let sends = priced.decide(waits, &asking);
             self.send(number, &waits, &sends, &asking);
         } else {
-            self.send_by_choice(number, &mut priced, &waits, &asking);
+            let kept = priced.keeps().then(|| priced.part(waits, true).kept).flatten();
+            let sends = self.send_by_choice(number, &mut priced, &waits, &asking);
+            priced.took(kept, &waits, &sends, &asking);
         }
         self.priced = Some(priced);
     }
 
-    /// A policy that is no POTUS chooses run by run.
-    fn send_by_choice(&mut self, number: usize, priced: &mut Priced, waits: &Waits, asking: &Asking) {
+    /// A policy that is no POTUS chooses run by run. Gives what went where.
+    fn send_by_choice(&mut self, number: usize, priced: &mut Priced, waits: &Waits, asking: &Asking) -> Sends {
         let (mut all, mut sent) = (Sends::default(), 0);
         while self.pass_marks(number) {
             let (queue, to) = (&mut self.senders[number].queue, &mut self.outlets[0]);
@@ -282,12 +303,18 @@ impl State {
             priced.see(to, false, asking.now);
             sent += more.iter().map(|(_, rows)| rows).sum::<u64>();
             all.forced += forced;
-            all.rows.extend(more);
+            for (target, rows) in more {
+                match all.rows.iter_mut().find(|(known, _)| *known == target) {
+                    Some((_, known)) => *known += rows,
+                    None => all.rows.push((target, rows)),
+                }
+            }
             if !queue.is_at_mark() {
                 break;
             }
         }
         self.account(number, waits, &all, sent, asking);
+        all
     }
 
     /// Sends rows as decided, as far as credit goes. A barrier that is reached holds the rest.
@@ -301,6 +328,10 @@ impl State {
                 }
                 let queue = &mut self.senders[number].queue;
                 let sent = queue.send(&mut self.outlets[0], *target, left);
+                if let Some(ahead) = &mut self.senders[number].ahead {
+                    ahead.left(sent);
+                }
+                let queue = &self.senders[number].queue;
                 (left, all) = (left - sent, all + sent);
                 // A mark stands in front, or the channel is full.
                 if sent == 0 && !queue.is_at_mark() {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tuplane_core::route::{Cost, Price, RouteOptions};
 use tuplane_wire::routing::{EdgeRouting, InForce, TargetRouting, Trend};
 
-use super::{Edge, Sender, State};
+use super::{Ahead, Edge, Sender, State};
 use crate::exchange::outlet::{Link, Outlet};
 use crate::exchange::priced::Priced;
 use crate::sync::lock;
@@ -78,6 +78,7 @@ impl Edge {
         };
         let counts = state.counts;
         let bound = state.senders.iter().map(|s| s.bound).min().unwrap_or(0);
+        let looking = || state.senders.iter().filter_map(|sender| sender.ahead.as_deref());
         Some(EdgeRouting {
             edge: self.index,
             policy,
@@ -98,6 +99,9 @@ impl Edge {
             warnings: priced.map(|p| p.warnings(bound, state.row_bytes())).unwrap_or_default(),
             targets: state.targets(now),
             decisions: priced.map(|priced| priced.newest(bytes)).unwrap_or_default(),
+            window: looking().map(Ahead::size).max().unwrap_or(0),
+            early: looking().map(|ahead| ahead.early).sum(),
+            to_come: looking().map(Ahead::to_come).sum(),
         })
     }
 }

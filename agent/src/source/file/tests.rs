@@ -53,6 +53,8 @@ fn source(file: FileSource) -> job::Source {
         on: Vec::new(),
         rate: None,
         max_row: None,
+        window: None,
+        predictor: None,
     }
 }
 
@@ -103,6 +105,7 @@ fn run(
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,
+        ahead: None,
     };
     let mut source = make(source, context)?;
     let mut splits = splits.into_iter();
@@ -700,6 +703,7 @@ fn every_line_of_a_file_of_many_blocks_comes() {
         folder: PathBuf::new(),
         schema: texts(&["line"]),
         places: None,
+        ahead: None,
     };
     let mut made = make(&source(options(Format::Lines)), context).unwrap();
     let (mut rows, mut given) = (0, false);

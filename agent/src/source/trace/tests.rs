@@ -8,6 +8,7 @@ use tuplane_expr::arrow::array::AsArray;
 use tuplane_expr::arrow::datatypes::{DataType, Field, Int64Type, Schema};
 
 use super::*;
+use crate::exchange::priced::Slots;
 use crate::source::Polled;
 
 fn options(path: &str, step: Duration) -> TraceSource {
@@ -32,6 +33,7 @@ fn context(folder: &Path, number: u32, instances: u32, columns: &[(&str, DataTyp
         folder: folder.to_owned(),
         schema: Arc::new(Schema::new(fields)),
         places: None,
+        ahead: None,
     }
 }
 
@@ -98,8 +100,15 @@ fn what_is_no_count_is_named_with_its_place() {
 }
 
 /// Gives an instance's rows at made-up times, a bit late each time: every row with when it was due and given.
-fn play(trace: &Arc<Trace>, number: u32, instances: u32, late: Duration) -> BTreeMap<u64, (f64, f64)> {
-    let mut pace = TracePace::new(Arc::clone(trace), &context(Path::new(""), number, instances, &[]));
+fn play(
+    trace: &Arc<Trace>,
+    (number, instances): (u32, u32),
+    late: Duration,
+    ahead: Option<(Slots, Duration, u32)>,
+) -> BTreeMap<u64, (f64, f64)> {
+    let ahead = ahead.map(|(slots, slot, ahead)| Lookahead::new(slots, slot, ahead));
+    let context = SourceContext { ahead, ..context(Path::new(""), number, instances, &[]) };
+    let mut pace = TracePace::new(Arc::clone(trace), &context);
     let t0 = Instant::now();
     let (mut now, mut next, mut rows) = (t0, u64::from(number), BTreeMap::new());
     while next < trace.rows() {
@@ -134,7 +143,7 @@ fn instances_give_every_row_once_when_it_is_due() {
         for instances in [1, 2, 3, 800] {
             let mut rows = BTreeMap::new();
             for number in 0..instances {
-                rows.extend(play(&trace, number, instances, Duration::from_millis(late)));
+                rows.extend(play(&trace, (number, instances), Duration::from_millis(late), None));
             }
             assert_eq!(rows.keys().copied().collect::<Vec<_>>(), (0..715).collect::<Vec<_>>());
             for (row, (due, given)) in rows {
@@ -144,6 +153,32 @@ fn instances_give_every_row_once_when_it_is_due() {
                 let most = expected + late as f64 / 1e3 + 0.0006;
                 assert!(given >= due - 1e-7 && given <= most, "row {row}: {given}, due at {due}");
             }
+        }
+    }
+}
+
+#[test]
+fn with_a_window_rows_come_as_their_slot_enters_it() {
+    let counts = [3.0, 0.0, 10.0, 0.5, 0.5, 700.0, 1.0];
+    let slots = Slots::begin();
+    for (step, slot, ahead) in [(100, 20, 1), (100, 20, 4), (100, 7, 3), (10, 20, 2)] {
+        let options = options("", Duration::from_millis(step)).options;
+        let trace = Arc::new(Trace::new(&counts, &options).unwrap());
+        let slot_time = Duration::from_millis(slot);
+        let mut rows = BTreeMap::new();
+        for number in 0..3 {
+            let ahead = Some((slots.clone(), slot_time, ahead));
+            rows.extend(play(&trace, (number, 3), Duration::ZERO, ahead));
+        }
+        assert_eq!(rows.keys().copied().collect::<Vec<_>>(), (0..715).collect::<Vec<_>>());
+        let slot = slot as f64 / 1e3;
+        for (row, (due, given)) in rows {
+            let expected = trace.step_of(row).unwrap().due(row) as f64 / 1e9;
+            assert!((due - expected).abs() < 1e-7, "row {row}: {due} instead of {expected}");
+            // The window reaches to the end of the last of its slots, and begins with the schedule.
+            let first = due - f64::from(ahead + 1) * slot;
+            let last = (due - f64::from(ahead) * slot).max(0.0);
+            assert!(given >= first - 1e-7 && given <= last + 1e-7, "row {row}: {given}, due at {due}");
         }
     }
 }

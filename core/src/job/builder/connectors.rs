@@ -139,6 +139,12 @@ impl SourceSpec {
         self.set("rate", rate)
     }
 
+    /// Rows of so many slots to come may leave before they arrive, on edges by POTUS; with 0 response times are
+    /// measured, and nothing leaves early.
+    pub fn window(self, slots: u32) -> Self {
+        self.set("window", u64::from(slots))
+    }
+
     /// Event time of its rows.
     pub fn time(self, time: TimeSpec) -> Self {
         self.set("time", time)

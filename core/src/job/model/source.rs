@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Text, Time};
+use crate::fault::Spanned;
 use crate::time::{Column, TraceOptions};
 
 /// The longest row that any source gives, in bytes; a frame between agents holds one such row.
@@ -30,6 +31,23 @@ pub struct Source {
     pub rate: Option<f64>,
     /// A longer row is refused and counted, in bytes; [`MAX_ROW`] unless set.
     pub max_row: Option<u64>,
+    /// Rows of so many slots to come may be sent before they arrive; 0: none. Where it is set, rows carry their
+    /// arrival to the sinks.
+    #[serde(default)]
+    pub window: Option<Spanned<u32>>,
+    /// What says which rows are to come.
+    #[serde(default)]
+    pub predictor: Option<Text>,
+}
+
+/// The longest window of a source, in slots.
+pub const MOST_WINDOW: u32 = 10_000;
+
+impl Source {
+    /// Slots that it looks ahead.
+    pub fn ahead(&self) -> u32 {
+        self.window.as_ref().map_or(0, |window| window.value)
+    }
 }
 
 /// `source.kind`.

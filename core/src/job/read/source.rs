@@ -3,8 +3,8 @@
 use super::op::time;
 use crate::fault::{Fault, Spanned};
 use crate::job::model::{
-    BadLine, Encoding, FileSource, Files, Format, Generator, GeneratorKind, MAX_ROW, Nexmark, NexmarkEvents,
-    Source, SourceConnector, SourceKind, Split, Text, Timestamps,
+    BadLine, Encoding, FileSource, Files, Format, Generator, GeneratorKind, MAX_ROW, MOST_WINDOW, Nexmark,
+    NexmarkEvents, Source, SourceConnector, SourceKind, Split, Text, Timestamps,
 };
 use crate::job::table::Table;
 use crate::job::tree::Value;
@@ -28,8 +28,15 @@ pub(super) fn read(table: &mut Table<'_>) -> Source {
         on: table.texts("on").unwrap_or_default(),
         rate: table.positive("rate"),
         max_row: max_row(table, connector.as_ref()),
+        window: window(table),
+        predictor: table.text("predictor"),
         connector,
     }
+}
+
+fn window(table: &mut Table<'_>) -> Option<Spanned<u32>> {
+    let slots = table.whole_u32("window", 0..=MOST_WINDOW)?;
+    Some(Spanned::new(slots, table.place_of("window").unwrap_or(table.at)))
 }
 
 /// Rows that are made up have no length that anybody could bound, and registered sources bound their own.
@@ -291,7 +298,12 @@ pub(super) fn belongs(source: &Source, key: &str) -> Option<String> {
         "on_bad_line",
     ];
     let other = match key {
-        "due" | "window" | "predictor" => return Some("this version does not have it yet".to_owned()),
+        "due" => {
+            return Some(
+                "arrivals come by a `rate`, or by the counts of a trace; a column cannot give them yet"
+                    .to_owned(),
+            );
+        }
         "pattern" => "format = \"regex\"",
         "columns" if matches!(source.connector, Some(SourceConnector::File(_))) => {
             return Some("with format = \"lines\" a row is the one column `line`".to_owned());

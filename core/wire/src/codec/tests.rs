@@ -105,7 +105,7 @@ fn agent_messages() {
     let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge], parts: vec![] };
     golden(
         &AgentReply::Stopped(Box::new(last)),
-        "01050102030000000000000000000000000000000101020000000301017204010506070809000000",
+        "0105010203000000000000000000000000000000000000000101020000000301017204010506070809000000",
     );
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };
@@ -119,7 +119,7 @@ fn agent_messages() {
 fn events() {
     let last = Box::new(InstanceReport { instance: 2, rows_in: 3, ended: true, ..InstanceReport::default() });
     let event = Event::InstanceEnded { run: 1, instance: 2, last, edges: vec![], files: vec![] };
-    golden(&event, "00010202030000000000000000000100000000000000");
+    golden(&event, "0001020203000000000000000000010000000000000000000000");
     let fault = WireFault::new(FaultCode::Row, "m");
     golden(&Event::InstanceFailed { run: 1, instance: 2, fault: fault.clone() }, "01010201016d0000");
     let fault = fault.at(Some(RowPlace::from_number(7)));

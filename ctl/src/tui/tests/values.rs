@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tuplane_wire::message::{InstanceReport, JobPhase, WireFault};
+use tuplane_wire::message::{InstanceReport, JobPhase, Response, WireFault};
 
 use super::world::{Seat, World};
 use crate::tui::event::{EdgeFacts, FlowFacts, Telemetry, What};
@@ -86,6 +86,7 @@ fn seat(change: impl Fn(&mut Telemetry)) -> Seat {
             ahead: 0,
             unanswered: 0,
             state_bytes: 74,
+            response: Response::default(),
         }];
         // The sink's clock, which the edge's rate is by.
         job.counters.push(InstanceReport {

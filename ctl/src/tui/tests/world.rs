@@ -372,6 +372,9 @@ impl World {
                 },
                 targets: targets.map(target).collect(),
                 decisions: Vec::new(),
+                window: 0,
+                early: 0,
+                to_come: 0,
             }
         };
         let edges = (0..3u16).flat_map(|agent| {

@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Notify;
 use tuplane_core::route::{Choice, Policy, Seen, Setting, Targets, Waiting, make_policy};
-use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray};
+use tuplane_expr::arrow::array::{Int64Array, RecordBatch, StringArray, TimestampNanosecondArray};
 use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+use tuplane_expr::system::{SystemColumn, with_column};
 use tuplane_wire::message::AgentId;
 use tuplane_wire::net::Security;
 use tuplane_wire::routing::{Decided, EdgeRouting};
 
 use super::*;
+use crate::engine::due::DueClock;
 use crate::engine::rows::{Budget, Rows};
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::EdgeSpec;
@@ -76,7 +78,7 @@ impl World {
     }
 
     fn route(&self, edge: usize, name: &str, options: serde_json::Value, of_source: bool) {
-        self.route_by(&Policies::default(), edge, name, options, of_source);
+        self.route_fully(&Policies::default(), edge, name, options, of_source, None);
     }
 
     fn route_by(
@@ -87,12 +89,44 @@ impl World {
         options: serde_json::Value,
         of_source: bool,
     ) {
+        self.route_fully(policies, edge, name, options, of_source, None);
+    }
+
+    fn route_ahead(
+        &self,
+        edge: usize,
+        name: &str,
+        options: serde_json::Value,
+        of_source: bool,
+        ahead: Option<Foresight>,
+    ) {
+        self.route_fully(&Policies::default(), edge, name, options, of_source, ahead);
+    }
+
+    fn route_fully(
+        &self,
+        policies: &Policies,
+        edge: usize,
+        name: &str,
+        options: serde_json::Value,
+        of_source: bool,
+        ahead: Option<Foresight>,
+    ) {
         let read: BTreeMap<String, serde_json::Value> = serde_json::from_value(options).unwrap();
         let options = RouteOptions::read(&read, Setting::Default).unwrap();
         let costs = Costs::table(&self.costs);
         let slots = &self.slots;
-        let route =
-            Route { policies, name, options: &options, given: "{}", costs: &costs, of_source, me: 0, slots };
+        let route = Route {
+            policies,
+            name,
+            options: &options,
+            given: "{}",
+            costs: &costs,
+            of_source,
+            me: 0,
+            slots,
+            ahead,
+        };
         self.edges[edge].set_route(&route).unwrap();
     }
 
@@ -106,6 +140,15 @@ impl World {
         let texts = StringArray::from(vec!["x".repeat(bytes); count]);
         let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(ids), Arc::new(texts)]);
         Rows::new(batch.unwrap(), None, &self.budget).unwrap()
+    }
+
+    /// Rows that arrive so many milliseconds after the beginning of the slots.
+    fn append_due(&self, clock: DueClock, dues: &[u64]) {
+        let rows = self.rows(dues.len(), 4);
+        let due = |ms: &u64| clock.at(self.later(*ms));
+        let dues = Arc::new(TimestampNanosecondArray::from_iter_values(dues.iter().map(due)));
+        let batch = with_column(rows.batch(), SystemColumn::Due, dues).unwrap();
+        self.edges[0].append(0, Rows::new(batch, None, &self.budget).unwrap()).unwrap();
     }
 
     fn append(&self, edge: usize, sender: usize, rows: usize) {
@@ -672,4 +715,117 @@ fn a_way_that_costs_nothing_does_not_hide_that_the_others_are_too_dear() {
     world.append(0, 0, 1);
     let warnings = world.routing(0).warnings;
     assert!(warnings[0].contains("before any takes a way that costs something"), "{warnings:?}");
+}
+
+#[test]
+fn decisions_of_policies_that_choose_are_kept_and_what_finds_no_room_is_deferred() {
+    for name in ["jsq", "p2c"] {
+        let world = World::new(&[0, 1, 1], 1, 1, 1 << 20);
+        world.route(0, name, json!({ "record": 9 }), false);
+        world.append(0, 0, 30);
+        assert_eq!(world.there(0).iter().sum::<u64>(), 30, "{name}");
+        let decided = world.routing(0).decisions.remove(0);
+        let sent: u64 = decided.sends.iter().map(|(_, _, rows)| rows).sum();
+        assert_eq!((decided.policy.as_str(), sent, decided.again()), (name, 30, None));
+        assert_eq!((decided.edges[0].q_out, decided.edges[0].targets.len()), (30, 3));
+        if name == "jsq" {
+            assert!(decided.sends.iter().all(|(_, _, rows)| *rows == 10), "{decided:?}");
+        }
+        // What waits for credit beyond `max_hold` had to leave.
+        world.edges[0].append(0, world.rows(9, 16 << 10)).unwrap();
+        let waiting = world.edges[0].waiting(0);
+        assert!(waiting > 0 && world.routing(0).deferred == 0);
+        world.edges[0].tick(world.later(10_000));
+        let seen = world.routing(0);
+        assert_eq!((seen.deferred, seen.forced), (waiting, 0), "{name}");
+        let last = seen.decisions.last().unwrap();
+        assert_eq!((last.deferred, last.between, last.sends.len()), (waiting, false, 0));
+    }
+}
+
+/// A source's edge with slots of ten seconds, so that a test is done within one, that looks this far ahead.
+fn ahead(world: &World, slots: u32, options: serde_json::Value) -> DueClock {
+    let clock = DueClock::begin(0);
+    let mut all = json!({ "setting": "paper", "slot": "10s", "record": 99 });
+    all.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    world.route_ahead(0, "potus", all, true, Some(Foresight { slots, clock }));
+    clock
+}
+
+#[test]
+fn what_has_arrived_must_leave_and_what_is_to_come_goes_by_its_price() {
+    // With V = 0 all of it is worth sending, at V = 1000 none.
+    for (v, early) in [(0, 4), (1000, 0)] {
+        let world = World::new(&[1, 1], 1, 1, 1 << 20);
+        let clock = ahead(&world, 2, json!({ "v": v, "admission": "strict" }));
+        // Two of this slot, one of the next, four of the last that is seen.
+        world.append_due(clock, &[0, 9999, 12_000, 20_000, 20_500, 25_000, 29_999]);
+        let seen = world.routing(0);
+        assert_eq!((seen.window, seen.queued_out, seen.to_come), (2, 7, 5));
+        // The next slot begins: its own rows arrive in it.
+        world.edges[0].tick(world.later(10_001));
+        assert_eq!(world.there(0).iter().sum::<u64>(), 3 + early);
+        let seen = world.routing(0);
+        assert_eq!((seen.early, seen.to_come, seen.queued_out), (early, 4 - early, 4 - early));
+        assert_eq!((seen.forced, seen.deferred), (0, 0));
+        let decided = &seen.decisions[0].edges[0];
+        assert_eq!((decided.q_out, decided.mandatory), (7, 3));
+        world.edges[0].tick(world.later(20_001));
+        assert_eq!((world.there(0).iter().sum::<u64>(), world.edges[0].waiting(0)), (7, 0));
+        let seen = world.routing(0);
+        assert_eq!((seen.early, seen.decisions.len()), (early, if early > 0 { 1 } else { 2 }));
+        seen.decisions.iter().for_each(assert_replays);
+    }
+}
+
+#[test]
+fn no_release_rule_lets_a_row_go_that_has_not_arrived() {
+    let world = World::new(&[1, 1], 1, 1, 4 << 10);
+    let clock = ahead(&world, 9, json!({ "v": 1e6, "admission": "relaxed", "max_hold": "1s" }));
+    // Twenty in each of ten slots.
+    let dues: Vec<u64> = (0..200).map(|row| row * 500).collect();
+    world.append_due(clock, &dues);
+    assert!(world.edges[0].is_full(0), "the queue is at its bound");
+    let left = || world.there(0).iter().sum::<u64>();
+    world.edges[0].tick(world.later(10_001));
+    assert_eq!((left(), world.routing(0).forced), (0, 0), "not those that have arrived are too many");
+    // Rows of slots that have passed have waited for longer than `max_hold`, and nobody else's.
+    world.edges[0].tick(world.later(21_500));
+    assert_eq!((left(), world.routing(0).early), (40, 0));
+    // Once all have arrived the bound holds as ever.
+    let world = World::new(&[1, 1], 1, 1, 4 << 10);
+    let clock = ahead(&world, 9, json!({ "v": 1e6, "admission": "relaxed", "max_hold": "none" }));
+    world.append_due(clock, &dues);
+    world.edges[0].tick(world.later(95_000));
+    let (left, seen) = (world.there(0).iter().sum::<u64>(), world.routing(0));
+    assert!(
+        (1..100).contains(&left) && seen.forced == left && !world.edges[0].is_full(0),
+        "{left}: {seen:?}"
+    );
+}
+
+#[test]
+fn a_watermark_stands_before_the_rows_that_are_to_come() {
+    let world = World::new(&[1], 1, 1, 1 << 20);
+    let clock = ahead(&world, 3, json!({ "v": 1e6, "admission": "strict" }));
+    world.append_due(clock, &[0, 10_000, 20_000]);
+    world.edges[0].mark(0, Mark::Watermark(5));
+    world.append_due(clock, &[30_000]);
+    world.edges[0].mark(0, Mark::Watermark(6));
+    world.edges[0].tick(world.later(10_001));
+    let mut taken = Vec::new();
+    loop {
+        match world.inboxes[0].take(100, false).unwrap() {
+            Taken::Rows { rows, .. } => taken.push(rows.len() as i64),
+            Taken::Watermark(time) => taken.push(-time),
+            Taken::Nothing => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // Both watermarks are of the row that had arrived when they were said; the next one has by now.
+    assert_eq!(taken, [1, -5, -6, 1]);
+    assert_eq!((world.edges[0].waiting(0), world.routing(0).to_come), (2, 2));
+    world.edges[0].mark(0, Mark::End);
+    world.edges[0].tick(world.later(30_001));
+    assert!(world.edges[0].is_drained(0));
 }

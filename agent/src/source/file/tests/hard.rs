@@ -17,6 +17,7 @@ fn files(file: FileSource, schema: &SchemaRef) -> Box<dyn Source> {
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,
+        ahead: None,
     };
     make(&source(file), context).unwrap()
 }

@@ -25,6 +25,7 @@ fn placed(
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: Some(SourcePlaces { source: 2, numbering }),
+        ahead: None,
     };
     let mut made = make(file, context).unwrap();
     let (mut left, mut rows) = (splits.iter().cloned(), Vec::new());
@@ -137,6 +138,7 @@ fn a_split_whose_number_is_too_large_gives_rows_without_places() {
         folder: PathBuf::new(),
         schema: texts(&["line"]),
         places: Some(SourcePlaces { source: 0, numbering: Numbering::Cluster }),
+        ahead: None,
     };
     let mut made = make(&source(options(Format::Lines)), context).unwrap();
     made.split(Some(Split { number: 1 << 20, ..whole(&path) })).unwrap();
