@@ -178,7 +178,6 @@ impl World {
             me: u16::MAX,
             slots: &slots,
             ahead: None,
-            ahead: None,
         });
         set.map_err(anyhow::Error::msg)?;
         Ok(Self { edge, inboxes, budget, slots })

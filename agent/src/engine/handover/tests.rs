@@ -18,6 +18,7 @@ use tuplane_expr::system::own_columns;
 use tuplane_expr::{Program, VertexProgram, partitions, resolve, vertex_program};
 
 use super::*;
+use crate::engine::due::DueClock;
 use crate::engine::ledger::Counters;
 use crate::engine::operator::{Aggregate, ChainOperator, Keyed};
 use crate::engine::output::{Exit, Output};
@@ -112,6 +113,8 @@ fn running(body: Body, state: Option<StateOf>, columns: &SchemaRef, queue: u64, 
         queue_time: true,
         stamper: None,
         arrivals: None,
+        clock: DueClock::begin(0),
+        hold: None,
     };
     let task = tokio::spawn(instance.run());
     let pump = tokio::spawn(async move { edge.run().await.map_err(|e| format!("{e:?}")) });
@@ -321,6 +324,7 @@ async fn a_split_is_gone_on_with_where_it_was_given_back() {
             folder: folder.path().to_owned(),
             schema: own_columns(&columns),
             places: None,
+            ahead: None,
         };
         let body = Body::Source(crate::source::make(source, context).unwrap());
         running(body, None, &columns, queue, Splits::Own(Arc::clone(&splits)))

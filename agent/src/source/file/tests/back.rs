@@ -18,6 +18,7 @@ fn relayed(
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: Some(SourcePlaces { source: 0, numbering: Numbering::Cluster }),
+        ahead: None,
     };
     let mut left: Vec<Split> = splits.into_iter().rev().collect();
     let (mut batches, mut rejected, mut relays) = (Vec::new(), 0, 0);
@@ -139,6 +140,7 @@ fn what_nobody_else_can_go_on_with_is_refused() {
         folder: PathBuf::new(),
         schema: texts(&["line"]),
         places: None,
+        ahead: None,
     };
     let mut reading = make(&source(options(Format::Lines)), context).unwrap();
     reading.split(Some(whole(&path))).unwrap();
