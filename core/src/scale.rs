@@ -6,10 +6,10 @@ pub mod etp;
 pub mod fluid;
 pub mod graph;
 pub mod limit;
-pub mod observed;
-pub mod rates;
 pub mod machines;
+pub mod observed;
 pub mod planner;
+pub mod rates;
 pub mod whatif;
 
 pub use auto::{Act, Auto, AutoOptions, Look};

@@ -114,7 +114,8 @@ fn etp_of_all_graphs_is_that_of_the_file() {
 fn etp_of_a_graph_is_a_table() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("diamond.json");
-    let vertex = |id: &str, capacity: f64| json!({"id": id, "instances": 1, "capacity_per_instance": capacity});
+    let vertex =
+        |id: &str, capacity: f64| json!({"id": id, "instances": 1, "capacity_per_instance": capacity});
     let mut vertices = vec![vertex("src", 900.0), vertex("a", 100.0), vertex("b", 900.0), vertex("c", 900.0)];
     vertices.push(vertex("t", 900.0));
     vertices[0]["offered"] = json!(200.0);
@@ -173,7 +174,8 @@ fn best_is_near_the_optimum_of_the_file_and_each_planner_answers_every_graph() {
 fn a_plan_says_why_and_what_it_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("chain.json");
-    let vertex = |id: &str, capacity: f64| json!({"id": id, "instances": 1, "capacity_per_instance": capacity});
+    let vertex =
+        |id: &str, capacity: f64| json!({"id": id, "instances": 1, "capacity_per_instance": capacity});
     let mut vertices = vec![vertex("src", 900.0), vertex("slow", 100.0), vertex("out", 900.0)];
     vertices[0]["offered"] = json!(150.0);
     let edges = json!([["src", "slow"], ["slow", "out"]]);
@@ -185,7 +187,8 @@ fn a_plan_says_why_and_what_it_leaves() {
     for part in ["case chain: 100 rows/s, 150 with 1 more instances", "slow", "1 not used: "] {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
-    let unknown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "queueing", "--planner", "bets"]));
+    let unknown =
+        ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "queueing", "--planner", "bets"]));
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.err.contains("did you mean `best`?"), "{}", unknown.err);
     let unknown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "storm"]));

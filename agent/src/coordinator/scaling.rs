@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use tuplane_core::cluster::{Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::scale::Planners;
 use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
+use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
     Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,

@@ -101,7 +101,8 @@ impl Running<'_> {
         let edges = self.dag.edges.iter().zip(&self.rates.edges).enumerate().map(|(index, (edge, rates))| {
             let selectivity = rates.selectivity.clone().unwrap_or_else(|why| {
                 let edge = self.dag.edge_name(crate::plan::EdgeId(index as u32));
-                assumed.push(format!("{edge} carries a row for each row: what it carries is not known ({why})"));
+                assumed
+                    .push(format!("{edge} carries a row for each row: what it carries is not known ({why})"));
                 1.0
             });
             FlowEdge { from: edge.from.0 as usize, to: edge.to.0 as usize, selectivity }
@@ -121,7 +122,11 @@ impl Running<'_> {
             }
             let (processed, emitted) = (named(&rates.processed)?, named(&rates.emitted)?);
             // A source that is as fast as it can be is offered what it gives.
-            let input = if rates.offered.is_some() { rates.input.clone().unwrap_or(processed) } else { named(&rates.input)? };
+            let input = if rates.offered.is_some() {
+                rates.input.clone().unwrap_or(processed)
+            } else {
+                named(&rates.input)?
+            };
             Ok(Rates { input, processed, emitted })
         };
         self.rates.vertices.iter().zip(ids).map(of).collect()
@@ -135,7 +140,10 @@ impl Running<'_> {
             Some(Kind::Source(Offer::Paced(rate))) => match rate {
                 Ok(rate) => Some(*rate),
                 Err(why) => {
-                    assumed.push(format!("{} offers what it gives: its rate is not known ({why})", name(self.dag, index)));
+                    assumed.push(format!(
+                        "{} offers what it gives: its rate is not known ({why})",
+                        name(self.dag, index)
+                    ));
                     rates.processed.clone().ok()
                 }
             },
@@ -180,14 +188,19 @@ impl Running<'_> {
         let of = |all: &Result<Vec<f64>, String>, vertex: usize| all.clone().map(|all| plain(all[vertex]));
         let vertex = |vertex: usize| VertexEtp {
             congested: congested.clone().map(|all| all[vertex]),
-            demand: if demand[vertex].is_finite() { Ok(demand[vertex]) } else { Err(BEHIND_UNKNOWN.to_owned()) },
+            demand: if demand[vertex].is_finite() {
+                Ok(demand[vertex])
+            } else {
+                Err(BEHIND_UNKNOWN.to_owned())
+            },
             path: of(&path, vertex),
             sink_set: of(&sink_set, vertex),
             flow_share: of(&flow_share, vertex),
             gain: self.gain(&seen.graph, &instances, vertex, &now),
         };
         let vertices = (0..seen.graph.len()).map(vertex).collect();
-        let modelled = if now.throughput.is_finite() { Ok(now.throughput) } else { Err(BEHIND_UNKNOWN.to_owned()) };
+        let modelled =
+            if now.throughput.is_finite() { Ok(now.throughput) } else { Err(BEHIND_UNKNOWN.to_owned()) };
         JobEtp { vertices, throughput, modelled, limit, assumed: seen.assumed }
     }
 

@@ -191,9 +191,8 @@ impl RateWindow {
         let full = |name: &String| {
             self.agents.get(name).is_some_and(|track| {
                 let fresh = now.saturating_sub(track.heard) <= options.stale;
-                let spans = |first: &Look, last: &Look| {
-                    last.at.saturating_sub(first.at) + EARLY * 2 >= options.span
-                };
+                let spans =
+                    |first: &Look, last: &Look| last.at.saturating_sub(first.at) + EARLY * 2 >= options.span;
                 let both = track.looks.front().zip(track.looks.back());
                 fresh && both.is_some_and(|(first, last)| spans(first, last))
             })
@@ -311,13 +310,15 @@ pub struct InstanceRates {
 impl JobRates {
     /// Rows a second that all sinks together take.
     pub fn throughput(&self, dag: &Dag) -> Figure {
-        let sinks = (0u32..).zip(&self.vertices).filter(|(id, _)| dag.outputs(VertexId(*id)).next().is_none());
+        let sinks =
+            (0u32..).zip(&self.vertices).filter(|(id, _)| dag.outputs(VertexId(*id)).next().is_none());
         sinks.map(|(_, sink)| sink.processed.clone()).sum()
     }
 
     /// Rows a second that vertices take beyond what reaches them: rows that had piled up before.
     pub fn worked_off(&self, dag: &Dag) -> Figure {
-        let readers = (0u32..).zip(&self.vertices).filter(|(id, _)| dag.inputs(VertexId(*id)).next().is_some());
+        let readers =
+            (0u32..).zip(&self.vertices).filter(|(id, _)| dag.inputs(VertexId(*id)).next().is_some());
         let beyond = |rates: &VertexRates| Ok((rates.processed.clone()? - rates.input.clone()?).max(0.0));
         readers.filter(|(_, rates)| rates.instances > 0).map(|(_, rates)| beyond(rates)).sum()
     }

@@ -83,7 +83,8 @@ fn under_back_pressure_demand_shows_who_is_congested_and_the_published_test_does
     let all = [seen(100.0, 10, 900), seen(100.0, 1000, 0), seen(100.0, 20, 0)];
     let none = BTreeMap::new();
     let found = etp(&job, &all, Congestion::Demand, &none);
-    let congested: Vec<bool> = found.vertices.iter().map(|vertex| vertex.congested.clone().unwrap()).collect();
+    let congested: Vec<bool> =
+        found.vertices.iter().map(|vertex| vertex.congested.clone().unwrap()).collect();
     assert_eq!(congested, [false, true, false]);
     assert_eq!(found.vertices[1].demand, Ok(300.0));
     assert_eq!(found.vertices[1].gain.as_ref().map(|gain| gain.round()), Ok(100.0));

@@ -165,7 +165,9 @@ async fn watch(args: &Args, cluster: &Cluster, output: &mut Output) -> Outcome {
         let flow = match cluster.etp(args.job.clone(), args.congestion).await {
             Ok(flow) => flow,
             // It has ended meanwhile.
-            Err(failure) if seen && cluster.status(Some(args.job.clone())).await?.summary.phase.is_final() => {
+            Err(failure)
+                if seen && cluster.status(Some(args.job.clone())).await?.summary.phase.is_final() =>
+            {
                 output.notice(&safe::line(&failure.to_string()));
                 return Ok(());
             }

@@ -293,7 +293,9 @@ impl Command {
             Do::ReadOnly if read_only || source != Source::Cluster => "nothing can be changed here as it is",
             Do::StartLocal if matches!(model.link, Link::Starting) => "agents are being started already",
             Do::StartLocal if !nobody => "there is a cluster already",
-            Do::Show(Screen::Routes | Screen::Scaling | Screen::Instances | Screen::Agents | Screen::Jobs)
+            Do::Show(
+                Screen::Routes | Screen::Scaling | Screen::Instances | Screen::Agents | Screen::Jobs,
+            )
             | Do::Enter
             | Do::Freeze
                 if source == Source::Plan =>

@@ -9,7 +9,7 @@ mod walk;
 use std::rc::Rc;
 
 use super::effect::Effect;
-use super::event::{Event, EtpFacts, Mouse, News, RouteFacts, Telemetry, What};
+use super::event::{EtpFacts, Event, Mouse, News, RouteFacts, Telemetry, What};
 use super::model::area;
 use super::model::link::Link;
 use super::model::picture::Picture;

@@ -207,8 +207,12 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     assert_eq!(before["limiting"], "slow", "{before}");
     // There is no agent to be added yet, and nothing has changed when that is said.
     let refused = world.refused_at(&first.address, &["scale", "out", "short", "--agents", "1"]);
-    assert!(refused.contains("--agents 1: of 2 registered agents 0 have no instance of job short"), "{refused}");
-    let refused = world.refused_at(&first.address, &["scale", "out", "short", "--instances", "1", "--planner", "bets"]);
+    assert!(
+        refused.contains("--agents 1: of 2 registered agents 0 have no instance of job short"),
+        "{refused}"
+    );
+    let refused =
+        world.refused_at(&first.address, &["scale", "out", "short", "--instances", "1", "--planner", "bets"]);
     assert!(refused.contains("did you mean `best`?"), "{refused}");
     let third = world.agent_with("c", Some(&first.address), |_| {});
     registered(&world, &first, 3);
@@ -219,7 +223,10 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     let plan = at(&[&out[..], &["--wait=60s"]].concat());
     assert_eq!(plan["outcome"]["step"], "done", "{plan}");
     let started = plan["started"].as_array().unwrap();
-    assert!(!started.is_empty() && names(&plan["started"], "agent").iter().all(|agent| agent == "c"), "{plan}");
+    assert!(
+        !started.is_empty() && names(&plan["started"], "agent").iter().all(|agent| agent == "c"),
+        "{plan}"
+    );
     assert!(names(&plan["started"], "name").iter().all(|name| name.starts_with("slow#")), "{plan}");
     let predicted = number(&plan["predicted_per_s"]);
     let held = number(&before["throughput_per_s"]);
@@ -236,7 +243,8 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     // Back again: the source's agent is kept.
     let back = at(&["scale", "in", "short", "--agents", "1", "--wait=60s"]);
     assert_eq!(back["outcome"]["step"], "done", "{back}");
-    let left = |agent: &str| back["moved"].as_array().unwrap().iter().any(|one| one["from"]["agent"] == agent);
+    let left =
+        |agent: &str| back["moved"].as_array().unwrap().iter().any(|one| one["from"]["agent"] == agent);
     assert!(!left("a") && (left("b") || left("c")), "{back}");
     drop((second, third));
 }

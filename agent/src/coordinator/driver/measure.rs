@@ -42,7 +42,13 @@ impl Driver {
         if seen.rates.worked_off(&seen.dag).ok()? > rows_per_second * STEADY && since < PATIENCE {
             return None;
         }
-        tracing::info!(run = job.run, epoch = last.epoch, rows_per_second, predicted = last.predicted, "measured");
+        tracing::info!(
+            run = job.run,
+            epoch = last.epoch,
+            rows_per_second,
+            predicted = last.predicted,
+            "measured"
+        );
         Some(Command::RescaleMeasured { run: job.run, epoch: last.epoch, rows_per_second })
     }
 }

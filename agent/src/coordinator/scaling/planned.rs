@@ -19,12 +19,12 @@ use crate::coordinator::etp::Seen;
 /// Vertices of which no instance can be added while the job runs, and why.
 pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
     let names: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-    let before =
-        Before { dag, job: spec, instances: &job.instances, retired: &job.retired, agents: &names };
+    let before = Before { dag, job: spec, instances: &job.instances, retired: &job.retired, agents: &names };
     let has_ended = |id: u32| job.ended.contains_key(&id);
     let why = |vertex: VertexId| {
         // Wherever it would be: the agents are as good as any other.
-        let refusals = (0..job.agents.len().max(1) as u16).map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
+        let refusals = (0..job.agents.len().max(1) as u16)
+            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
         refusals.reduce(|first, next| first.and(next)).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
@@ -112,7 +112,9 @@ impl Known<'_> {
         change.why = (!whys.is_empty()).then(|| whys.join("; "));
         if let Some(left) = &plan.left {
             notes.push(format!("{} of {slots} instances are not used: {}", left.slots, left.why));
-            let stay = |(id, why): (&VertexId, &String)| format!("{} stays as it is: {why}", name(self.dag, id.0 as usize));
+            let stay = |(id, why): (&VertexId, &String)| {
+                format!("{} stays as it is: {why}", name(self.dag, id.0 as usize))
+            };
             notes.extend(fixed.iter().map(stay));
         }
         if let (Some(before), Some(after)) = (finite(plan.before), finite(plan.after)) {
@@ -199,7 +201,8 @@ impl Known<'_> {
             Machine { kept: kept(agent), ..Machine::new(agent.id.name.clone(), cores) }
         };
         let machines: Vec<Machine> = agents.iter().map(machine).collect();
-        let (mut on, mut ids) = (vec![Vec::new(); self.dag.vertices.len()], vec![Vec::new(); self.dag.vertices.len()]);
+        let (mut on, mut ids) =
+            (vec![Vec::new(); self.dag.vertices.len()], vec![Vec::new(); self.dag.vertices.len()]);
         for one in self.running.iter().filter(|one| !self.job.ended.contains_key(&one.id)) {
             let at = agents.iter().position(|agent| agent.id.name == self.agent_of(one));
             let vertex = one.vertex.0 as usize;

@@ -56,7 +56,7 @@ impl Seen<'_> {
     /// An agent's looks, if rates can be taken from them.
     fn track(&self, agent: &str) -> Result<&Track, String> {
         let track = self.window.agents.get(agent);
-        let Some(track) = track.filter(|track| track.looks.len() > 0) else {
+        let Some(track) = track.filter(|track| !track.looks.is_empty()) else {
             return Err(match self.window.cut {
                 Some(cut) => {
                     let since = self.now.saturating_sub(cut).as_secs_f64();
@@ -114,21 +114,17 @@ impl Seen<'_> {
             return Ok(span);
         }
         // Where a burst is over: nothing more came with the next look.
-        let over: Vec<usize> = (1..=span.to).filter(|at| gave(*at) && *at < span.to && !gave(*at + 1)).collect();
-        match over[..] {
-            [from, .., to] => Ok(Span { from, to }),
-            _ => {
-                let kept = track.looks[span.to].at.saturating_sub(track.looks[0].at);
-                Err(format!(
-                    "its windows close in bursts, and {} seen in {:.0} s: what a row costs is known after two",
-                    match over.len() {
-                        0 => "none was",
-                        _ => "one was",
-                    },
-                    kept.as_secs_f64()
-                ))
-            }
+        let over: Vec<usize> =
+            (1..=span.to).filter(|at| gave(*at) && *at < span.to && !gave(*at + 1)).collect();
+        if let [from, .., to] = over[..] {
+            return Ok(Span { from, to });
         }
+        let kept = track.looks[span.to].at.saturating_sub(track.looks[0].at);
+        Err(format!(
+            "its windows close in bursts, and {} seen in {:.0} s: what a row costs is known after two",
+            if over.is_empty() { "none was" } else { "one was" },
+            kept.as_secs_f64()
+        ))
     }
 
     fn has_ended(&self, instance: &Instance) -> bool {
@@ -156,7 +152,8 @@ impl Seen<'_> {
 
     fn instance(&self, one: &Instance) -> InstanceRates {
         let agent = self.agent(one);
-        let seen = self.track(agent).and_then(|track| Ok((track, Self::passed(track, self.span(track), one)?)));
+        let seen =
+            self.track(agent).and_then(|track| Ok((track, Self::passed(track, self.span(track), one)?)));
         let (track, passed) = match seen {
             Ok(seen) => seen,
             Err(why) => return unknown(one, &why),
@@ -219,7 +216,11 @@ impl Seen<'_> {
         let rate = self.emitted(edge, false);
         let selectivity = self.emitted(edge, true).and_then(|all| {
             let sum = |of: fn(&(f64, f64, f64)) -> f64| all.iter().map(of).sum::<f64>();
-            per_row(sum(|(rows, ..)| *rows), sum(|(_, processed, _)| *processed), sum(|(.., s)| *s) / all.len() as f64)
+            per_row(
+                sum(|(rows, ..)| *rows),
+                sum(|(_, processed, _)| *processed),
+                sum(|(.., s)| *s) / all.len() as f64,
+            )
         });
         EdgeRates { rate: rate.map(|all| all.iter().map(|(rows, _, s)| rows / s).sum()), selectivity }
     }
@@ -270,7 +271,8 @@ impl Seen<'_> {
                 if mean > 0.0 { Ok(most / mean) } else { Err(idle(self.window.options.span.as_secs_f64())) }
             }),
         };
-        let queue_in = own.iter().filter_map(|rates| self.last(rates.instance)).map(|last| last.queue_in).sum();
+        let queue_in =
+            own.iter().filter_map(|rates| self.last(rates.instance)).map(|last| last.queue_in).sum();
         VertexRates {
             instances: own.len() as u32,
             input,

@@ -96,8 +96,7 @@ impl World {
 
     fn rates(&self) -> JobRates {
         let agents = [AGENT.to_owned()];
-        let known =
-            Known { dag: &self.dag, kinds: &self.kinds, instances: &self.instances, agents: &agents };
+        let known = Known { dag: &self.dag, kinds: &self.kinds, instances: &self.instances, agents: &agents };
         self.window.rates(&known, self.now)
     }
 }

@@ -86,7 +86,9 @@ pub(crate) fn rows(seen: &Seen<'_>) -> Vec<Row> {
                     Some(false) => String::new(),
                     None => "-".into(),
                 }),
-                ranked(known(&etp.gain), |gain| if gain > 0.0 { format!("+{}", text::rate(Some(gain))) } else { "0".into() }),
+                ranked(known(&etp.gain), |gain| {
+                    if gain > 0.0 { format!("+{}", text::rate(Some(gain))) } else { "0".into() }
+                }),
                 Cell::Rate(known(&rates.capacity)),
                 Cell::Count(rates.instances.into()),
                 part(&rates.busy),
@@ -207,7 +209,11 @@ fn outcome(rescale: &Rescale) -> (String, Tone) {
     line.push_str(&format!(": {step}, {} started, {} ended", rescale.started.len(), rescale.stopped.len()));
     match (rescale.predicted, rescale.measured) {
         (Some(foretold), Some(came)) => {
-            line.push_str(&format!("; foretold {}, came {}", text::rate(Some(foretold)), text::rate(Some(came))));
+            line.push_str(&format!(
+                "; foretold {}, came {}",
+                text::rate(Some(foretold)),
+                text::rate(Some(came))
+            ));
         }
         (Some(foretold), None) => line.push_str(&format!("; foretold {}", text::rate(Some(foretold)))),
         (None, Some(came)) => line.push_str(&format!("; came {}", text::rate(Some(came)))),

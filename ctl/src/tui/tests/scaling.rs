@@ -40,7 +40,9 @@ fn begun(facts: &mut EtpFacts) {
 fn golden_screens_of_scaling() {
     for (width, height) in [(120, 40), (80, 24), (40, 12)] {
         let mut shown = String::new();
-        for (name, keys) in [("all vertices", ""), ("one that is not known", "G"), ("filtered", "/congested=yes<enter>")] {
+        for (name, keys) in
+            [("all vertices", ""), ("one that is not known", "G"), ("filtered", "/congested=yes<enter>")]
+        {
             let seat = seat_of(width, height, &World::new(7, 2), keys, |_| {});
             shown.push_str(&format!("== {name}\n{}\n", styled(&seat.buffer())));
         }
@@ -110,5 +112,9 @@ fn every_number_is_the_clusters_and_enter_leads_to_the_instances() {
     assert_eq!(seat.model.screen, Screen::Instances);
     assert_eq!(seat.model.rows(Screen::Instances).len(), 6);
     let seat = seat_of(120, 40, &World::new(3, 2), "", begun);
-    assert!(seat.text().contains("src, done, capacity, +1, etp, skew: a has not reported yet"), "{}", seat.text());
+    assert!(
+        seat.text().contains("src, done, capacity, +1, etp, skew: a has not reported yet"),
+        "{}",
+        seat.text()
+    );
 }

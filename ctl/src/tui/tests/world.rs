@@ -442,7 +442,9 @@ impl World {
                 throughput: Ok(900.0),
                 modelled: Ok(904.5),
                 limit: Some(limit),
-                assumed: vec!["out limits nothing: what it can do is not known (idle: no rows in 10 s)".into()],
+                assumed: vec![
+                    "out limits nothing: what it can do is not known (idle: no rows in 10 s)".into(),
+                ],
             },
         };
         let named = |id: u32| Named { id, name: format!("w#{id}"), agent: "a".into() };

@@ -53,7 +53,8 @@ fn go(model: &mut Model, screen: Screen, scope: Scope) {
 pub(super) fn forget_places(model: &mut Model) {
     model.graph = crate::tui::model::Graph { as_list: model.graph.as_list, ..Default::default() };
     model.edge = 0;
-    for screen in [Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices, Screen::Scaling, Screen::Instances]
+    for screen in
+        [Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices, Screen::Scaling, Screen::Instances]
     {
         model.list_mut(screen).selected = None;
     }
