@@ -65,6 +65,8 @@ fn one_name_for_two_is_refused() {
     assert_eq!(cases[0].decide(Form::Fast).unwrap_err(), "case a: two instances are called x");
     let twice = format!("[{0}, {0}]", case(["x", "y"]));
     assert_eq!(whatif::read(&twice).unwrap_err(), ["case number 2: another one before it is called a too"]);
+    let doubled = case(["x", "y"]).replace(r#""beta": 1"#, r#""beta": 1, "beta": 2"#);
+    assert_eq!(whatif::read(&doubled).unwrap_err(), ["line 1: key `beta` is given twice; first in line 1"]);
     let tiny = case(["x", "y"]).replace(r#""beta": 1"#, r#""beta": 1e-6"#);
     let error = whatif::read(&tiny).unwrap().0[0].decide(Form::Fast).unwrap_err();
     assert!(
