@@ -171,10 +171,18 @@ fn where_intervals_meet_nothing_is_shown() {
         "response-equal",
         "response-window",
         "response-unequal",
-        "own-equal",
     ] {
         assert_eq!(verdict(&claims, id), Verdict::NotShown, "{id}: {claims:#?}");
     }
+    // Now above, now below the 35 percent.
+    let table = table_of(&plan, |cell, metric, seed| {
+        let share = if seed.is_multiple_of(2) { 0.63 } else { 0.66 };
+        let own =
+            (cell.policy.as_str(), cell.setting, metric) == ("potus", Setting::Default, "cost_per_slot");
+        Some(if own { 374.0 * share } else { as_published(cell, metric) })
+    });
+    let claims = claims::claims(&View { plan: &plan, table: &table, trace: "trace", is_measured: true });
+    assert_eq!(verdict(&claims, "own-equal"), Verdict::NotShown, "{claims:#?}");
 }
 
 #[test]
