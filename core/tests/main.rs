@@ -15,6 +15,13 @@ mod route {
     mod decisions;
 }
 
+mod scale {
+    mod etp;
+    mod named;
+    mod planners;
+    mod take;
+}
+
 mod plan {
     mod cases;
     mod helper;
