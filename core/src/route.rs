@@ -2,6 +2,7 @@
 
 pub mod decide;
 pub mod fast;
+pub mod groups;
 pub mod key;
 pub mod options;
 pub mod policy;

@@ -146,20 +146,22 @@ fn keyed(text: &str, queue: u64) -> Running {
 }
 
 impl Running {
-    /// Rows come, all of them or those of some partitions.
-    fn push(&self, ids: std::ops::Range<i64>, of: Option<&[u16]>) {
+    /// Rows come, all of them or those of some partitions; gives how many.
+    fn push(&self, ids: std::ops::Range<i64>, of: Option<&[u16]>) -> u64 {
         let id: ArrayRef = Arc::new(Int64Array::from_iter_values(ids.clone()));
         let batch = RecordBatch::try_from_iter_with_nullable([("id", id, true)]).unwrap();
         let key: ArrayRef = Arc::new(Int64Array::from_iter_values(ids.map(|id| id % 50)));
         let all = partitions(&[key], PARTITIONS).unwrap();
         let mine = |row: &u32| of.is_none_or(|of| of.contains(&all.value(*row as usize)));
         let mine = UInt32Array::from_iter_values((0..batch.num_rows() as u32).filter(mine));
-        if mine.is_empty() {
-            return;
+        let count = mine.len() as u64;
+        if count == 0 {
+            return 0;
         }
         let known: UInt16Array = mine.values().iter().map(|row| Some(all.value(*row as usize))).collect();
         let batch = take_record_batch(&batch, &mine).unwrap();
         self.inbox.push(0, Item::Rows(Rows::new(batch, Some(known), &self.budget).unwrap()));
+        count
     }
 
     /// Takes what has come out; true if that is all.
@@ -223,7 +225,7 @@ async fn instances_go_on_with_each_others_partitions() {
         alone.push(700..1000, None);
         let wanted = sorted(alone.end().await);
 
-        let (mut first, second) = (keyed(text, WIDE), keyed(text, WIDE));
+        let (mut first, mut second) = (keyed(text, WIDE), keyed(text, WIDE));
         first.push(0..700, None);
         first.worked_on(700).await;
         let before = first.asking.sizes(moved.clone()).await.unwrap();
@@ -241,31 +243,32 @@ async fn instances_go_on_with_each_others_partitions() {
         assert_eq!(units.len(), moved.len());
         second.asking.take(units).await.unwrap();
         first.push(700..1000, Some(&left));
-        second.push(700..1000, Some(&moved));
+        let rows = second.push(700..1000, Some(&moved));
+        second.worked_on(rows).await;
         second.asking.settle(moved.clone()).await.unwrap();
         let after = second.asking.sizes(moved.clone()).await.unwrap();
         assert!(after.iter().zip(&before).all(|(after, before)| (*after > 0) == (*before > 0)), "{text}");
-        // What it has already cannot come again.
-        let again = second.asking.give(moved).await.unwrap();
-        let held = again.units.iter().position(|unit| unit.rows() > 0).unwrap();
-        let mut units = again.units;
-        second.asking.take(units.drain(held..=held).collect()).await.unwrap();
-        let (own, mut third) = (second.asking.clone(), keyed(text, WIDE));
-        third.push(0..1000, None);
-        third.worked_on(1000).await;
-        let others = third.asking.give((0..PARTITIONS).collect()).await.unwrap().units;
-        let fault = own.take(others).await.unwrap_err();
-        assert!(fault.message.contains("has state here already"), "{}", fault.message);
-        for unit in units {
-            // The refused ones came to partitions that were empty, before the one that was not.
-            let _ = own.give(vec![unit.partition()]).await.unwrap();
-            own.take(vec![unit]).await.unwrap();
-        }
         let mut found = first.end().await;
         found.extend(second.end().await);
-        third.end().await;
         assert_eq!(sorted(found), wanted, "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_does_not_come_where_there_is_some() {
+    let (mut first, mut second) = (keyed(DISTINCT, WIDE), keyed(DISTINCT, WIDE));
+    for instance in [&mut first, &mut second] {
+        instance.push(0..100, None);
+        instance.worked_on(100).await;
+    }
+    let given = first.asking.give((0..PARTITIONS).collect()).await.unwrap();
+    let fault = second.asking.take(given.units).await.unwrap_err();
+    assert_eq!(fault.code, FaultCode::Refused);
+    assert!(fault.message.starts_with("x#0: internal: partition"), "{}", fault.message);
+    assert!(fault.message.ends_with("has state here already"), "{}", fault.message);
+    let fault = second.asking.give(vec![PARTITIONS]).await.unwrap_err();
+    assert_eq!(fault.message, "x#0: internal: partition 16 does not exist: there are 16");
+    assert_eq!(sorted(first.end().await), sorted(second.end().await));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,13 @@
 //! Moves at any time, of any partitions, between any instances.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
+use tuplane_core::job::{OnError, Window, WindowKind};
+use tuplane_expr::system::own_part;
+use tuplane_expr::{Units, WindowPart, WindowProgram, WindowTable};
+
+use crate::prelude::*;
 
 use super::cluster::{Cluster, Instance, KEYS, KINDS, Kind, PARTITIONS, Row, batch_of, carried};
 
@@ -211,5 +218,46 @@ proptest! {
         for row in &windows {
             prop_assert!(seen.insert(row[..3].to_vec()), "{:?} came twice", row);
         }
+    }
+}
+
+/// What has changed since it was given early is given early by who has it then, and nothing else.
+#[test]
+fn early_results_go_along() {
+    for kind in [WindowKind::Tumbling, WindowKind::Session] {
+        let window = Window {
+            kind,
+            size: Some(Duration::from_nanos(10)),
+            slide: None,
+            early: Some(Duration::from_nanos(1)),
+        };
+        let schema = own_part(&batch_of(&[])).unwrap().schema();
+        let compute = texts(&["count(*) as n"]);
+        let program =
+            WindowProgram::compile(language(), &texts(&["k"]), &window, &compute, &schema, OnError::Fail)
+                .unwrap();
+        let mut tables =
+            [(); 2].map(|()| WindowTable::new(program.clone(), PARTITIONS, WindowPart::Whole).unwrap());
+        let early = |table: &mut WindowTable| {
+            table.give_early();
+            std::iter::from_fn(|| table.emit(9)).map(|given| given.unwrap().num_rows()).sum::<usize>()
+        };
+        let all: Vec<u16> = (0..PARTITIONS).collect();
+        let moved = |tables: &mut [WindowTable; 2], from: usize| {
+            let units = tables[from].cut(&all).unwrap();
+            for unit in units {
+                tables[1 - from].place(unit).unwrap();
+            }
+        };
+        tables[0].update(&batch_of(&[(1, 5, 0), (2, 6, 0)]), None).unwrap();
+        moved(&mut tables, 0);
+        assert_eq!((early(&mut tables[0]), early(&mut tables[1])), (0, 2), "{kind:?}");
+        tables[1].settle(&all).unwrap();
+        assert_eq!(early(&mut tables[1]), 0, "{kind:?}");
+        moved(&mut tables, 1);
+        tables[0].settle(&all).unwrap();
+        assert_eq!((early(&mut tables[0]), early(&mut tables[1])), (0, 0), "{kind:?}");
+        tables[0].update(&batch_of(&[(1, 7, 0)]), None).unwrap();
+        assert!(early(&mut tables[0]) >= 1, "{kind:?}");
     }
 }

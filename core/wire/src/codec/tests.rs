@@ -70,7 +70,7 @@ fn cluster_requests() {
 fn cluster_replies() {
     golden(&ClusterReply::Reported { now_ns: 1, runs: vec![2, 3] }, "0101020203");
     golden(&ClusterReply::Done, "02");
-    golden(&ClusterReply::Split(Some(split())), "030103016600fdffffffffffffffff00");
+    golden(&ClusterReply::Split(Some(split())), "030103016600fdffffffffffffffff0000");
     golden(&ClusterReply::Submitted { run: 4, name: "n".to_owned() }, "0404016e");
     let summary = JobSummary {
         run: 1,
