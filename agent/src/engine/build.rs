@@ -1,5 +1,6 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
+mod bodies;
 mod channels;
 mod joins;
 mod registered;
@@ -13,37 +14,26 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
-use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingService};
-use tuplane_core::place::{Numbering, SourcePlaces, source_number};
-use tuplane_core::plan::ahead::ahead;
+use tuplane_core::job::{Job, Op, Settings, Stage};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Role, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
+use tuplane_expr::system::own_columns;
 use tuplane_expr::types::Asked;
-use tuplane_expr::{
-    KeyExprs, Program, SortProgram, StateOf, Types, VertexProgram, edge_key, resolve_registered,
-    vertex_program,
-};
+use tuplane_expr::{KeyExprs, StateOf, Types, VertexProgram, edge_key, resolve_registered, vertex_program};
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
-use super::calls::Calls;
 use super::due::DueClock;
 use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
-use super::operator::{
-    Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
-};
 use super::output::{Exit, ExitKey, Output};
 use super::rescale::Undo;
 use super::routing::RouteTable;
 use super::run::{Beginning, Local, Run, Stand};
-use super::splits::Splits;
 use super::tap::{DEFAULT_RATE, Tap};
-use super::work::Work;
 use crate::exchange::body::fingerprint;
 use crate::exchange::costs::Costs;
 use crate::exchange::credit::Credit;
@@ -52,12 +42,10 @@ use crate::exchange::outbound::ChannelKey;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::Routes;
 use crate::exchange::quota::Quota;
-use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
-use crate::source::SourceContext;
 use channels::{Inputs, Lane};
 
-/// Nor more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
+/// No queue's bound is more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
 /// makes memory swing by tens of megabytes.
 const MOST_BOUND: u64 = 8 << 20;
 
@@ -528,93 +516,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// How the places of a source's rows are numbered, if the job needs them.
-    fn source_places(&self, stage: &Stage, files: Files, output: &SchemaRef) -> Option<SourcePlaces> {
-        if !SystemColumns::of(output).has(SystemColumn::At) {
-            return None;
-        }
-        let numbering = match files {
-            Files::Shared => Numbering::Cluster,
-            Files::Each => Numbering::Agent { agent: self.me, agents: self.plan.first_agents },
-        };
-        Some(SourcePlaces { source: source_number(&self.job, &stage.id)?, numbering })
-    }
-
-    fn stage(&self, vertex: VertexId) -> Result<&Stage, WireFault> {
-        let id = self.dag.vertex(vertex).stages.last();
-        let found = id.and_then(|id| self.job.stages.iter().find(|s| s.id == *id));
-        found.ok_or_else(|| internal("the plan names a stage that the job has not"))
-    }
-
-    fn body(
-        &self,
-        placed: &Placed,
-        program: &VertexProgram,
-        routing: &RouteTable,
-    ) -> Result<Body, WireFault> {
-        let stage = self.stage(placed.vertex)?;
-        let peers = self.plan.targets().filter(|i| i.vertex == placed.vertex).count() as u32;
-        if let Some(body) = self.registered(stage, placed, program, peers)? {
-            return Ok(body);
-        }
-        let operator: Box<dyn Operator> = match (&stage.op, &program.program) {
-            (Op::Source(source), _) if program.role == Role::Whole => {
-                let files = match &source.connector {
-                    Some(SourceConnector::File(file)) => file.files,
-                    _ => Files::Shared,
-                };
-                let context = SourceContext {
-                    stage: stage.id.clone(),
-                    instance_number: placed.number,
-                    instances: peers,
-                    folder: self.shared.folder.clone(),
-                    schema: own_columns(&program.output),
-                    places: self.source_places(stage, files, entering(program)),
-                    ahead: ahead(&self.dag, &self.job, placed.vertex).map(|ahead| routing.lookahead(ahead)),
-                };
-                let made = crate::source::make(source, context);
-                return made.map(Body::Source).map_err(|e| stage_refused(stage, &e.to_string()));
-            }
-            (Op::Sink(sink), _) => {
-                let context = self.sink_context(stage, placed, program)?;
-                let made = crate::sink::make(sink, context);
-                return made.map(Body::Sink).map_err(|e| stage_refused(stage, &e.to_string()));
-            }
-            (Op::Work(work), _) => {
-                let timer = self.shared.timer.clone();
-                return Ok(Body::Work(Work::new(work, placed.number, timer, self.shared.cores.clone())));
-            }
-            (Op::UsingService(using), Program::Service(calls)) => {
-                let service = self.service(stage, using)?;
-                return Ok(Body::Calls(Box::new(Calls::new(&stage.id, calls.clone(), using, service))));
-            }
-            (_, Program::Service(_)) => return Err(internal("a stage that calls nothing has calls to make")),
-            (_, Program::Chain(chain)) => Box::new(ChainOperator::new(chain.clone())),
-            (_, Program::Aggregate(aggregate)) => {
-                let partitions = self.job.options.partitions();
-                let made = Aggregate::new(&stage.id, aggregate.clone(), program.role, partitions, peers == 1);
-                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
-            }
-            (_, Program::Join(join)) => self.join(stage, program.role, join)?,
-            (_, Program::Window(window)) => {
-                let partitions = self.job.options.partitions();
-                let made = Windowed::new(&stage.id, window.clone(), program.role, partitions);
-                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
-            }
-            (_, Program::Stamp(_)) => match self.stamper(stage, program, routing.clock()) {
-                Some(stamper) => Box::new(Stamp::new(stamper)),
-                None => return Err(internal("rows are to be stamped without a time")),
-            },
-            (_, Program::Rolling(_) | Program::Stateful(_) | Program::Distinct(_)) => {
-                let made = Keyed::new(&stage.id, &program.program, self.job.options.partitions());
-                Box::new(made.map_err(|e| stage_refused(stage, &e.to_string()))?)
-            }
-            (_, Program::Sort(sort)) => self.sort(stage, placed, program, sort)?,
-            (_, Program::Pass) => Box::new(Pass::default()),
-        };
-        Ok(Body::Operator(operator))
-    }
-
     /// A tap for each vertex with instances here; those with a `peek` stage are on.
     fn taps(&self, stand: &mut Stand, mine: &[Placed], programs: &HashMap<VertexId, VertexProgram>) {
         for placed in mine {
@@ -636,84 +537,6 @@ impl<'a> Builder<'a> {
             }
             stand.taps.insert(id.0, Arc::new(tap));
         }
-    }
-
-    /// What the instances of a stage call.
-    fn service(&self, stage: &Stage, using: &UsingService) -> Result<Arc<dyn Service>, WireFault> {
-        let made = Http::new(using, Arc::clone(&self.shared.http));
-        let agent = &self.shared.me.name;
-        Ok(Arc::new(made.map_err(|e| stage_refused(stage, &format!("on agent {agent}: {e}")))?))
-    }
-
-    fn sort(
-        &self,
-        stage: &Stage,
-        placed: &Placed,
-        program: &VertexProgram,
-        sort: &SortProgram,
-    ) -> Result<Box<dyn Operator>, WireFault> {
-        let refused = |e: OperatorError| stage_refused(stage, &e.to_string());
-        if program.role == Role::Combine {
-            let input = self.dag.inputs(placed.vertex).next();
-            let channels = input.map_or(0, |(edge, _)| self.lanes(edge, self.me).len());
-            return Ok(Box::new(Collect::new(sort.clone(), channels).map_err(refused)?));
-        }
-        let here = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me);
-        let (budget, folder) = (Arc::clone(&self.shared.budget), self.shared.state.clone());
-        let made = Sort::new(&stage.id, sort.clone(), budget, here.count() as u64, folder);
-        Ok(Box::new(made.map_err(refused)?))
-    }
-
-    fn sink_context(
-        &self,
-        stage: &Stage,
-        placed: &Placed,
-        program: &VertexProgram,
-    ) -> Result<SinkContext, WireFault> {
-        let schema = program.input.first().ok_or_else(|| internal("a sink without input"))?;
-        let (schema, parts) = (own_columns(schema), self.parts.clone());
-        Ok(sink_context(self.shared, &self.plan, &self.job, stage, placed.number, schema, parts))
-    }
-
-    fn sink_schema(&self, placed: &Placed, program: &VertexProgram) -> Option<SchemaRef> {
-        let stage = self.stage(placed.vertex).ok()?;
-        matches!(stage.op, Op::Sink(_)).then(|| program.input.first().map(own_columns)).flatten()
-    }
-
-    fn splits(&self, placed: &Placed, own: &mut HashMap<String, OwnSplits>) -> Result<Splits, WireFault> {
-        let stage = self.stage(placed.vertex)?;
-        let Op::Source(source) = &stage.op else { return Ok(Splits::None) };
-        if self.dag.vertex(placed.vertex).role != Role::Whole {
-            return Ok(Splits::None);
-        }
-        let Some(SourceConnector::File(file)) = &source.connector else { return Ok(Splits::None) };
-        if file.files == Files::Shared {
-            return Ok(Splits::Shared {
-                client: Arc::clone(&self.shared.splits),
-                run: self.plan.run,
-                stage: stage.id.clone(),
-                instance: placed.id,
-                have: 0,
-            });
-        }
-        if let Some(splits) = own.get(&stage.id) {
-            return Ok(Splits::Own(Arc::clone(&splits.left)));
-        }
-        let here =
-            self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me).count();
-        let all = crate::source::splits(file, &self.shared.folder, here as u32)
-            .map_err(|e| stage_refused(stage, &e.to_string()))?;
-        let left = Arc::new(Mutex::new(all.iter().rev().cloned().collect()));
-        own.insert(stage.id.clone(), OwnSplits { all, left: Arc::clone(&left) });
-        Ok(Splits::Own(left))
-    }
-}
-
-/// The columns that a source makes, before its rows get their event times.
-fn entering(program: &VertexProgram) -> &SchemaRef {
-    match &program.program {
-        Program::Stamp(stamp) => stamp.input(),
-        _ => &program.output,
     }
 }
 

@@ -1,10 +1,10 @@
 //! The input side of an instance: one queue per channel, read in turn, with credit given back as
 //! rows are taken.
 
+mod channel;
 mod fresh;
 mod more;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
+use channel::Channel;
 
 /// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
 const QUEUE_TIME_NS: u64 = 100_000_000;
@@ -123,53 +124,6 @@ struct Input {
     in_step: bool,
     taken_rows: u64,
     dropped_rows: u64,
-}
-
-#[derive(Debug)]
-struct Channel {
-    input: usize,
-    upstream: Upstream,
-    queue: VecDeque<Item>,
-    queued_rows: u64,
-    received_rows: u64,
-    taken_bytes: u64,
-    /// `taken_bytes` when credit was last given.
-    granted_at: u64,
-    limit: u64,
-    window: u64,
-    /// Bytes and rows taken in the last second or so: each division forgets a tenth.
-    used: u64,
-    used_rows: u64,
-    standing: Standing,
-    barrier: Option<u64>,
-    /// Not read now; see [`Reading::ByChannel`].
-    held: bool,
-    /// So many ends are still to come: see [`Inbox::reopen`].
-    opens: u32,
-    ended: bool,
-}
-
-impl Channel {
-    fn new(input: usize, upstream: Upstream) -> Self {
-        Self {
-            input,
-            upstream,
-            queue: VecDeque::new(),
-            queued_rows: 0,
-            received_rows: 0,
-            taken_bytes: 0,
-            granted_at: 0,
-            limit: LEAST_WINDOW,
-            window: LEAST_WINDOW,
-            used: 0,
-            used_rows: 0,
-            standing: Standing::default(),
-            barrier: None,
-            held: false,
-            opens: 1,
-            ended: false,
-        }
-    }
 }
 
 impl Inbox {
@@ -577,25 +531,6 @@ impl State {
             channel.used -= channel.used.div_ceil(10);
             channel.used_rows -= channel.used_rows.div_ceil(10);
         }
-    }
-}
-
-impl Channel {
-    /// What the sender cuts its frames by: over the agent's budget they are small, since every channel
-    /// may send one.
-    fn window_now(&self, over: bool) -> u64 {
-        if over { self.window.min(LEAST_WINDOW) } else { self.window }
-    }
-
-    /// Raises the limit to what the window allows now. Over the agent's budget only a channel
-    /// whose queue is empty may send, and only one frame.
-    fn raise(&mut self, over: bool) -> bool {
-        self.granted_at = self.taken_bytes;
-        let window = if over { 1 } else { self.window };
-        let limit = self.taken_bytes + window;
-        let raised = limit > self.limit;
-        self.limit = self.limit.max(limit);
-        raised
     }
 }
 

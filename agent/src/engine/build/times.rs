@@ -7,7 +7,8 @@ use tuplane_expr::system::{SystemColumn, SystemColumns};
 use tuplane_expr::{Program, VertexProgram};
 use tuplane_wire::message::WireFault;
 
-use super::{Builder, entering};
+use super::Builder;
+use super::bodies::entering;
 use crate::engine::due::DueClock;
 use crate::engine::hold::Hold;
 use crate::engine::stamp::{Arrivals, Stamper};

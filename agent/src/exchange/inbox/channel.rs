@@ -1,0 +1,74 @@
+//! One channel of an inbox.
+
+use std::collections::VecDeque;
+
+use tuplane_core::time::Standing;
+
+use super::Upstream;
+use crate::exchange::credit::LEAST_WINDOW;
+use crate::exchange::mark::Item;
+
+/// What has come on one channel and was not taken, and its credit.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) input: usize,
+    pub(super) upstream: Upstream,
+    pub(super) queue: VecDeque<Item>,
+    pub(super) queued_rows: u64,
+    pub(super) received_rows: u64,
+    pub(super) taken_bytes: u64,
+    /// `taken_bytes` when credit was last given.
+    pub(super) granted_at: u64,
+    pub(super) limit: u64,
+    pub(super) window: u64,
+    /// Bytes and rows taken in the last second or so: each division forgets a tenth.
+    pub(super) used: u64,
+    pub(super) used_rows: u64,
+    pub(super) standing: Standing,
+    pub(super) barrier: Option<u64>,
+    /// Not read now; see [`super::Reading::ByChannel`].
+    pub(super) held: bool,
+    /// So many ends are still to come: see [`super::Inbox::reopen`].
+    pub(super) opens: u32,
+    pub(super) ended: bool,
+}
+
+impl Channel {
+    pub(super) fn new(input: usize, upstream: Upstream) -> Self {
+        Self {
+            input,
+            upstream,
+            queue: VecDeque::new(),
+            queued_rows: 0,
+            received_rows: 0,
+            taken_bytes: 0,
+            granted_at: 0,
+            limit: LEAST_WINDOW,
+            window: LEAST_WINDOW,
+            used: 0,
+            used_rows: 0,
+            standing: Standing::default(),
+            barrier: None,
+            held: false,
+            opens: 1,
+            ended: false,
+        }
+    }
+
+    /// What the sender cuts its frames by: over the agent's budget they are small, since every channel
+    /// may send one.
+    pub(super) fn window_now(&self, over: bool) -> u64 {
+        if over { self.window.min(LEAST_WINDOW) } else { self.window }
+    }
+
+    /// Raises the limit to what the window allows now. Over the agent's budget only a channel
+    /// whose queue is empty may send, and only one frame.
+    pub(super) fn raise(&mut self, over: bool) -> bool {
+        self.granted_at = self.taken_bytes;
+        let window = if over { 1 } else { self.window };
+        let limit = self.taken_bytes + window;
+        let raised = limit > self.limit;
+        self.limit = self.limit.max(limit);
+        raised
+    }
+}
