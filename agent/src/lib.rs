@@ -3,6 +3,7 @@
 //! What an agent of one's own needs is [`run`], [`Registry`] and [`registry`], [`builder`] and [`arrow`]. Other modules are
 //! public for tests alone, and hidden.
 
+mod bench;
 #[doc(hidden)]
 pub mod coordinator;
 #[doc(hidden)]

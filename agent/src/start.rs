@@ -22,6 +22,7 @@ const USAGE: &str = "\
 An agent takes no arguments: it reads one line of JSON from standard input. Agents are started by `tuplane up`.
   check FILE   checks a job file with the operators, sources and sinks that this agent has
   registry     lists them: sort, name, version, and the fingerprint of all
+  bench        measures what the slots of edges that price their targets cost on this machine
   --version    shows the version";
 
 /// Runs a program as an agent that has what `registry` holds: the whole of the user's `main`.
@@ -47,6 +48,7 @@ pub fn run(registry: Registry) -> ExitCode {
             println!("fingerprint {:016x}", registry.fingerprint());
             return ExitCode::SUCCESS;
         }
+        ["bench"] => return measured(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -59,6 +61,20 @@ pub fn run(registry: Registry) -> ExitCode {
             tracing::error!(message, "the agent could not start");
             say(&message);
             announce(&AgentReady::Failed { message, kind: kind(&error) });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints what the benchmark has measured.
+fn measured() -> ExitCode {
+    match crate::bench::stream_manager() {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! The benchmarks: POTUS decisions, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
+//! The benchmarks: POTUS decisions, scaling, the stream manager's slots, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
 
 mod decide;
 mod scale;
@@ -24,6 +24,8 @@ const WORDS: usize = 100_000;
 const RUNS: usize = 3;
 /// Agents, with one instance of each stage: two processes, as the peers run.
 const AGENTS: usize = 2;
+/// The stream manager's slots use less than so much of a core.
+const MOST_PERCENT: f64 = 1.5;
 /// Clock ticks in a second, by which the system counts a process's time.
 const TICKS: f64 = 100.0;
 
@@ -34,6 +36,7 @@ const W2: &str = include_str!("../jobs/wordcount.toml");
 pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     decide::run(out)?;
     scale::run(out)?;
+    stream_manager(out)?;
     let bench = Bench { tuplane: tuplane()?, folder: Folder::make("bench")? };
     let job = bench.folder.write("bench-rebalance.toml", W1)?;
     bench.report(out, "W1", W1, RECORDS, |to| bench.once(&job, &[], to, |rows| Ok(rows == w1_result())))?;
@@ -44,6 +47,23 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     bench.report(out, "W2", W2, truth.words, |to| {
         bench.once(&job, &["--set", &path], to, |rows| truth.agrees(rows))
     })
+}
+
+/// Prints what the agent's own benchmark says.
+fn stream_manager(out: &mut impl Write) -> Result<()> {
+    let agent = tuplane()?.with_file_name("tuplane-agent");
+    let said = Command::new(&agent).arg("bench").stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let said = said.with_context(|| format!("cannot run {}", agent.display()))?;
+    ensure!(said.status.success(), "`tuplane-agent bench` failed ({})", said.status);
+    out.write_all(&said.stdout)?;
+    out.flush()?;
+    let line: Value = serde_json::from_slice(&said.stdout).context("the agent's line cannot be read")?;
+    let least = |key: &str| line[key].as_f64().is_some_and(|percent| percent < MOST_PERCENT);
+    ensure!(
+        least("held_percent") && least("released_percent") && line["slots_without_rows"] == 0,
+        "the stream manager's slots use more than {MOST_PERCENT} % of a core, or are there without rows"
+    );
+    Ok(())
 }
 
 struct Bench {

@@ -31,7 +31,6 @@ impl Costs {
     }
 
     /// Costs of this agent, the first, by the other's index.
-    #[cfg(test)]
     pub(crate) fn table(zones: &[u32]) -> Arc<Self> {
         Arc::new(Self { zones: zones.to_vec(), names: Vec::new(), me: 0 })
     }

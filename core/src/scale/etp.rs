@@ -109,10 +109,15 @@ fn reached(graph: &FlowGraph, congested: &[bool], sinks: &[usize], rate: impl Fn
     sinks.sort_unstable_by_key(|sink| place[*sink]);
     let mut sums = vec![0.0; graph.len()];
     let mut bits = vec![[0_u64; AT_ONCE / 64]; graph.len()];
+    // Most vertices reach no sink of a block: their bits are neither read nor cleared.
+    let mut reaches = vec![false; graph.len()];
     for block in sinks.chunks(AT_ONCE) {
-        bits.fill([0; AT_ONCE / 64]);
+        reaches.fill(false);
         for (bit, sink) in block.iter().enumerate() {
-            bits[place[*sink] as usize][bit / 64] |= 1 << (bit % 64);
+            let at = place[*sink] as usize;
+            bits[at] = [0; AT_ONCE / 64];
+            bits[at][bit / 64] = 1 << (bit % 64);
+            reaches[at] = true;
         }
         let rates: Vec<f64> = block.iter().map(|sink| rate(*sink)).collect();
         let tables: Vec<[f64; 256]> = rates.chunks(8).map(subsets).collect();
@@ -120,14 +125,19 @@ fn reached(graph: &FlowGraph, congested: &[bool], sinks: &[usize], rate: impl Fn
         let last = block.last().map_or(0, |sink| place[*sink] as usize);
         for at in (0..=last).rev() {
             let begin = at.checked_sub(1).map_or(0, |before| ends[before]);
-            let mut found = bits[at];
-            for to in &below[begin..ends[at]] {
-                for (word, more) in found.iter_mut().zip(&bits[*to as usize]) {
-                    *word |= more;
+            let mut found = if reaches[at] { bits[at] } else { [0; AT_ONCE / 64] };
+            for to in below[begin..ends[at]].iter().map(|to| *to as usize) {
+                if reaches[to] {
+                    reaches[at] = true;
+                    for (word, more) in found.iter_mut().zip(&bits[to]) {
+                        *word |= more;
+                    }
                 }
             }
-            bits[at] = found;
-            sums[graph.order()[at]] += sum_of(&found, &rates, &tables);
+            if reaches[at] {
+                bits[at] = found;
+                sums[graph.order()[at]] += sum_of(&found, &rates, &tables);
+            }
         }
     }
     sums

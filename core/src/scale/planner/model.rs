@@ -5,8 +5,8 @@ use super::{Ask, Engine, explain};
 use crate::scale::fluid::{EQUAL, Steady, steady};
 
 /// Vertices and edges that one plan may look at. Small graphs never get there; one of 20,000 operators is
-/// solved some 50 times.
-pub(super) const BUDGET: u64 = 3_000_000;
+/// solved some 25 times.
+pub(super) const BUDGET: u64 = 1_500_000;
 
 /// Sets of several vertices that are tried in one round on a queueing engine.
 const SETS: usize = 32;
