@@ -1,4 +1,5 @@
-//! The benchmarks: POTUS decisions, the stream manager's slots, moving state, W1 (rebalance over two processes) and W2 (word count), one JSON line each.
+//! The benchmarks: POTUS decisions, scaling, the stream manager's slots, moving state, W1 (rebalance over two processes) and W2
+//! (word count), one JSON line each.
 
 mod decide;
 mod scale;

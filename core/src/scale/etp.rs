@@ -34,7 +34,7 @@ pub enum SinkRate {
 })]
 pub struct NoOutput(pub SinkRate);
 
-/// ETP of every vertex in one reading. O(V + E), and for [`Reading::SinkSet`] that for every 64 sinks.
+/// ETP of every vertex in one reading. O(V + E), and for [`Reading::SinkSet`] that for every 512 sinks.
 ///
 /// # Errors
 /// If the sinks together have no rate.
@@ -85,37 +85,89 @@ fn added(
     sums
 }
 
-/// For each vertex the sum over the sinks that it reaches, 64 sinks at a time: one bit each, and a table for each
-/// eight of them that knows the sum of every subset.
+/// Sinks that are looked at in one pass: the bits of one line of a processor's cache.
+const AT_ONCE: usize = 512;
+
+/// A word with more bits than this is added up by tables for each eight of its sinks, else bit by bit.
+const FEW: u32 = 8;
+
+/// For each vertex the sum over the sinks that it reaches, one bit each.
 fn reached(graph: &FlowGraph, congested: &[bool], sinks: &[usize], rate: impl Fn(usize) -> f64) -> Vec<f64> {
+    // By place in the order, and without edges to congested vertices: neighbours are then near each other in memory.
+    let mut place = vec![0_u32; graph.len()];
+    for (at, vertex) in (0_u32..).zip(graph.order()) {
+        place[*vertex] = at;
+    }
+    let mut below = Vec::with_capacity(graph.edges().len());
+    let mut ends = Vec::with_capacity(graph.len());
+    for vertex in graph.order() {
+        let open = graph.outputs(*vertex).filter(|edge| !congested[edge.to]);
+        below.extend(open.map(|edge| place[edge.to]));
+        ends.push(below.len());
+    }
+    let mut sinks: Vec<usize> = sinks.to_vec();
+    sinks.sort_unstable_by_key(|sink| place[*sink]);
     let mut sums = vec![0.0; graph.len()];
-    let mut bits = vec![0_u64; graph.len()];
-    for block in sinks.chunks(64) {
-        bits.fill(0);
+    let mut bits = vec![[0_u64; AT_ONCE / 64]; graph.len()];
+    // Most vertices reach no sink of a block: their bits are neither read nor cleared.
+    let mut reaches = vec![false; graph.len()];
+    for block in sinks.chunks(AT_ONCE) {
+        reaches.fill(false);
         for (bit, sink) in block.iter().enumerate() {
-            bits[*sink] = 1 << bit;
+            let at = place[*sink] as usize;
+            bits[at] = [0; AT_ONCE / 64];
+            bits[at][bit / 64] = 1 << (bit % 64);
+            reaches[at] = true;
         }
-        let tables: Vec<[f64; 256]> = block.chunks(8).map(|eight| subsets(eight, &rate)).collect();
-        for vertex in graph.order().iter().rev() {
-            let below = graph.outputs(*vertex).filter(|edge| !congested[edge.to]);
-            let found = below.fold(bits[*vertex], |found, edge| found | bits[edge.to]);
-            bits[*vertex] = found;
-            if found != 0 {
-                let bytes = found.to_le_bytes();
-                sums[*vertex] +=
-                    bytes.iter().zip(&tables).map(|(b, table)| table[usize::from(*b)]).sum::<f64>();
+        let rates: Vec<f64> = block.iter().map(|sink| rate(*sink)).collect();
+        let tables: Vec<[f64; 256]> = rates.chunks(8).map(subsets).collect();
+        // A vertex behind the last sink of the block reaches none of them.
+        let last = block.last().map_or(0, |sink| place[*sink] as usize);
+        for at in (0..=last).rev() {
+            let begin = at.checked_sub(1).map_or(0, |before| ends[before]);
+            let mut found = if reaches[at] { bits[at] } else { [0; AT_ONCE / 64] };
+            for to in below[begin..ends[at]].iter().map(|to| *to as usize) {
+                if reaches[to] {
+                    reaches[at] = true;
+                    for (word, more) in found.iter_mut().zip(&bits[to]) {
+                        *word |= more;
+                    }
+                }
+            }
+            if reaches[at] {
+                bits[at] = found;
+                sums[graph.order()[at]] += sum_of(&found, &rates, &tables);
             }
         }
     }
     sums
 }
 
-fn subsets(sinks: &[usize], rate: &impl Fn(usize) -> f64) -> [f64; 256] {
+/// The sum of the rates whose bits are set.
+fn sum_of(words: &[u64], rates: &[f64], tables: &[[f64; 256]]) -> f64 {
+    let mut sum = 0.0;
+    for (index, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
+        if word.count_ones() > FEW {
+            let eights = word.to_le_bytes().into_iter().zip(&tables[index * 8..]);
+            sum += eights.map(|(byte, table)| table[usize::from(byte)]).sum::<f64>();
+        } else {
+            let mut left = *word;
+            while left != 0 {
+                sum += rates[index * 64 + left.trailing_zeros() as usize];
+                left &= left - 1;
+            }
+        }
+    }
+    sum
+}
+
+/// The sum of every subset of at most eight rates, by its bits.
+fn subsets(rates: &[f64]) -> [f64; 256] {
     let mut sums = [0.0; 256];
-    for (bit, sink) in sinks.iter().enumerate() {
+    for (bit, rate) in rates.iter().enumerate() {
         let (low, high) = sums.split_at_mut(1 << bit);
         for (with, without) in high.iter_mut().zip(low) {
-            *with = *without + rate(*sink);
+            *with = *without + rate;
         }
     }
     sums

@@ -129,7 +129,7 @@ fn ladder(diamonds: usize) -> FlowGraph {
         ..FlowVertex::new(index.to_string(), 1, 1e300)
     });
     // Two whole copies, of which each branch passes on one half.
-    let half = |from: usize| if from % 3 == 0 { 1.0 } else { 0.5 };
+    let half = |from: usize| if from.is_multiple_of(3) { 1.0 } else { 0.5 };
     let edges = edges.map(|(from, to)| FlowEdge { from, to, selectivity: half(from) });
     FlowGraph::new(vertices.collect(), edges.collect()).unwrap()
 }

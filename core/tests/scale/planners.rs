@@ -117,9 +117,9 @@ pub(super) fn random(lots: &mut Lots, vertices: usize, sources: usize) -> FlowGr
     let mut edges = Vec::new();
     for to in sources..vertices {
         let first = lots.below(to);
-        for from in 0..to {
+        for (from, vertex) in made.iter().enumerate().take(to) {
             if from == first || lots.below(5) == 0 {
-                edges.push(FlowEdge { from, to, selectivity: made[from].selectivity });
+                edges.push(FlowEdge { from, to, selectivity: vertex.selectivity });
             }
         }
     }

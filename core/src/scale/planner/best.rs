@@ -206,7 +206,7 @@ fn in_order(model: &mut Model<'_>, planned: &[u32]) -> Vec<(usize, String)> {
         let mut best: Option<(f64, f64, f64, usize)> = None;
         for vertex in missing {
             // With the budget used up, the order is the listing's; the steps are the same.
-            if best.is_some() && model.steps > 2 * BUDGET {
+            if best.is_some() && model.steps > BUDGET + BUDGET / 4 {
                 break;
             }
             instances[vertex] += 1;

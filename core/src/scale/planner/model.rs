@@ -5,8 +5,8 @@ use super::{Ask, Engine, explain};
 use crate::scale::fluid::{EQUAL, Steady, steady};
 
 /// Vertices and edges that one plan may look at. Small graphs never get there; one of 20,000 operators is
-/// solved some 160 times.
-pub(super) const BUDGET: u64 = 10_000_000;
+/// solved some 25 times.
+pub(super) const BUDGET: u64 = 1_500_000;
 
 /// Sets of several vertices that are tried in one round on a queueing engine.
 const SETS: usize = 32;
@@ -55,6 +55,8 @@ impl<'a> Model<'a> {
         while slots > 0 && !self.spent() {
             let now = self.solve(instances);
             let carried = explain::carried(self.ask, &now);
+            // The shares, and what is worth a try, look at everything once each.
+            self.steps += 2 * (carried.len() + self.ask.graph.edges().len()) as u64;
             let mut best: Option<(f64, Try)> = None;
             for next in self.tries(instances, &now, slots) {
                 let most = next.bound / next.slots();
