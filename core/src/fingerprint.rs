@@ -28,7 +28,9 @@ impl Fingerprint {
 /// XXH3-64 of these pieces, one after another: tells bytes that were damaged on their way, not forged ones.
 pub fn checksum(pieces: &[&[u8]]) -> u64 {
     let mut whole = Xxh3Default::default();
-    pieces.iter().for_each(|piece| whole.update(piece));
+    for piece in pieces {
+        whole.update(piece);
+    }
     whole.digest()
 }
 

@@ -378,7 +378,7 @@ impl Cluster {
             let ids = take(&ids, &mine, None).unwrap();
             let ids = ids.as_any().downcast_ref::<UInt16Array>().unwrap();
             // Ids are as often computed as known.
-            let known = (some.num_rows() % 2 == 0).then_some(ids);
+            let known = some.num_rows().is_multiple_of(2).then_some(ids);
             self.out.extend(self.instances[at].push(&some, known));
         }
     }

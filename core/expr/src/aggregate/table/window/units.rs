@@ -160,17 +160,14 @@ impl Units for WindowTable {
         if self.open.has(partition) || self.guest(partition).is_some() {
             return Err(UnitError::misplaced(partition, "has state here already"));
         }
-        let beside =
-            self.guests.iter_mut().find(|guest| !guest.settled && guest.open.watermark() == watermark);
-        let guest = match beside {
-            Some(guest) => guest,
-            None => {
-                let open = self.open.empty(watermark)?;
-                self.guests.push(Guest { open, partitions: BTreeSet::new(), settled: false });
-                let Some(new) = self.guests.last_mut() else { return Ok(()) };
-                new
-            }
-        };
+        let beside = |guest: &Guest| !guest.settled && guest.open.watermark() == watermark;
+        let known = self.guests.iter().position(beside);
+        if known.is_none() {
+            let open = self.open.empty(watermark)?;
+            self.guests.push(Guest { open, partitions: BTreeSet::new(), settled: false });
+        }
+        let at = known.unwrap_or(self.guests.len() - 1);
+        let guest = &mut self.guests[at];
         let put = guest.open.put(unit);
         if put.is_ok() {
             guest.partitions.insert(partition);
