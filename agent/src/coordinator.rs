@@ -7,6 +7,7 @@ mod links;
 mod live;
 mod log;
 mod places;
+mod scaling;
 mod status;
 
 use std::future::Future;

@@ -24,6 +24,7 @@ pub(crate) mod ledger;
 mod meter;
 pub mod operator;
 pub(crate) mod output;
+pub(crate) mod rescale;
 mod response;
 pub(crate) mod routing;
 pub mod rows;
@@ -43,9 +44,10 @@ pub use task::STACK;
 
 use crate::exchange::edge::Edge;
 use crate::exchange::inbound::Inbound;
-use crate::exchange::outbound::{Outbound, distinct};
+use crate::exchange::outbound::Outbound;
 use crate::registry::Registry;
 use crate::service::HttpClient;
+use build::Ready;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -87,6 +89,7 @@ pub struct Engine {
     closed: Mutex<BTreeSet<u64>>,
     /// Visible files by run: what may be read from outside.
     visible: Mutex<HashMap<u64, Vec<SinkFile>>>,
+    aborted: rescale::Aborted,
 }
 
 /// A run and the plan it came from.
@@ -114,7 +117,7 @@ pub(crate) struct Shared {
     outbound: Mutex<HashMap<AgentId, Arc<Outbound>>>,
     inbound: Mutex<HashMap<AgentId, Arc<Inbound>>>,
     /// Instances that wait to be spawned, by run.
-    ready: Mutex<HashMap<u64, Vec<Instance>>>,
+    ready: Mutex<HashMap<u64, Vec<Ready>>>,
     /// Nanoseconds that the wall clock here is ahead of the coordinator's, as far as that is known.
     pub(crate) clock_offset: AtomicI64,
 }
@@ -154,6 +157,7 @@ impl Engine {
             building: tokio::sync::Mutex::default(),
             closed: Mutex::default(),
             visible: Mutex::default(),
+            aborted: Mutex::default(),
         }))
     }
 
@@ -183,7 +187,7 @@ impl Engine {
         }
         let (shared, kept) = (Arc::clone(&self.shared), Arc::new(plan.clone()));
         let live = |held: &&Held| held.run.is_live();
-        let reserved = lock(&self.runs).values().filter(live).map(|held| held.run.reserved).sum();
+        let reserved = lock(&self.runs).values().filter(live).map(|held| held.run.stand().reserved).sum();
         // Compiling expressions takes a while.
         let built = self.shared.data.spawn_blocking(move || build::build(&shared, plan, reserved)).await;
         let built = match built {
@@ -223,6 +227,7 @@ impl Engine {
     /// A coordinator that does not know this agent may use the numbers of runs anew.
     pub fn reopen(&self) {
         lock(&self.closed).clear();
+        lock(&self.aborted).clear();
     }
 
     fn is_closed(&self, run: u64) -> bool {
@@ -232,7 +237,7 @@ impl Engine {
     /// Checks that each peer of a run answers.
     pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
         let run = self.get(run)?;
-        let sessions = distinct(run.sessions.values().cloned());
+        let sessions = run.sessions();
         let deadline = tokio::time::Instant::now() + MEET;
         for session in sessions {
             loop {
@@ -265,28 +270,39 @@ impl Engine {
     /// Rows begin to flow.
     pub fn start(&self, run: u64) -> Result<(), WireFault> {
         let run = self.get(run)?;
+        let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
+        self.spawn(&run, run.stand().edges.values().cloned().collect(), ready)?;
+        if let Some(tasks) = lock(&run.tasks).as_mut() {
+            tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
+        }
+        run.start.send_replace(true);
+        Ok(())
+    }
+
+    /// These edges of a run are moved from now on, and these instances of it begin.
+    fn spawn(&self, run: &Arc<Run>, edges: Vec<Arc<Edge>>, ready: Vec<Ready>) -> Result<(), WireFault> {
         let mut held = lock(&run.tasks);
         // A stop takes the list away, and what it has not found there must not begin.
         let Some(tasks) = held.as_mut() else { return Err(over(run.run)) };
-        let ready = lock(&self.shared.ready).remove(&run.run).unwrap_or_default();
-        for edge in run.edges.values() {
-            let pump = watch_edge(Arc::clone(&run), Arc::clone(edge), self.shared.events.clone());
+        tasks.retain_mut(|task| !task.is_over());
+        for edge in edges {
+            let pump = watch_edge(Arc::clone(run), edge, self.shared.events.clone());
             tasks.push(Task::shared(&self.shared.data, pump));
         }
-        let manager = watch_manager(Arc::clone(&run), self.shared.events.clone());
-        tasks.push(Task::shared(&self.shared.data, manager));
-        tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
-        for (number, instance) in ready.into_iter().enumerate() {
+        let manager =
+            Task::shared(&self.shared.data, watch_manager(Arc::clone(run), self.shared.events.clone()));
+        if let Some(before) = lock(&run.manager).replace(manager) {
+            before.abort();
+        }
+        for (local, instance) in ready {
             let own = instance.blocks().then(|| instance.name.clone());
-            let watched = watch_instance(Arc::clone(&run), number, instance, self.shared.events.clone());
+            let watched = watch_instance(Arc::clone(run), local, instance, self.shared.events.clone());
             tasks.push(match own {
                 Some(name) => Task::own(&name, &self.shared.data, watched)
                     .map_err(|e| internal(&format!("no thread for {name}: {e}")))?,
                 None => Task::shared(&self.shared.data, watched),
             });
         }
-        drop(held);
-        run.start.send_replace(true);
         Ok(())
     }
 
@@ -385,6 +401,7 @@ impl Engine {
     pub async fn forget(&self, run: u64) {
         self.close_run(run);
         lock(&self.visible).remove(&run);
+        lock(&self.aborted).remove(&run);
         self.drop_run(run).await;
     }
 
@@ -459,12 +476,12 @@ impl Engine {
     /// Where a row entered that was read from a file of this agent's own.
     pub async fn locate(&self, run: u64, place: RowPlace) -> Result<String, WireFault> {
         let held = self.find(run).ok_or_else(|| no_run(run))?;
-        let agents = held.plan.agents.len() as u16;
+        let agents = held.plan.first_agents;
         let Some(split) = held.run.own_split(place, agents) else {
             let message = format!("run {run} read no such row from a file of this agent");
             return Err(WireFault::new(FaultCode::NotFound, message));
         };
-        let (split, folder) = (split.clone(), self.shared.folder.clone());
+        let folder = self.shared.folder.clone();
         // Lines before it may have to be counted.
         let found = tokio::task::spawn_blocking(move || {
             place::words(&split, place.line(), |split| crate::source::lines_before(split, &folder))
@@ -508,20 +525,19 @@ impl Engine {
 /// Runs an instance and says how it ended. A panic ends the instance, not the agent.
 async fn watch_instance(
     run: Arc<Run>,
-    number: usize,
+    local: Arc<run::Local>,
     instance: Instance,
     events: mpsc::UnboundedSender<Event>,
 ) {
     let name = instance.name.clone();
-    let local = &run.local[number];
     let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
     local.counters.clock.end();
     local.counters.ended.store(true, Ordering::Relaxed);
     let id = local.placed.id;
     let event = match ended {
         Ok(Ok(files)) => {
-            run.wait_until_arrived(local).await;
-            let last = Box::new(run.instance_report(local));
+            run.wait_until_arrived(&local).await;
+            let last = Box::new(run.instance_report(&local));
             Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }
         }
         Ok(Err(fault)) => Event::InstanceFailed { run: run.run, instance: id, fault },
@@ -553,7 +569,7 @@ async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSende
 
 /// Ends slots for edges that hold rows; a panic ends the run and not only the slots.
 async fn watch_manager(run: Arc<Run>, events: mpsc::UnboundedSender<Event>) {
-    let manager = run.manager();
+    let manager = run.slots_manager();
     if let Err(panic) = std::panic::AssertUnwindSafe(manager.run()).catch_unwind().await {
         let fault = internal(&format!("choosing targets panicked: {}", said(panic.as_ref())));
         // The receiver is this agent's own control side; without it the agent is ending.
@@ -561,16 +577,13 @@ async fn watch_manager(run: Arc<Run>, events: mpsc::UnboundedSender<Event>) {
     }
 }
 
-/// Copies what waits for long and keeps much more than itself alive, until the run ends.
+/// Copies what waits for long and keeps much more than itself alive, until the run is stopped.
 async fn compact(run: Arc<Run>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         second.tick().await;
-        if !run.is_live() {
-            return;
-        }
-        for edge in run.edges.values() {
+        for edge in run.stand().edges.values() {
             edge.compact(std::time::Instant::now());
         }
     }

@@ -329,6 +329,13 @@ impl Node {
             AgentRequest::Prepare(plan) => engine.prepare(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
+            AgentRequest::Extend(plan) => engine.extend(*plan).await.map(|()| AgentReply::Done),
+            AgentRequest::StartNew { run, epoch } => engine.start_new(run, epoch).map(|()| AgentReply::Done),
+            AgentRequest::Switch { run, epoch } => engine.switch(run, epoch).map(|()| AgentReply::Done),
+            AgentRequest::Abort { run, epoch } => {
+                engine.abort(run, epoch).await;
+                Ok(AgentReply::Done)
+            }
             AgentRequest::Stop { run, reason, discard } => {
                 engine.stop(run, &reason, discard).await.map(|report| AgentReply::Stopped(Box::new(report)))
             }

@@ -3,6 +3,7 @@
 pub mod ahead;
 mod attach;
 mod build;
+mod change;
 pub mod dag;
 mod dot;
 pub mod error;
@@ -17,6 +18,7 @@ mod text;
 mod whole;
 
 pub use build::plan;
+pub use change::{After, Before, EdgeChange, LEAST_QUEUE};
 pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};

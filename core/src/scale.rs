@@ -1,5 +1,20 @@
-//! How many instances and where: for now, which vertex limits a job.
+//! How many instances and where: which vertex limits a job, and what more or fewer instances would bring.
 
+pub mod auto;
+pub mod congestion;
+pub mod etp;
+pub mod fluid;
+pub mod graph;
 pub mod limit;
+pub mod machines;
+pub mod planner;
+pub mod whatif;
 
+pub use auto::{Act, Auto, AutoOptions, Look};
+pub use congestion::Congestion;
+pub use etp::{NoOutput, Reading, SinkRate, etp};
+pub use fluid::{Engine, Steady, steady};
+pub use graph::{FlowEdge, FlowGraph, FlowVertex, GraphError, Rates};
 pub use limit::{Limit, Load, LoadState, limit};
+pub use machines::{Machine, Placement};
+pub use planner::{Ask, Plan, Planner, Planners, Refusal, Removal, TakeAsk};

@@ -16,6 +16,13 @@ mod route {
     mod decisions;
 }
 
+mod scale {
+    mod etp;
+    mod named;
+    mod planners;
+    mod take;
+}
+
 mod plan {
     mod cases;
     mod helper;

@@ -10,8 +10,8 @@ use tuplane_core::job::LEAST_MEMORY;
 use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
-    agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, routes, run, set, status,
-    submit, tui, up, what_if,
+    agents, cancel, check, clean, down, fetch, hosts, jobs, peek, plan, route, routes, run, scale, set,
+    status, submit, tui, up, what_if,
 };
 use crate::failure::{Failure, Outcome};
 use crate::output::time::parse_span;
@@ -96,6 +96,8 @@ pub(crate) enum Command {
     Route(route::Args),
     /// Shows how the edges of a job choose their targets: prices, shares, costs
     Routes(routes::Args),
+    /// Changes how many instances a job has, and where, while it runs
+    Scale(scale::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
     /// Follows a sample of the rows that leave a stage

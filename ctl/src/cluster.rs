@@ -366,7 +366,7 @@ fn names(live: &[(ClusterFolder, ClusterFile)]) -> String {
     live.iter().map(|(_, file)| file.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn unexpected(reply: &impl std::fmt::Debug) -> Failure {
+pub(crate) fn unexpected(reply: &impl std::fmt::Debug) -> Failure {
     let mut shown = format!("{reply:?}");
     shown.truncate(shown.char_indices().nth(80).map_or(shown.len(), |(at, _)| at));
     Failure::Internal(format!("an answer that does not fit the question: {shown}"))

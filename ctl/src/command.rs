@@ -13,6 +13,7 @@ pub(crate) mod plan;
 pub(crate) mod route;
 pub(crate) mod routes;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod set;
 pub(crate) mod status;
 pub(crate) mod submit;
@@ -49,6 +50,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Set(args) => set::run(args, global, output).await,
         Command::Route(args) => route::run(args, global, output).await,
         Command::Routes(args) => routes::run(args, global, output).await,
+        Command::Scale(args) => Box::pin(scale::run(args, global, output)).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
         Command::Peek(args) => peek::run(args, global, output).await,
         Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,

@@ -13,6 +13,7 @@ use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_wire::message::{
     EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
 };
+use tuplane_wire::scaling::Step;
 
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::output::number;
@@ -30,6 +31,12 @@ pub(crate) struct JobView {
     #[serde(flatten)]
     pub(crate) summary: SummaryView,
     guarantee: String,
+    /// The number of the plan that holds: another one with each rescale and attempt.
+    epoch: u64,
+    /// The rescale that is under way, if one is.
+    rescale: Option<Step>,
+    /// Instances by state.
+    instance_states: BTreeMap<&'static str, u32>,
     /// From the first row to the end, or to now.
     pub(crate) running_ms: Option<u64>,
     /// Age of the oldest counter.
@@ -173,6 +180,8 @@ struct InstanceView {
     #[serde(flatten)]
     event_time: EventTime,
     ended: bool,
+    /// running, leaving, retired (by a rescale) or ended
+    state: &'static str,
     #[serde(skip)]
     shares: Shares,
 }
@@ -346,6 +355,9 @@ impl JobView {
             cluster: cluster.to_owned(),
             summary: SummaryView::from(&status.summary),
             guarantee: status.guarantee.clone(),
+            epoch: status.scale.epoch,
+            rescale: status.scale.step,
+            instance_states: instance_states(status),
             running_ms: status.running_ms,
             age_ms: status.age_ms,
             rates_over_ms: over_ms,
@@ -538,10 +550,37 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             state_bytes: report.state_bytes,
             event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
+            state: instance_state(status, instance, report),
             shares: Shares { busy, blocked, idle },
         }
     };
     status.instances.iter().map(view).collect()
+}
+
+/// How many instances stand where; those that are coming are not among the others yet.
+fn instance_states(status: &JobStatus) -> BTreeMap<&'static str, u32> {
+    let none = InstanceReport::default();
+    let report = |instance: &Instance| status.counters.iter().find(|report| report.instance == instance.id);
+    let mut states = BTreeMap::new();
+    for instance in &status.instances {
+        let state = instance_state(status, instance, report(instance).unwrap_or(&none));
+        *states.entry(state).or_default() += 1;
+    }
+    if !status.scale.coming.is_empty() {
+        states.insert("coming", status.scale.coming.len() as u32);
+    }
+    states
+}
+
+/// Where an instance stands: a rescale makes it come, leave and retire.
+fn instance_state(status: &JobStatus, instance: &Instance, report: &InstanceReport) -> &'static str {
+    let scale = &status.scale;
+    match instance.id {
+        id if scale.retired.contains(&id) => "retired",
+        id if scale.leaving.contains(&id) => "leaving",
+        _ if report.ended => "ended",
+        _ => "running",
+    }
 }
 
 fn edge_view(dag: &Dag, id: EdgeId, status: &JobStatus, sinks: &[VertexId]) -> EdgeView {

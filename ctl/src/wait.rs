@@ -155,6 +155,7 @@ mod tests {
             running_ms: Some(20_000),
             earlier_parts: Vec::new(),
             unasked: Vec::new(),
+            scale: tuplane_wire::scaling::JobScale::default(),
         }
     }
 

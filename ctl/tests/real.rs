@@ -11,6 +11,7 @@ mod pages;
 mod peek;
 mod placement;
 mod remarks;
+mod rescale;
 mod results;
 mod road;
 mod routes;

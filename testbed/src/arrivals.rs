@@ -233,4 +233,6 @@ fn is_later(one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
+mod auto;
+#[cfg(test)]
 mod tests;

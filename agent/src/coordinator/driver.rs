@@ -3,6 +3,7 @@
 mod act;
 mod ask;
 mod routes;
+mod scale;
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -244,7 +245,8 @@ impl Driver {
                 if let Command::InstanceFailed { run, .. } = &command {
                     self.locating.remove(run);
                 }
-                self.apply(turn, command);
+                self.apply(turn, command.clone());
+                self.after_step(turn, &command);
             }
             Note::Stopped { run, last } => {
                 let (mut parts, mut answered) = (Vec::new(), Vec::new());
@@ -276,8 +278,9 @@ impl Driver {
     }
 }
 
+/// Agents with instances of a job.
 fn ids(job: &Job) -> Vec<AgentId> {
-    job.agents.iter().map(|agent| agent.id.clone()).collect()
+    job.agents.iter().map(|agent| agent.id.clone()).filter(|id| job.needs(id)).collect()
 }
 
 fn phase_name(phase: JobPhase) -> &'static str {

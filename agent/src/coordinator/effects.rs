@@ -164,6 +164,52 @@ async fn seal_call(
     }
 }
 
+/// Has all agents of a plan prepare it, and checks that they reach each other. Nothing is sent by it yet.
+pub(super) async fn extend(links: &Links, agents: &[AgentId], plan: RunPlan) -> Result<(), WireFault> {
+    let run = plan.run;
+    let request = AgentRequest::Extend(Box::new(plan));
+    let calls = agents.iter().map(async |agent| {
+        let made = links.call(agent, request.clone(), PREPARE).await;
+        made.map_err(|fault| WireFault {
+            message: format!("agent {}: {}", agent.name, fault.message),
+            ..fault
+        })
+    });
+    try_join_all(calls).await?;
+    on_all(links, agents, &AgentRequest::Connect { run }, CONNECT).await
+}
+
+/// Carries a committed plan through: new instances start, and once all have, rows go by it. Agents are asked until
+/// they answer or are dead.
+pub(super) async fn switch(links: &Links, agents: &[AgentId], run: u64, epoch: u64) -> Result<(), WireFault> {
+    for request in [AgentRequest::StartNew { run, epoch }, AgentRequest::Switch { run, epoch }] {
+        let calls = agents.iter().map(|agent| until_answered(links, agent, &request));
+        try_join_all(calls).await?;
+    }
+    Ok(())
+}
+
+/// Has agents take back what they have prepared of a plan.
+pub(super) async fn abort(links: &Links, agents: &[AgentId], run: u64, epoch: u64) {
+    let request = AgentRequest::Abort { run, epoch };
+    for undone in join_all(agents.iter().map(|agent| until_answered(links, agent, &request))).await {
+        if let Err(fault) = undone {
+            tracing::debug!(run, epoch, %fault, "a plan was not taken back");
+        }
+    }
+}
+
+async fn until_answered(links: &Links, agent: &AgentId, request: &AgentRequest) -> Result<(), WireFault> {
+    loop {
+        match links.call(agent, request.clone(), SHORT).await {
+            Ok(_) => return Ok(()),
+            // The link to an agent goes when it is dead, and that is not retryable.
+            Err(fault) if fault.retryable => tokio::time::sleep(AGAIN).await,
+            Err(fault) => return Err(fault),
+        }
+    }
+}
+
 /// Tells agents something whose loss does no harm: what a run left is dropped later all the same.
 pub(super) async fn tell(links: &Links, agents: &[AgentId], request: AgentRequest) {
     let calls = agents.iter().map(|agent| links.call(agent, request.clone(), SHORT));

@@ -234,9 +234,10 @@ impl LiveRun {
         ledger
     }
 
-    /// Age of the oldest agent's last word.
-    pub(super) fn age(&self, now: Instant) -> Duration {
-        self.seen.values().map(|seen| now.saturating_duration_since(*seen)).max().unwrap_or_default()
+    /// Age of the oldest last word of these agents, by name.
+    pub(super) fn age(&self, now: Instant, counts: impl Fn(&str) -> bool) -> Duration {
+        let seen = self.seen.iter().filter(|(agent, _)| counts(agent)).map(|(_, seen)| seen);
+        seen.map(|seen| now.saturating_duration_since(*seen)).max().unwrap_or_default()
     }
 
     /// Cost of the rows sent in a second, by a cost per row between two agents.

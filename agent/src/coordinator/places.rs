@@ -79,7 +79,7 @@ impl Lookup {
         });
         let stage = stage.map_or_else(String::new, |stage| stage.id.clone());
         let knows = if own {
-            let (agent, _) = place::owner(place.split(), job.agents.len() as u16);
+            let (agent, _) = place::owner(place.split(), job.first_agents);
             job.agents.get(usize::from(agent)).map(|agent| Knows::Agent(agent.id.clone()))
         } else {
             job.split(&stage, place.split()).cloned().map(Knows::We)

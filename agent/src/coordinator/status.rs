@@ -7,6 +7,7 @@ use tuplane_core::job::Restart;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobStatus, JobSummary,
 };
+use tuplane_wire::scaling::{JobScale, Step};
 
 use super::live::Live;
 
@@ -57,7 +58,7 @@ pub(super) fn summary(job: &Job) -> JobSummary {
         submitted_ms: job.submitted_ms,
         ended_ms: job.ended_ms,
         fault: job.fault.clone(),
-        instances: job.instances.len() as u32,
+        instances: job.standing().count() as u32,
         agents: job.agents.iter().map(|agent| agent.id.name.clone()).collect(),
         pending: job.pending.clone(),
     }
@@ -80,8 +81,9 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
         Some(run) => run.ledger(),
         None => Vec::new(),
     };
+    let needed = |name: &str| job.agents.iter().any(|agent| agent.id.name == name && job.needs(&agent.id));
     let flowing = job.phase == JobPhase::Running;
-    let age = run.filter(|_| job.is_live()).map(|run| run.age(now)).unwrap_or_default();
+    let age = run.filter(|_| job.is_live()).map(|run| run.age(now, needed)).unwrap_or_default();
     let cost =
         run.filter(|_| flowing).map(|run| run.cost_per_second(&job.agents, now, |a, b| costs.of(a, b)));
     JobStatus {
@@ -101,6 +103,22 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
             .map(|started| job.rows_ended_ms.unwrap_or(wall_ms).saturating_sub(started)),
         earlier_parts: job.earlier_parts.clone(),
         unasked: job.unasked.clone(),
+        scale: scale(job),
+    }
+}
+
+/// The plan that holds, and instances that are not simply running.
+fn scale(job: &Job) -> JobScale {
+    let plan = job.under_way();
+    let committed = plan.is_some_and(|plan| plan.step == Step::Committed);
+    let coming = plan.filter(|_| !committed);
+    let leaving = plan.filter(|_| committed).map_or(&[][..], |plan| &plan.new.going);
+    JobScale {
+        epoch: job.epoch(),
+        step: plan.map(|plan| plan.step),
+        coming: coming.map_or_else(Vec::new, |plan| plan.coming().iter().map(|one| one.id).collect()),
+        leaving: leaving.iter().filter(|id| !job.ended.contains_key(id)).copied().collect(),
+        retired: job.retired.iter().copied().collect(),
     }
 }
 

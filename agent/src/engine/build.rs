@@ -5,7 +5,8 @@ mod joins;
 mod registered;
 mod times;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ use tuplane_core::job::{Files, Job, Op, Settings, SourceConnector, Stage, UsingS
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::ahead::ahead;
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, Role, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Role, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
@@ -29,18 +30,20 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 use super::Shared;
 use super::calls::Calls;
 use super::due::DueClock;
-use super::instance::{Body, Instance};
+use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
 use super::operator::{
     Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
 };
 use super::output::{Exit, ExitKey, Output};
+use super::rescale::Undo;
 use super::routing::RouteTable;
-use super::run::{Local, Run};
+use super::run::{Beginning, Local, Run, Stand};
 use super::splits::Splits;
 use super::tap::{DEFAULT_RATE, Tap};
 use super::work::Work;
 use crate::exchange::body::fingerprint;
+use crate::exchange::costs::Costs;
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec};
 use crate::exchange::outbound::ChannelKey;
@@ -50,41 +53,81 @@ use crate::exchange::quota::Quota;
 use crate::service::{Http, Service};
 use crate::sink::{Parts, SinkContext};
 use crate::source::SourceContext;
+use channels::{Inputs, Lane};
 
-/// No queue's bound is less.
-const LEAST_BOUND: u64 = 64 << 10;
 /// Nor more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
 /// makes memory swing by tens of megabytes.
 const MOST_BOUND: u64 = 8 << 20;
 
-/// A run that is ready to start, and its instances in the order of [`Run::local`].
+/// A run that is ready to start, and its instances.
 pub(crate) struct Built {
     pub(crate) run: Run,
-    pub(crate) instances: Vec<Instance>,
+    pub(crate) instances: Vec<Ready>,
 }
+
+/// An instance that is ready to start.
+pub(crate) type Ready = (Arc<Local>, Instance);
 
 /// Builds this agent's part of a run.
 ///
 /// `reserved` bytes of the agent's memory are what the queues of its live runs may hold.
 pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Result<Built, WireFault> {
-    let job: Job = parse(&plan.job, "job")?;
-    let dag: Dag = parse(&plan.dag, "plan")?;
-    let me = plan.agents.iter().position(|a| a.id == shared.me);
-    let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
-    let headers = plan.headers.clone();
-    let registered = |asked: Asked<'_>| shared.registry.columns_of(asked);
-    let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
-    let types = types.map_err(|f| refused(&f))?;
-    let parts = Parts::default();
-    let made = parts.clone();
-    let tables = joins::tables(&job);
-    let builder =
-        Builder { shared, job: Arc::new(job), dag: Arc::new(dag), types, me, plan, reserved, parts, tables };
-    let built = builder.build();
+    let (parts, (start, started)) = (Parts::default(), watch::channel(false));
+    let undo = Undo::default();
+    let built = (|| {
+        let job = Arc::new(parse::<Job>(&plan.job, "job")?);
+        let clock = DueClock::begin(shared.clock_offset.load(Ordering::Relaxed));
+        let routing = RouteTable::of(&job, Arc::clone(&shared.registry), clock);
+        let builder = Builder::new(shared, job, plan, reserved, parts.clone(), started, None, &undo)?;
+        let (of, me, policies) = (builder.plan.run, builder.me, builder.plan.policies.clone());
+        let job = Arc::clone(&builder.job);
+        let made = builder.make(&routing)?;
+        let run = Run::new(Beginning { run: of, job, me, parts: parts.clone(), start, routing }, made.stand);
+        run.set_routes(&policies).map_err(|e| WireFault::new(FaultCode::Refused, e))?;
+        Ok(Built { run, instances: made.instances })
+    })();
     if built.is_err() {
-        made.remove();
+        parts.remove();
     }
     built
+}
+
+/// Builds what a plan adds to a run here. What it has changed of what is there is in `undo`, also where it fails.
+pub(crate) fn extend(
+    shared: &Arc<Shared>,
+    run: &Run,
+    plan: RunPlan,
+    reserved: u64,
+    undo: &Undo,
+) -> Result<Made, WireFault> {
+    let (job, parts, started) = (Arc::clone(&run.job), run.parts.clone(), run.start.subscribe());
+    let old = Some(run.stand());
+    let builder = Builder::new(shared, job, plan, reserved, parts, started, old, undo)?;
+    builder.make(&run.routing)
+}
+
+/// What a plan has on this agent.
+pub(crate) struct Made {
+    pub(crate) stand: Stand,
+    /// New ones.
+    pub(crate) instances: Vec<Ready>,
+    /// Edges that there were, whose targets change.
+    pub(crate) retargets: Vec<Retarget>,
+    /// Edges that there were, with new senders.
+    pub(crate) joined: Vec<u32>,
+}
+
+/// The targets of an edge change.
+#[derive(Debug)]
+pub(crate) struct Retarget {
+    /// Index of the edge.
+    pub(crate) edge: u32,
+    /// New ones.
+    pub(crate) add: Vec<Outlet>,
+    /// All of them, by instance.
+    pub(crate) keep: Vec<u32>,
+    /// Nothing was sent on it from here: new senders find the new list.
+    pub(crate) at_start: bool,
 }
 
 /// The splits of this agent's own files.
@@ -105,63 +148,107 @@ struct Builder<'a> {
     parts: Parts,
     /// What the collectors of each join hand to its joiners here.
     tables: joins::Tables,
+    /// Instances begin once the run has.
+    started: watch::Receiver<bool>,
+    /// What the plan before has here.
+    old: Option<Arc<Stand>>,
+    /// What is to be taken back if the plan fails.
+    undo: &'a Undo,
+    /// Of channels within this agent, by the number of the edge (or its lane) and the target.
+    credits: RefCell<HashMap<(u32, u32), Arc<Credit>>>,
 }
 
-impl Builder<'_> {
-    fn build(self) -> Result<Built, WireFault> {
-        let bound = self.queue_bound();
-        let reserved = bound * self.queues();
-        let local: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
-        let programs = self.programs(&local)?;
-        let wakes: HashMap<u32, Arc<Notify>> =
-            (0..self.dag.edges.len() as u32).map(|edge| (edge, Arc::new(Notify::new()))).collect();
-        let credits = self.local_credits(&wakes)?;
-        let inboxes = self.inboxes(&local, bound, &credits)?;
-        let mut sessions = HashMap::new();
-        let mut flights = HashMap::new();
-        let mut edges: HashMap<u32, Arc<Edge>> = HashMap::new();
+impl<'a> Builder<'a> {
+    #[expect(clippy::too_many_arguments, reason = "all of it is what a builder is made of")]
+    fn new(
+        shared: &'a Arc<Shared>,
+        job: Arc<Job>,
+        plan: RunPlan,
+        reserved: u64,
+        parts: Parts,
+        started: watch::Receiver<bool>,
+        old: Option<Arc<Stand>>,
+        undo: &'a Undo,
+    ) -> Result<Self, WireFault> {
+        let dag: Dag = parse(&plan.dag, "plan")?;
+        let me = plan.agents.iter().position(|a| a.id == shared.me);
+        let me = me.ok_or_else(|| internal("this agent has no part in the run"))? as u16;
+        let headers = plan.headers.clone();
+        let registered = |asked: Asked<'_>| shared.registry.columns_of(asked);
+        let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
+        let types = types.map_err(|f| refused(&f))?;
+        let tables = joins::tables(&job);
+        let (dag, credits) = (Arc::new(dag), RefCell::default());
+        Ok(Self { shared, job, dag, types, me, plan, reserved, parts, tables, started, old, undo, credits })
+    }
+
+    /// What there was on this agent.
+    fn old(&self) -> impl Iterator<Item = &Arc<Local>> {
+        self.old.iter().flat_map(|old| &old.local)
+    }
+
+    /// An edge that there was.
+    fn old_edge(&self, edge: EdgeId) -> Option<&Arc<Edge>> {
+        self.old.as_ref()?.edges.get(&edge.0)
+    }
+
+    fn make(self, routing: &RouteTable) -> Result<Made, WireFault> {
+        let clock = routing.clock();
+        let mine: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
+        let is_old = |placed: &&Placed| self.old().any(|local| local.placed.id == placed.id);
+        let fresh: Vec<Placed> = mine.iter().filter(|placed| !is_old(placed)).copied().collect();
+        let bound = self.queue_bound(&fresh)?;
+        let programs = self.programs(&mine)?;
+        // What may be refused comes before anything that is there is touched.
+        let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
+        let mut bodies = Vec::new();
+        for placed in &fresh {
+            let program = &programs[&placed.vertex];
+            let times = self.source_times(placed, program, clock)?;
+            let body = self.body(placed, program, routing)?;
+            bodies.push((body, times, self.splits(placed, &mut own_splits)?));
+        }
+        let mut stand = match &self.old {
+            Some(old) => (**old).clone(),
+            None => self.nothing(),
+        };
+        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
+        stand.retire(&in_plan);
+        (stand.dag, stand.costs) = (Arc::clone(&self.dag), Costs::of(&self.plan, self.me));
+        let wakes: HashMap<u32, Arc<Notify>> = (0..self.dag.edges.len() as u32)
+            .map(|edge| {
+                (edge, self.old_edge(EdgeId(edge)).map_or_else(Arc::default, |old| old.wake_handle()))
+            })
+            .collect();
+        let inboxes = self.inboxes(&mine, &fresh, bound, &wakes)?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
+        let (mut retargets, mut joined) = (Vec::new(), Vec::new());
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
+            let from = self.dag.edge(edge).from;
             self.open_doors(edge, &inboxes, &programs)?;
-            if !local.iter().any(|i| i.vertex == self.dag.edge(edge).from) {
+            if !mine.iter().any(|i| i.vertex == from) {
                 continue;
             }
             let key = edge_key(&self.job, &self.types, &self.dag, edge).map_err(|f| refused(&[f]))?;
             keys.insert(index, key);
-            let schema = &programs[&self.dag.edge(edge).from].output;
-            let schema = fingerprint(schema);
+            let joins = fresh.iter().any(|i| i.vertex == from);
+            if let Some(old) = self.old_edge(edge) {
+                retargets.extend(self.retarget(edge, old, &mut stand, &inboxes, &programs, &wakes)?);
+                if joins {
+                    joined.push(index);
+                }
+                continue;
+            }
+            let schema = fingerprint(&programs[&from].output);
             let mut sets = Vec::new();
             for lane in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent == self.me) {
-                let number = lane.number(edge)?;
-                let mut outlets = Vec::new();
-                for target in self.ordered_targets(edge) {
-                    let key = ChannelKey { run: self.plan.run, edge: number, target: target.id };
-                    let (credit, link) = if target.agent == self.me {
-                        let channel = self.channel(edge, target, lane, &inboxes)?;
-                        (Arc::clone(&credits[&(number, target.id)]), channel)
-                    } else {
-                        let info = &self.plan.agents[usize::from(target.agent)];
-                        let session = self.shared.session_to(info);
-                        flights.entry((number, target.agent)).or_insert_with(|| {
-                            session.add_edge(self.plan.run, self.plan.attempt, number, schema)
-                        });
-                        let credit = Credit::new(Arc::clone(&wakes[&index]));
-                        session.add_channel(key, Arc::clone(&credit));
-                        sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
-                        (credit, Link::Remote { session, key })
-                    };
-                    outlets.push(Outlet {
-                        instance: target.id,
-                        agent: target.agent,
-                        credit,
-                        link,
-                        sent_rows: 0,
-                        sent_bytes: 0,
-                    });
-                }
-                sets.push(outlets);
+                let targets = self.ordered_targets(edge).into_iter();
+                let outlets: Result<Vec<Outlet>, WireFault> = targets
+                    .map(|to| self.outlet(edge, to, lane, &mut stand, &inboxes, schema, &wakes))
+                    .collect();
+                sets.push(outlets?);
             }
             let first = sets.first().map_or(&[][..], Vec::as_slice);
             let spec = EdgeSpec {
@@ -177,55 +264,60 @@ impl Builder<'_> {
             } else {
                 Edge::new(spec, sets.next().unwrap_or_default(), wake)
             };
-            if in_step[self.dag.edge(edge).from.0 as usize] {
+            if in_step[from.0 as usize] {
                 made.keep_in_step();
             }
-            edges.insert(index, made);
+            stand.edges.insert(index, made);
         }
-        let clock = DueClock::begin(self.shared.clock_offset.load(Ordering::Relaxed));
-        let registry = Arc::clone(&self.shared.registry);
-        let routing = RouteTable::of(&self.plan, &self.job, registry, self.me, clock);
-        let taps = self.taps(&local, &programs);
-        let (start, started) = watch::channel(false);
-        let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
-        let (mut locals, mut instances) = (Vec::new(), Vec::new());
-        for placed in local {
+        self.taps(&mut stand, &mine, &programs);
+        let mut instances = Vec::new();
+        for (placed, (body, (stamper, arrivals), splits)) in fresh.iter().zip(bodies) {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
             let quota = Arc::new(Quota::new(routing.began()));
             let mut exits = Vec::new();
             for (edge, _) in self.dag.outputs(placed.vertex) {
-                let sending = &edges[&edge.0];
-                let queue = self.out_queue(edge, &placed)?;
+                let sending = &stand.edges[&edge.0];
+                let queue = self.out_queue(edge, placed)?;
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                if self.old_edge(edge).is_some() {
+                    self.undo.sender(sending, sender);
+                }
                 sending.share_quota(sender, Arc::clone(&quota));
                 if self.dag.edge(edge).spills {
                     sending.let_spill(sender, self.overflow(edge, program));
                 }
+                if self.old_edge(edge).is_some() {
+                    sending.has_joined();
+                }
                 let key = keys[&edge.0].clone().map(|key| self.exit_key(edge, key));
                 exits.push(Exit { edge: Arc::clone(sending), sender, key });
             }
-            let inbox = Arc::clone(&inboxes[&placed.id]);
+            let Inputs { inbox, channels } = &inboxes[&placed.id];
             let label = self.dag.vertex(placed.vertex).label();
             let counters = Arc::new(Counters::new(label, Arc::clone(inbox.load())));
             let (options, changes) = mpsc::unbounded_channel();
-            locals.push(Local {
-                placed,
+            self.set_options(placed.vertex, &options);
+            let local = Arc::new(Local {
+                placed: *placed,
                 counters: Arc::clone(&counters),
-                inbox: Arc::clone(&inbox),
+                inbox: Arc::clone(inbox),
+                channels: Mutex::new(channels.clone()),
                 options,
-                sink_schema: self.sink_schema(&placed, program),
+                sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
+                reserved: bound * self.queues_of(placed),
             });
-            let (stamper, arrivals) = self.source_times(&placed, program, routing.clock())?;
-            instances.push(Instance {
+            stand.reserved += local.reserved;
+            stand.local.push(Arc::clone(&local));
+            let instance = Instance {
                 stamper,
                 arrivals,
-                hold: self.hold(&placed, program, bound, routing.clock())?,
-                clock: routing.clock(),
+                hold: self.hold(placed, program, bound, clock)?,
+                clock,
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
-                body: self.body(&placed, program, &routing)?,
-                inbox,
+                body,
+                inbox: Arc::clone(inbox),
                 output: Output::new(
                     exits,
                     room,
@@ -234,49 +326,142 @@ impl Builder<'_> {
                     Arc::clone(&program.output),
                     self.job.options.on_error,
                 )
-                .with_tap(Arc::clone(&taps[&placed.vertex.0]), placed.number),
+                .with_tap(Arc::clone(&stand.taps[&placed.vertex.0]), placed.number),
                 counters,
                 options: changes,
-                start: started.clone(),
+                start: self.started.clone(),
                 timer: self.shared.timer.clone(),
-                splits: self.splits(&placed, &mut own_splits)?,
+                splits,
                 queue_time: self.job.options.settings == Settings::Default,
-            });
+            };
+            instances.push((local, instance));
         }
-        let run = Run {
-            run: self.plan.run,
-            job: self.job,
-            dag: self.dag,
-            me: self.me,
-            reserved,
-            local: locals,
-            edges,
-            sessions,
-            flights,
-            start,
-            tasks: Mutex::new(Some(Vec::new())),
-            parts: self.parts,
-            own_splits: own_splits.into_iter().map(|(stage, own)| (stage, own.all)).collect(),
-            stopped: Mutex::default(),
-            taps,
-            routing,
+        stand.own_splits.extend(own_splits.into_iter().map(|(stage, own)| (stage, own.all)));
+        Ok(Made { stand, instances, retargets, joined })
+    }
+
+    /// A run before it has anything here.
+    fn nothing(&self) -> Stand {
+        Stand {
+            dag: Arc::clone(&self.dag),
+            reserved: 0,
+            local: Vec::new(),
+            edges: HashMap::new(),
+            sessions: HashMap::new(),
+            flights: HashMap::new(),
+            own_splits: HashMap::new(),
+            taps: HashMap::new(),
+            costs: Arc::default(),
+            past: BTreeMap::new(),
+        }
+    }
+
+    /// A new instance begins with the live options as they are by now.
+    fn set_options(&self, vertex: VertexId, options: &mpsc::UnboundedSender<SetOption>) {
+        let stages = &self.dag.vertex(vertex).stages;
+        for (id, option, value) in self.plan.options.iter().filter(|(stage, ..)| stages.contains(stage)) {
+            let stage = self.job.stages.iter().find(|stage| stage.id == *id);
+            let value = serde_json::from_str(value).ok();
+            let taken = stage.zip(value).and_then(|(stage, value)| stage.op.live(option, &value).ok());
+            if let Some(value) = taken {
+                // Its receiver is the instance that is being made.
+                let _ = options.send(SetOption { option: option.clone(), value });
+            }
+        }
+    }
+
+    /// A channel's sending end, to a target here or on another agent.
+    #[expect(clippy::too_many_arguments, reason = "it is one step of `make`, which holds all of this")]
+    fn outlet(
+        &self,
+        edge: EdgeId,
+        target: Placed,
+        lane: Lane,
+        stand: &mut Stand,
+        inboxes: &HashMap<u32, Inputs>,
+        schema: u64,
+        wakes: &HashMap<u32, Arc<Notify>>,
+    ) -> Result<Outlet, WireFault> {
+        let number = lane.number(edge)?;
+        let key = ChannelKey { run: self.plan.run, edge: number, target: target.id };
+        let (credit, link) = if target.agent == self.me {
+            let link = self.channel(target, number, inboxes)?;
+            (self.local_credit(number, target.id, &wakes[&edge.0]), link)
+        } else {
+            let info = &self.plan.agents[usize::from(target.agent)];
+            let session = self.shared.session_to(info);
+            stand
+                .flights
+                .entry((number, target.agent))
+                .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
+            let credit = Credit::new(Arc::clone(&wakes[&edge.0]));
+            session.add_channel(key, Arc::clone(&credit));
+            self.undo.channel_out(&session, key);
+            stand.sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
+            (credit, Link::Remote { session, key })
         };
-        run.set_routes().map_err(|e| WireFault::new(FaultCode::Refused, e))?;
-        Ok(Built { run, instances })
+        Ok(Outlet { instance: target.id, agent: target.agent, credit, link, sent_rows: 0, sent_bytes: 0 })
     }
 
-    /// The run's queues on this agent.
-    fn queues(&self) -> u64 {
-        let mine = self.plan.instances.iter().filter(|i| i.agent == self.me);
-        mine.map(|i| (self.dag.inputs(i.vertex).count() + self.dag.outputs(i.vertex).count()) as u64).sum()
+    /// What changes of the targets of an edge that there was.
+    fn retarget(
+        &self,
+        edge: EdgeId,
+        old: &Arc<Edge>,
+        stand: &mut Stand,
+        inboxes: &HashMap<u32, Inputs>,
+        programs: &HashMap<VertexId, VertexProgram>,
+        wakes: &HashMap<u32, Arc<Notify>>,
+    ) -> Result<Option<Retarget>, WireFault> {
+        let (planned, before) = (self.dag.edge(edge), old.list());
+        let at_start = !self.sent_before(planned.from, self.me);
+        if at_start {
+            old.reopen();
+            self.undo.reopened(old);
+        }
+        if planned.routing != Routing::Unicast {
+            return Ok(None);
+        }
+        let wanted = self.ordered_targets(edge);
+        let keep: Vec<u32> = wanted.iter().map(|target| target.id).collect();
+        let missing: Vec<Placed> =
+            wanted.into_iter().filter(|target| !before.iter().any(|(id, _)| *id == target.id)).collect();
+        if missing.is_empty() && before.iter().all(|(id, _)| keep.contains(id)) {
+            return Ok(None);
+        }
+        let (lane, schema) = (Lane::of(self.me), fingerprint(&programs[&planned.from].output));
+        let add = missing.into_iter();
+        let add: Result<Vec<Outlet>, WireFault> =
+            add.map(|target| self.outlet(edge, target, lane, stand, inboxes, schema, wakes)).collect();
+        Ok(Some(Retarget { edge: edge.0, add: add?, keep, at_start }))
     }
 
-    /// Each queue's share of the agent's budget: of half of what earlier runs have left, so that a job
-    /// which stands still never holds what the next one needs.
-    fn queue_bound(&self) -> u64 {
+    /// An instance's queues.
+    fn queues_of(&self, placed: &Placed) -> u64 {
+        (self.dag.inputs(placed.vertex).count() + self.dag.outputs(placed.vertex).count()) as u64
+    }
+
+    /// The share of the agent's budget of each queue that is new: of half of what earlier runs have left, so that a
+    /// job which stands still never holds what the next one needs; and of that only what this run has left itself.
+    fn queue_bound(&self, fresh: &[Placed]) -> Result<u64, WireFault> {
         let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
         let memory = self.job.options.memory.unwrap_or(mine).min(mine);
-        (memory / self.queues().max(1)).clamp(LEAST_BOUND, MOST_BOUND)
+        let queues: u64 = fresh.iter().map(|placed| self.queues_of(placed)).sum();
+        let Some(old) = &self.old else {
+            return Ok((memory / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND));
+        };
+        let all = queues + old.local.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
+        if queues > 0 && all.saturating_mul(LEAST_BOUND) > memory.max(old.reserved) {
+            let message = format!(
+                "agent {}: {all} queues need {} KiB at least, and this job may hold {} KiB there",
+                self.shared.me.name,
+                all * (LEAST_BOUND >> 10),
+                memory.max(old.reserved) >> 10
+            );
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+        let left = memory.saturating_sub(old.reserved);
+        Ok((left / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND))
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {
@@ -298,9 +483,9 @@ impl Builder<'_> {
     /// Targets of an edge from here: this agent's first, then the others' in turn.
     fn ordered_targets(&self, edge: EdgeId) -> Vec<Placed> {
         let count = self.plan.agents.len() as u16;
-        let reached = targets(&self.dag, edge, &self.plan.instances, self.me);
-        let mut found: Vec<Placed> =
-            self.plan.instances.iter().filter(|i| reached.contains(&i.id)).copied().collect();
+        let all: Vec<Placed> = self.plan.targets().copied().collect();
+        let reached = targets(&self.dag, edge, &all, self.me);
+        let mut found: Vec<Placed> = all.into_iter().filter(|i| reached.contains(&i.id)).collect();
         found.sort_by_key(|i| ((i.agent + count - self.me) % count, i.number));
         found
     }
@@ -312,7 +497,8 @@ impl Builder<'_> {
             Routing::Broadcast => Routes::Every,
             Routing::Partitioned { .. } => {
                 let partitions = self.job.options.partitions();
-                let map = partition_map(&self.dag, edge, &self.plan.instances, partitions, self.me);
+                let all: Vec<Placed> = self.plan.targets().copied().collect();
+                let map = partition_map(&self.dag, edge, &all, partitions, self.me);
                 let outlet = |id: &u32| outlets.iter().position(|o| o.instance == *id).unwrap_or(0) as u32;
                 Routes::ByPartition(map.iter().map(outlet).collect())
             }
@@ -344,7 +530,7 @@ impl Builder<'_> {
         }
         let numbering = match files {
             Files::Shared => Numbering::Cluster,
-            Files::Each => Numbering::Agent { agent: self.me, agents: self.plan.agents.len() as u16 },
+            Files::Each => Numbering::Agent { agent: self.me, agents: self.plan.first_agents },
         };
         Some(SourcePlaces { source: source_number(&self.job, &stage.id)?, numbering })
     }
@@ -362,7 +548,7 @@ impl Builder<'_> {
         routing: &RouteTable,
     ) -> Result<Body, WireFault> {
         let stage = self.stage(placed.vertex)?;
-        let peers = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex).count() as u32;
+        let peers = self.plan.targets().filter(|i| i.vertex == placed.vertex).count() as u32;
         if let Some(body) = self.registered(stage, placed, program, peers)? {
             return Ok(body);
         }
@@ -425,17 +611,17 @@ impl Builder<'_> {
     }
 
     /// A tap for each vertex with instances here; those with a `peek` stage are on.
-    fn taps(&self, local: &[Placed], programs: &HashMap<VertexId, VertexProgram>) -> HashMap<u32, Arc<Tap>> {
-        let mut taps = HashMap::new();
-        for placed in local {
+    fn taps(&self, stand: &mut Stand, mine: &[Placed], programs: &HashMap<VertexId, VertexProgram>) {
+        for placed in mine {
             let id = placed.vertex;
-            if taps.contains_key(&id.0) {
+            let all = self.plan.targets().filter(|i| i.vertex == id).count() as u32;
+            if let Some(tap) = stand.taps.get(&id.0) {
+                tap.set_instances(all);
                 continue;
             }
             let program = &programs[&id];
             let sink = self.sink_schema(placed, program);
             let columns = sink.unwrap_or_else(|| own_columns(&program.output));
-            let all = self.plan.instances.iter().filter(|i| i.vertex == id).count() as u32;
             let tap = Tap::new(all, columns.fields().iter().map(|field| field.name().clone()).collect());
             for peek in &self.dag.vertex(id).peeks {
                 let stage = self.job.stages.iter().find(|stage| stage.id == *peek);
@@ -443,9 +629,8 @@ impl Builder<'_> {
                     tap.add_stage(&self.job.name, peek, sample_per_second.unwrap_or(DEFAULT_RATE));
                 }
             }
-            taps.insert(id.0, Arc::new(tap));
+            stand.taps.insert(id.0, Arc::new(tap));
         }
-        taps
     }
 
     /// What the instances of a stage call.

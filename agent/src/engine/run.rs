@@ -1,7 +1,7 @@
 //! One job on this agent: its instances, its edges, and its part of the ledger.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -16,45 +16,72 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunRe
 
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::rescale::Next;
 use super::routing::RouteTable;
 use super::tap::Tap;
 use super::task::Task;
+use crate::exchange::costs::Costs;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::lane::edge_of;
-use crate::exchange::outbound::{Flight, Outbound};
+use crate::exchange::outbound::{Flight, Outbound, distinct};
 use crate::sink::Parts;
 
 /// Pause between two looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// What a run is from its beginning to its end.
+pub(crate) struct Beginning {
+    pub(crate) run: u64,
+    pub(crate) job: Arc<Job>,
+    pub(crate) me: u16,
+    pub(crate) parts: Parts,
+    pub(crate) start: watch::Sender<bool>,
+    pub(crate) routing: RouteTable,
+}
+
 /// A run, as the engine holds it.
 pub(crate) struct Run {
     pub(crate) run: u64,
     pub(crate) job: Arc<Job>,
-    pub(crate) dag: Arc<Dag>,
     /// This agent's index in the run.
     pub(crate) me: u16,
+    pub(crate) start: watch::Sender<bool>,
+    /// None once it was stopped: nothing begins any more.
+    pub(crate) tasks: Mutex<Option<Vec<Task>>>,
+    /// What ends slots for its edges; another one when there are more of them.
+    pub(crate) manager: Mutex<Option<Task>>,
+    /// Part files that its sinks have made.
+    pub(crate) parts: Parts,
+    pub(crate) stopped: Mutex<Option<RunReport>>,
+    /// What edges that choose their targets have in common.
+    pub(crate) routing: RouteTable,
+    /// What is there now.
+    stand: RwLock<Arc<Stand>>,
+    /// What the next plan brings, until it is committed and all rows go by it.
+    pub(crate) next: Mutex<Option<Next>>,
+}
+
+/// What a run has on this agent; changed as a whole when a plan brings more.
+#[derive(Clone)]
+pub(crate) struct Stand {
+    pub(crate) dag: Arc<Dag>,
     /// Bytes that its queues here may hold.
     pub(crate) reserved: u64,
-    pub(crate) local: Vec<Local>,
+    pub(crate) local: Vec<Arc<Local>>,
     /// Sending sides, by edge index.
     pub(crate) edges: HashMap<u32, Arc<Edge>>,
     /// Sessions by agent index, and what each edge (or lane of an ordered one) has in flight on them.
     pub(crate) sessions: HashMap<u16, Arc<Outbound>>,
     pub(crate) flights: HashMap<(u32, u16), Arc<Flight>>,
-    pub(crate) start: watch::Sender<bool>,
-    /// None once it was stopped: nothing begins any more.
-    pub(crate) tasks: Mutex<Option<Vec<Task>>>,
-    /// Part files that its sinks have made.
-    pub(crate) parts: Parts,
     /// Splits of sources that read this agent's own files, by stage.
     pub(crate) own_splits: HashMap<String, Vec<Split>>,
-    pub(crate) stopped: Mutex<Option<RunReport>>,
     /// Taps of the vertices that have instances here, by vertex index.
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
-    /// What edges that choose their targets have in common.
-    pub(crate) routing: RouteTable,
+    /// Costs of rows to other agents.
+    pub(crate) costs: Arc<Costs>,
+    /// Rows that instances took which a plan has ended: (taken, dropped) by edge.
+    pub(crate) past: BTreeMap<u32, (u64, u64)>,
 }
 
 /// One of this agent's instances.
@@ -62,21 +89,74 @@ pub(crate) struct Local {
     pub(crate) placed: Placed,
     pub(crate) counters: Arc<Counters>,
     pub(crate) inbox: Arc<Inbox>,
+    /// Its channels by the number of the edge (or its lane) and the sending agent.
+    pub(crate) channels: Mutex<HashMap<(u32, u16), usize>>,
     pub(crate) options: mpsc::UnboundedSender<SetOption>,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)
     pub(crate) exits: Vec<(u32, usize)>,
+    /// Bytes that its queues may hold.
+    pub(crate) reserved: u64,
+}
+
+impl Local {
+    /// It has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.counters.ended.load(std::sync::atomic::Ordering::Relaxed)
+    }
 }
 
 impl Run {
+    /// A run that is ready to start.
+    pub(crate) fn new(of: Beginning, stand: Stand) -> Self {
+        let Beginning { run, job, me, parts, start, routing } = of;
+        Self {
+            run,
+            job,
+            me,
+            start,
+            tasks: Mutex::new(Some(Vec::new())),
+            manager: Mutex::default(),
+            parts,
+            stopped: Mutex::default(),
+            routing,
+            stand: RwLock::new(Arc::new(stand)),
+            next: Mutex::default(),
+        }
+    }
+
+    /// What is there now.
+    pub(crate) fn stand(&self) -> Arc<Stand> {
+        Arc::clone(&self.stand.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// There is something else from now on.
+    pub(crate) fn set_stand(&self, stand: Arc<Stand>) {
+        *self.stand.write().unwrap_or_else(PoisonError::into_inner) = stand;
+    }
+
+    /// Sessions on which it sends, or will by its next plan.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Outbound>> {
+        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let coming = next.iter().flat_map(|next| next.stand.sessions.values().cloned());
+        distinct(self.stand().sessions.values().cloned().chain(coming))
+    }
+
     /// Counters of all instances here.
     pub(crate) fn instance_reports(&self) -> Vec<InstanceReport> {
-        self.local.iter().map(|local| self.instance_report(local)).collect()
+        let stand = self.stand();
+        stand.local.iter().map(|local| stand.instance_report(local)).collect()
     }
 
     /// Counters of one instance.
     pub(crate) fn instance_report(&self, local: &Local) -> InstanceReport {
+        self.stand().instance_report(local)
+    }
+}
+
+impl Stand {
+    fn instance_report(&self, local: &Local) -> InstanceReport {
         use std::sync::atomic::Ordering::Relaxed;
         let counters = &local.counters;
         let times = counters.clock.read();
@@ -109,20 +189,26 @@ impl Run {
     }
 
     /// Waits until everything that went out on an instance's edges has been acknowledged, so that
-    /// its end means that its rows have arrived. A lost peer ends the run instead.
-    pub(crate) async fn wait_until_arrived(&self, local: &Local) {
+    /// its end means that its rows have arrived, and the end of an edge too. A lost peer that is needed ends the
+    /// run instead.
+    async fn wait_until_arrived(&self, local: &Local) {
         use crate::sync::Ordering::Relaxed;
         let on_its_edges = |edge: &u32| local.exits.iter().any(|(exit, _)| exit == edge);
         let flights = self.flights.iter().filter(|((edge, _), _)| on_its_edges(&edge_of(*edge)));
-        for (_, flight) in flights {
-            while flight.rows.load(Relaxed) > 0 {
+        for ((number, agent), flight) in flights {
+            let session = self.sessions.get(agent);
+            let has_ended = || self.edges.get(&edge_of(*number)).is_some_and(|edge| edge.has_ended());
+            while flight.rows.load(Relaxed) > 0 || flight.marks.load(Relaxed) > 0 && has_ended() {
+                if session.is_some_and(|session| session.is_dead()) {
+                    break;
+                }
                 tokio::time::sleep(LOOK).await;
             }
         }
     }
 
     /// The ledger as this agent sees it.
-    pub(crate) fn ledger(&self) -> Vec<EdgeLedger> {
+    fn ledger(&self, me: u16) -> Vec<EdgeLedger> {
         let mut ledgers: BTreeMap<u32, EdgeLedger> = BTreeMap::new();
         for index in 0..self.dag.edges.len() as u32 {
             ledgers.insert(index, EdgeLedger { edge: index, ..EdgeLedger::default() });
@@ -137,7 +223,7 @@ impl Run {
                 *ledger.dropped.entry(reason.to_owned()).or_default() += rows;
             }
             for (instance, agent, rows, bytes) in sent.targets {
-                let flow = ledger.flows.entry((self.me, agent)).or_default();
+                let flow = ledger.flows.entry((me, agent)).or_default();
                 flow.rows += rows;
                 flow.bytes += bytes;
                 *ledger.targets.entry(instance).or_default() += rows;
@@ -147,7 +233,7 @@ impl Run {
             use crate::sync::Ordering::Relaxed;
             let Some(ledger) = ledgers.get_mut(&edge_of(*index)) else { continue };
             ledger.in_flight += flight.rows.load(Relaxed);
-            ledger.flows.entry((self.me, *agent)).or_default().wire_bytes += flight.wire_bytes.load(Relaxed);
+            ledger.flows.entry((me, *agent)).or_default().wire_bytes += flight.wire_bytes.load(Relaxed);
         }
         for local in &self.local {
             for (index, waiting, taken, dropped) in local.inbox.counts() {
@@ -159,7 +245,45 @@ impl Run {
                 }
             }
         }
+        for (index, (taken, dropped)) in &self.past {
+            let Some(ledger) = ledgers.get_mut(index) else { continue };
+            ledger.taken += taken;
+            if *dropped > 0 {
+                *ledger.dropped.entry(DROPPED_BY_STOP.to_owned()).or_default() += dropped;
+            }
+        }
         ledgers.into_values().collect()
+    }
+
+    /// Takes out instances that are not kept, which have ended, and keeps what they counted.
+    pub(crate) fn retire(&mut self, keep: &dyn Fn(u32) -> bool) {
+        let all = std::mem::take(&mut self.local);
+        let (kept, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|local| keep(local.placed.id));
+        self.local = kept;
+        for local in gone {
+            self.reserved = self.reserved.saturating_sub(local.reserved);
+            for (edge, _, taken, dropped) in local.inbox.counts() {
+                let past = self.past.entry(edge).or_default();
+                *past = (past.0 + taken, past.1 + dropped);
+            }
+        }
+    }
+
+    /// The name of one of its edges.
+    pub(crate) fn edge_name(&self, edge: u32) -> String {
+        self.dag.edge_name(EdgeId(edge))
+    }
+}
+
+impl Run {
+    /// See [`Stand::wait_until_arrived`].
+    pub(crate) async fn wait_until_arrived(&self, local: &Local) {
+        self.stand().wait_until_arrived(local).await;
+    }
+
+    /// The ledger as this agent sees it.
+    pub(crate) fn ledger(&self) -> Vec<EdgeLedger> {
+        self.stand().ledger(self.me)
     }
 
     /// Counters and ledger.
@@ -175,13 +299,15 @@ impl Run {
 
     /// Some instance has not ended.
     pub(crate) fn is_live(&self) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
-        !self.is_stopped() && self.local.iter().any(|local| !local.counters.ended.load(Relaxed))
+        !self.is_stopped() && self.stand().local.iter().any(|local| !local.has_ended())
     }
 
     /// Ends everything where it stands; rows that wait are dropped and counted.
     pub(crate) async fn stop(&self) -> RunReport {
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        tasks.extend(self.manager.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What was to come has not begun, and has taken nothing.
+        drop(self.next.lock().unwrap_or_else(PoisonError::into_inner).take());
         for task in &tasks {
             task.abort();
         }
@@ -194,13 +320,14 @@ impl Run {
                 "instances stand in calls to the system; they end when those return"
             );
         }
-        for edge in self.edges.values() {
+        let stand = self.stand();
+        for edge in stand.edges.values() {
             edge.close(DROPPED_BY_STOP);
         }
-        for local in &self.local {
+        for local in &stand.local {
             local.inbox.close();
         }
-        for local in &self.local {
+        for local in &stand.local {
             local.counters.clock.end();
             local.counters.drop_in_hand();
         }
@@ -219,8 +346,9 @@ impl Run {
             .op
             .live(option, value)
             .map_err(|e| WireFault::new(FaultCode::Refused, format!("{stage}.{option}: {e}")))?;
-        for local in &self.local {
-            let vertex = self.dag.vertex(local.placed.vertex);
+        let stand = self.stand();
+        for local in &stand.local {
+            let vertex = stand.dag.vertex(local.placed.vertex);
             if vertex.stages.iter().any(|s| s == stage) {
                 let change = SetOption { option: option.to_owned(), value: value.clone() };
                 // An instance that has ended no longer listens, and needs not.
@@ -233,26 +361,26 @@ impl Run {
 
     /// What a follower of a vertex has not seen yet.
     pub(crate) fn peek(&self, vertex: u32, follower: u64, rate: f64, from: u64) -> Result<Peeked, WireFault> {
-        use std::sync::atomic::Ordering::Relaxed;
-        let Some(tap) = self.taps.get(&vertex) else {
+        let stand = self.stand();
+        let Some(tap) = stand.taps.get(&vertex) else {
             let message = format!("run {} has no instance of vertex {vertex} on this agent", self.run);
             return Err(WireFault::new(FaultCode::NotFound, message));
         };
-        let here = self.local.iter().filter(|local| local.placed.vertex.0 == vertex);
+        let here = stand.local.iter().filter(|local| local.placed.vertex.0 == vertex);
         // Looked at before the rows: what comes in between is fetched by the next question.
-        let ended = here.into_iter().all(|local| local.counters.ended.load(Relaxed)) || self.is_stopped();
+        let ended = here.into_iter().all(|local| local.has_ended()) || self.is_stopped();
         tap.ask(follower, rate, from, ended).map_err(|e| WireFault::new(FaultCode::Refused, e))
     }
 
     /// The split of this agent's own files that a row was read from.
-    pub(crate) fn own_split(&self, row: RowPlace, agents: u16) -> Option<&Split> {
+    pub(crate) fn own_split(&self, row: RowPlace, agents: u16) -> Option<Split> {
         let stage = place::source_stage(&self.job, row.source())?;
         let (agent, number) = place::owner(row.split(), agents);
-        self.own_splits.get(&stage.id).filter(|_| agent == self.me)?.get(number as usize)
+        self.stand().own_splits.get(&stage.id).filter(|_| agent == self.me)?.get(number as usize).cloned()
     }
 
     /// The name of one of its edges.
     pub(crate) fn edge_name(&self, edge: u32) -> String {
-        self.dag.edge_name(EdgeId(edge))
+        self.stand().edge_name(edge)
     }
 }

@@ -1,5 +1,7 @@
 //! Making the files of a job that has finished visible.
 
+use std::sync::Arc;
+
 use tuplane_core::job::Op;
 use tuplane_wire::message::{FaultCode, SinkFile, WireFault};
 
@@ -33,11 +35,12 @@ pub(super) fn seal(
 /// The one file of a sink to which no instance of the job wrote a row; it has the name of instance 0's.
 fn empty_file(shared: &Shared, held: &Held, id: &str) -> Result<Option<SinkFile>, SinkError> {
     let run = &held.run;
-    let writes = |local: &&run::Local| {
+    let stand = run.stand();
+    let writes = |local: &&Arc<run::Local>| {
         local.sink_schema.is_some()
-            && run.dag.vertex(local.placed.vertex).stages.last().is_some_and(|last| last == id)
+            && stand.dag.vertex(local.placed.vertex).stages.last().is_some_and(|last| last == id)
     };
-    let Some(schema) = run.local.iter().find(writes).and_then(|local| local.sink_schema.clone()) else {
+    let Some(schema) = stand.local.iter().find(writes).and_then(|local| local.sink_schema.clone()) else {
         return Ok(None);
     };
     let Some(stage) = run.job.stages.iter().find(|s| s.id == id) else { return Ok(None) };

@@ -4,7 +4,7 @@
 //! one relaxed addition too, so that it can be said what went by if that one comes back.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(crate) struct Tap {
     /// Rows that went by while somebody followed, awake or asleep.
     gone_by: AtomicU64,
     /// Instances of the vertex, over all agents: each may show its share of a rate.
-    instances: u32,
+    instances: AtomicU32,
     columns: Vec<String>,
     state: Mutex<State>,
 }
@@ -104,12 +104,24 @@ struct Sample {
 impl Tap {
     pub(crate) fn new(instances: u32, columns: Vec<String>) -> Self {
         let (mode, gone_by, state) = (AtomicU8::new(OFF), AtomicU64::new(0), Mutex::default());
-        Self { mode, gone_by, instances: instances.max(1), columns, state }
+        Self { mode, gone_by, instances: AtomicU32::new(instances.max(1)), columns, state }
+    }
+
+    /// There are so many instances of the vertex from now on, over all agents.
+    pub(crate) fn set_instances(&self, instances: u32) {
+        let before = self.instances.swap(instances.max(1), Ordering::Relaxed);
+        let factor = f64::from(before) / f64::from(instances.max(1));
+        let mut state = self.lock();
+        let State { followers, asleep, stages } = &mut *state;
+        let awake = followers.values_mut().map(|follower| &mut follower.sample);
+        let asleep = asleep.values_mut().map(|sleeper| &mut sleeper.sample);
+        let stages = stages.iter_mut().map(|stage| &mut stage.sample);
+        awake.chain(asleep).chain(stages).for_each(|sample| sample.rate *= factor);
     }
 
     /// Is always on from here: a `peek` stage with so many rows per second over the cluster.
     pub(crate) fn add_stage(&self, job: &str, id: &str, rate: f64) {
-        let sample = Sample::new(rate / f64::from(self.instances));
+        let sample = Sample::new(rate / f64::from(self.instances.load(Ordering::Relaxed)));
         self.lock().stages.push(Stage { id: id.to_owned(), job: job.to_owned(), sample });
         self.mode.store(ON, Ordering::Relaxed);
     }
@@ -187,7 +199,7 @@ impl Tap {
             if let Some(sleeper) = asleep.remove(&follower) {
                 return Follower { sample: sleeper.wake(from, now, gone_by), asked: now };
             }
-            let mut sample = Sample::new(rate / f64::from(self.instances));
+            let mut sample = Sample::new(rate / f64::from(self.instances.load(Ordering::Relaxed)));
             match stages.first() {
                 // A `peek` stage has seen rows before anybody asked.
                 Some(stage) if from == 0 => {

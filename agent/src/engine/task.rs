@@ -64,6 +64,14 @@ impl Task {
         }
     }
 
+    /// It has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        match self {
+            Self::Shared(task) => task.is_finished(),
+            Self::Own { ended, .. } => ended.try_recv() == Err(oneshot::error::TryRecvError::Closed),
+        }
+    }
+
     /// Waits until it has ended. False: it stands in a call to the system, and ends when that returns.
     pub(crate) async fn ended(self) -> bool {
         match self {

@@ -10,6 +10,8 @@ use tuplane_wire::message::{AgentInfo, Split};
 
 use super::*;
 
+mod plans;
+
 struct NoSplits;
 
 impl SplitClient for NoSplits {
@@ -66,6 +68,7 @@ path = "out"
         .zip(&agents)
         .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: 1 })
         .collect();
+    let first_agents = agents.len() as u16;
     RunPlan {
         run,
         attempt: 1,
@@ -75,6 +78,12 @@ path = "out"
         agents,
         headers: std::collections::BTreeMap::new(),
         costs: Vec::new(),
+        epoch: 1,
+        coming: Vec::new(),
+        going: Vec::new(),
+        first_agents,
+        options: Vec::new(),
+        policies: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod pricing;
+mod retarget;
 mod shown;
 mod waiting;
 
@@ -28,6 +29,7 @@ use crate::sync::{Mutex, lock};
 use ahead::Ahead;
 pub(crate) use ahead::Foresight;
 pub(crate) use pricing::{Route, tick_together};
+pub(crate) use retarget::pool_targets;
 use shown::Samples;
 pub(crate) use waiting::AppendError;
 
@@ -56,6 +58,8 @@ struct State {
     senders: Vec<Sender>,
     /// One set of channels for all senders, or one for each.
     outlets: Vec<Outlets>,
+    /// What went to targets that are no more: (target instance, its agent, rows, bytes).
+    gone: Vec<(u32, u16, u64, u64)>,
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
@@ -179,6 +183,7 @@ impl Edge {
             state: Mutex::new(State {
                 senders: Vec::new(),
                 outlets,
+                gone: Vec::new(),
                 channels,
                 turn: 0,
                 least: Least::default(),
@@ -390,6 +395,7 @@ impl Edge {
                 .iter()
                 .flat_map(Outlets::list)
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
+                .chain(state.gone.iter().copied())
                 .collect(),
             policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
         }

@@ -92,9 +92,20 @@ impl Inbound {
     }
 
     /// Frames of an edge of a run may come.
-    pub(crate) fn open(&self, run: u64, edge: u32, door: Door) {
-        lock(&self.doors).insert((run, edge), Arc::new(door));
+    /// Gives what was open before.
+    pub(crate) fn open(&self, run: u64, edge: u32, door: Door) -> Option<Arc<Door>> {
+        let before = lock(&self.doors).insert((run, edge), Arc::new(door));
         self.notes.due.notify_one();
+        before
+    }
+
+    /// What was open before is so again.
+    pub(crate) fn restore(&self, run: u64, edge: u32, before: Option<Arc<Door>>) {
+        let mut doors = lock(&self.doors);
+        match before {
+            Some(before) => doors.insert((run, edge), before),
+            None => doors.remove(&(run, edge)),
+        };
     }
 
     /// The peer is dead: its connection ends, and no other is taken.

@@ -2,6 +2,7 @@
 //! rows are taken.
 
 mod fresh;
+mod more;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -117,8 +118,6 @@ enum Reading {
 struct Input {
     edge: u32,
     priority: i32,
-    first: usize,
-    count: usize,
     ended: bool,
     /// See [`Inbox::keep_in_step`].
     in_step: bool,
@@ -145,7 +144,32 @@ struct Channel {
     barrier: Option<u64>,
     /// Not read now; see [`Reading::ByChannel`].
     held: bool,
+    /// So many ends are still to come: see [`Inbox::reopen`].
+    opens: u32,
     ended: bool,
+}
+
+impl Channel {
+    fn new(input: usize, upstream: Upstream) -> Self {
+        Self {
+            input,
+            upstream,
+            queue: VecDeque::new(),
+            queued_rows: 0,
+            received_rows: 0,
+            taken_bytes: 0,
+            granted_at: 0,
+            limit: LEAST_WINDOW,
+            window: LEAST_WINDOW,
+            used: 0,
+            used_rows: 0,
+            standing: Standing::default(),
+            barrier: None,
+            held: false,
+            opens: 1,
+            ended: false,
+        }
+    }
 }
 
 impl Inbox {
@@ -172,30 +196,13 @@ impl Inbox {
             state.inputs.push(Input {
                 edge: spec.edge,
                 priority: spec.priority,
-                first: state.channels.len(),
-                count: spec.channels.len(),
                 ended: spec.channels.is_empty(),
                 in_step: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
-            state.channels.extend(spec.channels.into_iter().map(|upstream| Channel {
-                input: number,
-                upstream,
-                queue: VecDeque::new(),
-                queued_rows: 0,
-                received_rows: 0,
-                taken_bytes: 0,
-                granted_at: 0,
-                limit: LEAST_WINDOW,
-                window: LEAST_WINDOW,
-                used: 0,
-                used_rows: 0,
-                standing: Standing::default(),
-                barrier: None,
-                held: false,
-                ended: false,
-            }));
+            let channels = spec.channels.into_iter();
+            state.channels.extend(channels.map(|upstream| Channel::new(number, upstream)));
         }
         state.ended = state.inputs.iter().all(|input| input.ended);
         state.recount();
@@ -205,11 +212,6 @@ impl Inbox {
             state.open_those_behind(first);
         }
         Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), budget })
-    }
-
-    /// Index of an input's first channel.
-    pub(crate) fn first_channel(&self, input: usize) -> usize {
-        lock(&self.state).inputs[input].first
     }
 
     /// All senders of an input are in step: see [`Standing::counted`].
@@ -319,9 +321,10 @@ impl Inbox {
         state
             .inputs
             .iter()
-            .map(|input| {
-                let channels = &state.channels[input.first..input.first + input.count];
-                let waiting = channels.iter().map(|c| c.queued_rows).sum();
+            .enumerate()
+            .map(|(number, input)| {
+                let channels = state.channels.iter().filter(|channel| channel.input == number);
+                let waiting = channels.map(|c| c.queued_rows).sum();
                 (input.edge, waiting, input.taken_rows, input.dropped_rows)
             })
             .collect()
@@ -455,10 +458,14 @@ impl State {
             }
             Mark::Moved { .. } => Err("a `moved` mark came, but nothing moves in this version".to_owned()),
             Mark::End => {
-                self.channels[index].ended = true;
-                let number = self.channels[index].input;
-                let input = &self.inputs[number];
-                let all = self.channels[input.first..input.first + input.count].iter().all(|c| c.ended);
+                let channel = &mut self.channels[index];
+                channel.opens = channel.opens.saturating_sub(1);
+                if channel.ended || channel.opens > 0 {
+                    return Ok(None);
+                }
+                channel.ended = true;
+                let number = channel.input;
+                let all = self.channels.iter().filter(|c| c.input == number).all(|c| c.ended);
                 if !all && self.reading == Reading::ByChannel {
                     self.recheck = true;
                     return Ok(Some(Taken::ChannelEnded(index)));
@@ -517,11 +524,11 @@ impl State {
 
     fn advance(&mut self) -> Option<Taken> {
         let Self { inputs, channels, least, .. } = self;
-        let open = |input: &Input| {
-            let channels = &channels[input.first..input.first + input.count];
-            Standing::counted(input.in_step, channels.iter().filter(|c| !c.ended).map(|c| c.standing))
+        let open = |(number, input): (usize, &Input)| {
+            let open = channels.iter().filter(move |c| c.input == number && !c.ended);
+            Standing::counted(input.in_step, open.map(|c| c.standing))
         };
-        let moved = least.next(inputs.iter().flat_map(open))?;
+        let moved = least.next(inputs.iter().enumerate().flat_map(open))?;
         self.recheck = true;
         Some(match moved {
             Moved::Watermark(time) => Taken::Watermark(time),

@@ -48,6 +48,8 @@ pub(crate) struct ChannelKey {
 pub(crate) struct Flight {
     /// Rows sent and not acknowledged.
     pub(crate) rows: AtomicU64,
+    /// Marks sent and not acknowledged.
+    pub(crate) marks: AtomicU64,
     /// Bytes on the wire, headers included.
     pub(crate) wire_bytes: AtomicU64,
 }
@@ -99,7 +101,11 @@ struct State {
 #[derive(Debug)]
 enum Outgoing {
     Rows(ChannelKey, Vec<Rows>),
-    Mark { run: u64, edge: u32, mark: Mark },
+    /// For one target, or [`ALL`] that the edge has on the peer.
+    Mark {
+        key: ChannelKey,
+        mark: Mark,
+    },
 }
 
 /// A frame that the peer has not acknowledged.
@@ -108,6 +114,7 @@ struct Sent {
     sequence: u64,
     bytes: Bytes,
     rows: u64,
+    marks: u64,
     flight: Arc<Flight>,
 }
 
@@ -180,6 +187,16 @@ impl Outbound {
         lock(&self.state).credits.insert(key, credit);
     }
 
+    /// A channel will not send here after all.
+    pub(crate) fn remove_channel(&self, key: ChannelKey) {
+        lock(&self.state).credits.remove(&key);
+    }
+
+    /// Nothing is sent any more: the peer is dead, or this agent ends.
+    pub(crate) fn is_dead(&self) -> bool {
+        lock(&self.state).dead
+    }
+
     /// Some run sends on it.
     pub(crate) fn is_used(&self) -> bool {
         !lock(&self.state).edges.is_empty()
@@ -194,7 +211,7 @@ impl Outbound {
         state.turns.retain(|key| key.run != run);
         state.ready.retain(|item| match item {
             Outgoing::Rows(key, _) => key.run != run,
-            Outgoing::Mark { run: r, .. } => *r != run,
+            Outgoing::Mark { key, .. } => key.run != run,
         });
         let pending = state.pending.values().flatten().map(Rows::bytes).sum::<u64>();
         let ready = state.ready.iter().map(|item| match item {
@@ -230,19 +247,26 @@ impl Outbound {
 
     /// A mark for all targets of an edge on the peer; it follows all rows of the edge so far.
     pub(crate) fn send_mark(&self, run: u64, edge: u32, mark: Mark) {
+        self.send_mark_to(ChannelKey { run, edge, target: ALL }, mark);
+    }
+
+    /// A mark for one target, or for [`ALL`]; it follows all rows of its channel so far.
+    pub(crate) fn send_mark_to(&self, to: ChannelKey, mark: Mark) {
         let mut state = lock(&self.state);
-        if !state.edges.contains_key(&(run, edge)) {
-            return;
-        }
-        let State { pending, turns, ready, credits, .. } = &mut *state;
-        for (key, queue) in pending.iter_mut().filter(|(key, _)| key.run == run && key.edge == edge) {
+        let State { pending, turns, ready, credits, edges, dead, .. } = &mut *state;
+        let Some(facts) = edges.get(&(to.run, to.edge)).filter(|_| !*dead) else { return };
+        facts.flight.marks.fetch_add(1, Ordering::Relaxed);
+        let before_it = |key: &ChannelKey| {
+            key.run == to.run && key.edge == to.edge && (to.target == ALL || key.target == to.target)
+        };
+        for (key, queue) in pending.iter_mut().filter(|(key, _)| before_it(key)) {
             let most = credits.get(key).map_or(FLUSH_BYTES, |credit| credit.frame());
             while let Some(rows) = next_pieces(queue, most) {
                 ready.push_back(Outgoing::Rows(*key, rows));
             }
         }
-        turns.retain(|key| key.run != run || key.edge != edge);
-        ready.push_back(Outgoing::Mark { run, edge, mark });
+        turns.retain(|key| !before_it(key));
+        ready.push_back(Outgoing::Mark { key: to, mark });
         state.flush = true;
         drop(state);
         self.wake.notify_one();
@@ -413,8 +437,7 @@ impl Outbound {
                 },
             };
             let (run, edge) = match &item {
-                Outgoing::Rows(key, _) => (key.run, key.edge),
-                Outgoing::Mark { run, edge, .. } => (*run, *edge),
+                Outgoing::Rows(key, _) | Outgoing::Mark { key, .. } => (key.run, key.edge),
             };
             let Some(facts) = state.edges.get(&(run, edge)).cloned() else { return Next::Soon };
             let mut header = Header::new(FrameKind::Rows);
@@ -427,8 +450,8 @@ impl Outbound {
                     header.target = key.target;
                     Some(pieces)
                 }
-                Outgoing::Mark { mark, .. } => {
-                    header.target = ALL;
+                Outgoing::Mark { mark, key } => {
+                    header.target = key.target;
                     (header.kind, header.value) = match mark {
                         Mark::Watermark(time) => (FrameKind::Watermark, time),
                         Mark::Idle => (FrameKind::Idle, 0),
@@ -445,6 +468,7 @@ impl Outbound {
             (header, rows, facts.flight)
         };
         let count = rows.iter().flatten().map(|rows| rows.len() as u64).sum();
+        let marks = u64::from(rows.is_none());
         let bytes = match &rows {
             Some(pieces) => match join_and_encode(pieces, header) {
                 Ok(bytes) => bytes,
@@ -462,7 +486,7 @@ impl Outbound {
         let sequence = state.next;
         state.next += 1;
         let bytes = body::number(bytes, sequence);
-        state.unacknowledged.push_back(Sent { sequence, bytes: bytes.clone(), rows: count, flight });
+        state.unacknowledged.push_back(Sent { sequence, bytes: bytes.clone(), rows: count, marks, flight });
         Next::Frame(bytes)
     }
 
@@ -512,8 +536,9 @@ impl Outbound {
     fn acknowledge(&self, sequence: u64) {
         let mut state = lock(&self.state);
         while state.unacknowledged.front().is_some_and(|sent| sent.sequence <= sequence) {
-            if let Some(Sent { rows, flight, .. }) = state.unacknowledged.pop_front() {
+            if let Some(Sent { rows, marks, flight, .. }) = state.unacknowledged.pop_front() {
                 flight.rows.fetch_sub(rows, Ordering::Relaxed);
+                flight.marks.fetch_sub(marks, Ordering::Relaxed);
             }
         }
     }

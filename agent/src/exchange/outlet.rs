@@ -35,6 +35,16 @@ pub(crate) struct Outlet {
     pub(crate) sent_bytes: u64,
 }
 
+impl Outlet {
+    /// Says something to this target alone; it follows all rows of the channel so far.
+    pub(crate) fn mark(&self, mark: Mark) {
+        match &self.link {
+            Link::Local { inbox, channel } => inbox.push(*channel, Item::Mark(mark)),
+            Link::Remote { session, key } => session.send_mark_to(*key, mark),
+        }
+    }
+}
+
 /// The sending ends of all channels of one edge on one agent: the agent's own targets first.
 #[derive(Debug, Default)]
 pub(crate) struct Outlets {
@@ -128,6 +138,16 @@ impl Outlets {
                 }
             }
         }
+    }
+
+    /// These targets come, and those that are not kept go; gives the latter. The agent's own stay first.
+    pub(crate) fn retarget(&mut self, add: Vec<Outlet>, keep: &dyn Fn(u32) -> bool, me: u16) -> Vec<Outlet> {
+        let (mut kept, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.list).into_iter().partition(|outlet| keep(outlet.instance));
+        kept.extend(add);
+        kept.sort_by_key(|outlet| (outlet.agent != me, outlet.agent, outlet.instance));
+        self.list = kept;
+        gone
     }
 
     /// Lets what waits in sessions leave now.

@@ -98,6 +98,13 @@ impl OutQueue {
         self.bytes
     }
 
+    /// Rows of a pool that wait go to these targets; `outlets` gives the outlet of each.
+    pub(crate) fn retarget(&mut self, new: Targets, numbers: Vec<usize>) {
+        if let Kind::Pool { view, outlets, .. } = &mut self.kind {
+            (*view, *outlets) = (new, numbers);
+        }
+    }
+
     /// Changes the policy. Gives `false` where the edge has none.
     pub(crate) fn set_policy(&mut self, new: Box<dyn Policy>) -> bool {
         match &mut self.kind {

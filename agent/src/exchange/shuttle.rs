@@ -176,3 +176,110 @@ fn shuttle_with_rare_preemptions() {
 fn shuttle_priced() {
     shuttle::check_random(|| two_senders_one_target_full_queues_and_a_mark(Kind::Priced, false), 300);
 }
+
+/// Targets of an edge change while its queues are full: what goes gets its end behind its rows, what comes gets all
+/// that the others do not take.
+fn targets_change_under_full_queues(policy: &'static str) {
+    let budget = Budget::new(1 << 30);
+    let wake = Arc::new(Notify::new());
+    let target = |instance: u32| {
+        let credit = Credit::new(Arc::clone(&wake));
+        let channels = vec![Upstream::Local(Arc::clone(&credit))];
+        let inbox =
+            Inbox::new(vec![InputSpec { edge: 0, priority: 0, channels }], BOUND, Arc::clone(&budget));
+        let link = Link::Local { inbox: Arc::clone(&inbox), channel: 0 };
+        (inbox, Outlet { instance, agent: 0, credit, link, sent_rows: 0, sent_bytes: 0 })
+    };
+    let (inboxes, mut outlets): (Vec<_>, Vec<_>) = (0..3).map(target).unzip();
+    let comes = outlets.split_off(2);
+    let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 1, routes: Routes::Any };
+    let edge = Edge::new(spec, Outlets::new(outlets), Arc::clone(&wake));
+    let rooms: Vec<Arc<Notify>> = (0..2).map(|_| Arc::default()).collect();
+    for (number, room) in (0..).zip(&rooms) {
+        let (policy, view) = (make_policy("round-robin", 0).unwrap(), Targets::new([vec![0, 1]]));
+        edge.add_sender(number, OutQueue::pool(policy, view, vec![0, 1]), BOUND, Arc::clone(room));
+    }
+    let mover = thread::spawn({
+        let edge = Arc::clone(&edge);
+        move || future::block_on(edge.run())
+    });
+    let senders: Vec<_> = rooms
+        .into_iter()
+        .enumerate()
+        .map(|(sender, room)| {
+            let (edge, budget) = (Arc::clone(&edge), Arc::clone(&budget));
+            thread::spawn(move || {
+                for id in 0..ROWS {
+                    while edge.is_full(sender) {
+                        future::block_on(room.notified());
+                    }
+                    edge.append(sender, row(id, &budget)).unwrap();
+                }
+                edge.mark(sender, Mark::End);
+                while !edge.is_drained(sender) {
+                    future::block_on(room.notified());
+                }
+            })
+        })
+        .collect();
+    let readers: Vec<_> = inboxes
+        .iter()
+        .map(|inbox| {
+            let inbox = Arc::clone(inbox);
+            thread::spawn(move || {
+                let mut rows = 0;
+                loop {
+                    match inbox.take(1, false).unwrap() {
+                        Taken::Rows { rows: taken, .. } => rows += taken.len() as u64,
+                        Taken::Ended => return rows,
+                        Taken::Nothing => future::block_on(inbox.wait()),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    let options = RouteOptions::of(Setting::Default);
+    let route = Route {
+        policies: &Policies::default(),
+        name: policy,
+        options: &options,
+        given: "{}",
+        costs: &Costs::table(&[1]),
+        of_source: false,
+        me: 0,
+        slots: &Slots::begin(),
+    };
+    edge.retarget(comes, &|id| id != 1, &route).unwrap();
+    for sender in senders {
+        sender.join().unwrap();
+    }
+    // Every target ends, and what it has read is what was sent to it.
+    let read: Vec<u64> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    edge.close("stopped");
+    mover.join().unwrap().unwrap();
+    let sent = edge.sent();
+    assert_eq!((sent.emitted, sent.queued), (2 * ROWS as u64, 0));
+    for (instance, rows) in (0..).zip(read) {
+        let to =
+            sent.targets.iter().filter(|(to, ..)| *to == instance).map(|(.., rows, _)| rows).sum::<u64>();
+        assert_eq!(rows, to, "target {instance}");
+    }
+    assert_eq!(sent.targets.iter().map(|(.., rows, _)| rows).sum::<u64>(), 2 * ROWS as u64);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn shuttle_targets_change() {
+    shuttle::check_random(|| targets_change_under_full_queues("round-robin"), 300);
+}
+
+#[test]
+fn shuttle_targets_change_with_rare_preemptions() {
+    shuttle::check_pct(|| targets_change_under_full_queues("round-robin"), 300, 3);
+}
+
+#[test]
+fn shuttle_priced_targets_change() {
+    shuttle::check_random(|| targets_change_under_full_queues("jsq"), 300);
+}

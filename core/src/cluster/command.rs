@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::rescale::Named;
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
 use crate::job::Restart;
 use crate::plan::VertexId;
@@ -140,6 +141,79 @@ pub enum Command {
     },
     /// All jobs and then all agents are to end.
     ShutdownRequested,
+    /// A job's instances are to change while it runs.
+    RescaleAsked {
+        /// The run.
+        run: u64,
+        /// The plan.
+        new: Box<NewScale>,
+    },
+    /// All agents have made what a plan needs.
+    RescalePrepared {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// A plan could not be prepared.
+    RescaleFailed {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Why.
+        fault: WireFault,
+    },
+    /// A plan that was prepared holds from here on.
+    RescaleCommitted {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// All agents route by a plan that was committed.
+    RescaleSwitched {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// What came of a rescale was measured.
+    RescaleMeasured {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Rows a second that all sinks took together.
+        rows_per_second: f64,
+    },
+}
+
+/// A plan for a job that runs: what there is stays where it is, but for what goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewScale {
+    /// Its number.
+    pub epoch: u64,
+    /// What was asked for, as the command says it.
+    pub asked: String,
+    /// Who chose, if a planner did.
+    pub planner: Option<String>,
+    /// Rows a second that all sinks together are to take, as was foretold.
+    pub predicted: Option<f64>,
+    /// Agents that take part: those of the plan before in their order, then new ones.
+    pub agents: Vec<AgentInfo>,
+    /// All instances of the attempt: those of the plan before, then new ones.
+    pub instances: Vec<Instance>,
+    /// How many of them the plan before had.
+    pub before: usize,
+    /// Ids of instances that end with it.
+    pub going: Vec<u32>,
+    /// The plan's graph as JSON.
+    pub dag: String,
+    /// What is new, by name.
+    pub started: Vec<Named>,
+    /// What ends, by name.
+    pub stopped: Vec<Named>,
 }
 
 /// Files of a run that one agent is to make visible.
@@ -264,4 +338,27 @@ pub enum Effect {
     },
     /// No job is left and a shutdown was asked for: end all agents.
     EndAgents,
+    /// Prepare a plan on all its agents; answer with `RescalePrepared` or `RescaleFailed`.
+    Extend {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Start the new instances of a plan that was committed, then route by it; answer with `RescaleSwitched`.
+    Switch {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Undo what was prepared of a plan.
+    Abort {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Its agents.
+        agents: Vec<AgentId>,
+    },
 }

@@ -14,7 +14,11 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod scaling;
 mod seal;
+
+pub use scaling::PlanUnderWay;
+use scaling::Plans;
 
 /// A job and its current attempt.
 ///
@@ -24,9 +28,10 @@ mod seal;
 /// fault or its owner takes it through `Stopping` to `Failed` or `Cancelled`, or to its next attempt: when
 /// `restart` says so, or when an agent was lost before all had started, since then nothing of it counts yet.
 ///
-/// A new coordinator lets each live job wait until its agents are back or count as dead. Then a job that was
-/// `Sealing` goes on with that; one that was `Starting` or `Running` is stopped, and fails or begins again as
-/// `restart` says; one that was `Stopping` stops as it was to.
+/// A new coordinator lets each live job wait until its agents are back or count as dead. Its rows flow on
+/// meanwhile, and a job all of whose agents are back has lost nothing: one that was `Running` or `Sealing` goes on.
+/// An agent that is dead, or back as another incarnation, counts as lost. A job that was `Starting` is stopped, and
+/// fails or begins again as `restart` says; one that was `Stopping` stops as it was to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The run id of its first attempt; names the job for good.
@@ -65,8 +70,13 @@ pub struct Job {
     pub restart: Restart,
     /// Agents of the current attempt.
     pub agents: Vec<AgentInfo>,
-    /// Instances of the current attempt.
+    /// Instances of the current attempt, those too that a rescale has ended.
     pub instances: Vec<Instance>,
+    /// Ids of instances that a rescale has ended; their last counters are in `ended`.
+    pub retired: BTreeSet<u32>,
+    /// How many agents the current attempt began with: rows are numbered by it.
+    pub first_agents: u16,
+    plans: Plans,
     splits: BTreeMap<String, Splits>,
     /// Final counters of instances that have ended.
     pub ended: BTreeMap<u32, InstanceReport>,
@@ -151,8 +161,11 @@ impl Job {
             file_sinks: new.file_sinks,
             headers: new.headers,
             restart: new.restart,
+            first_agents: new.placed.agents.len() as u16,
             agents: new.placed.agents,
             instances: new.placed.instances,
+            retired: BTreeSet::new(),
+            plans: Plans::first(),
             splits: splits(new.placed.splits),
             ended: BTreeMap::new(),
             files: Vec::new(),
@@ -242,20 +255,7 @@ impl Job {
         }
         self.phase = JobPhase::Running;
         self.started_ms = Some(at_ms);
-        let run = self.run;
-        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
-            run,
-            stage: stage.clone(),
-            option: option.clone(),
-            value: value.clone(),
-        });
-        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
-            run,
-            edge,
-            policy: policy.clone(),
-            options: options.clone(),
-        });
-        let mut effects: Vec<_> = options.chain(policies).collect();
+        let mut effects = self.changes();
         effects.extend(self.seal_if_done(at_ms, alive));
         effects
     }
@@ -274,14 +274,16 @@ impl Job {
         }
         self.ended.insert(instance, last);
         self.files.extend(files);
-        self.seal_if_done(at_ms, alive).into_iter().collect()
+        self.ended_by_plan(at_ms, instance);
+        self.seal_if_done(at_ms, alive)
     }
 
-    /// A new coordinator has found it live.
+    /// A new coordinator has found it live. One that runs goes on running on its agents; of one that was being
+    /// started nobody knows how far that came.
     pub(super) fn coordinator_started(&mut self) {
         self.waits = true;
-        if self.is_active() {
-            let message = "the coordinator ended while the job ran";
+        if self.phase == JobPhase::Starting {
+            let message = "the coordinator ended while the job was being started";
             self.fault = Some(WireFault::new(FaultCode::Agent, message));
             self.phase = JobPhase::Stopping;
             self.then = Some(match self.restart {
@@ -292,57 +294,86 @@ impl Job {
     }
 
     /// Its agents are back or dead: it goes on where it was under the earlier coordinator.
-    pub(super) fn resume(&mut self, alive: &Alive) -> Option<Effect> {
+    pub(super) fn resume(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
         self.waits = false;
         match (self.phase, self.then) {
-            (JobPhase::Sealing, _) => Some(self.seal(alive)),
-            (JobPhase::Stopping, Some(AfterStop::Replace)) => Some(Effect::Replace { run: self.run }),
-            (JobPhase::Stopping, Some(then)) => {
-                Some(self.stop(then, "the coordinator was started again".to_owned(), alive))
+            (JobPhase::Running, _) => {
+                // A change that was under way may have reached some of its agents and not others.
+                let mut effects = self.resume_rescale(at_ms);
+                effects.extend(self.changes());
+                effects.extend(self.seal_if_done(at_ms, alive));
+                effects
             }
-            _ => None,
+            (JobPhase::Sealing, _) => vec![self.seal(alive)],
+            (JobPhase::Stopping, Some(AfterStop::Replace)) => vec![Effect::Replace { run: self.run }],
+            (JobPhase::Stopping, Some(then)) => {
+                let reason = match &self.fault {
+                    Some(fault) => fault.message.clone(),
+                    None => "cancelled by its owner".to_owned(),
+                };
+                self.stop_at(at_ms, then, reason, alive)
+            }
+            _ => Vec::new(),
         }
     }
 
+    /// What was changed since it was submitted, to be told its agents.
+    fn changes(&self) -> Vec<Effect> {
+        let run = self.run;
+        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
+            run,
+            stage: stage.clone(),
+            option: option.clone(),
+            value: value.clone(),
+        });
+        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
+            run,
+            edge,
+            policy: policy.clone(),
+            options: options.clone(),
+        });
+        options.chain(policies).collect()
+    }
+
     /// One of its agents is dead.
-    pub(super) fn agent_lost(&mut self, id: &AgentId, cause: &str, alive: &Alive) -> Vec<Effect> {
+    pub(super) fn agent_lost(&mut self, at_ms: u64, id: &AgentId, cause: &str, alive: &Alive) -> Vec<Effect> {
         let fault = WireFault::new(FaultCode::Agent, format!("agent {} was lost: {cause}", id.name));
         if self.phase == JobPhase::Starting && self.begun_without.insert(id.name.clone()) {
-            return self.stop_for(fault, AfterStop::Restart, alive);
+            return self.stop_for(at_ms, fault, AfterStop::Restart, alive);
         }
-        self.fail(fault, alive)
+        self.fail(at_ms, fault, alive)
     }
 
     /// Stops it because of a fault. `alive` are the agents that are left. The loss of an agent may
     /// begin a new attempt, if the job asks for that.
-    pub(super) fn fail(&mut self, fault: WireFault, alive: &Alive) -> Vec<Effect> {
+    pub(super) fn fail(&mut self, at_ms: u64, fault: WireFault, alive: &Alive) -> Vec<Effect> {
         let again = fault.code == FaultCode::Agent && self.restart == Restart::FromStart;
-        self.stop_for(fault, if again { AfterStop::Restart } else { AfterStop::Fail }, alive)
+        self.stop_for(at_ms, fault, if again { AfterStop::Restart } else { AfterStop::Fail }, alive)
     }
 
     /// As `fail`, and never begins a new attempt: what failed was the attempt's own beginning, which
     /// could fail for ever. An agent that died meanwhile is reported as lost before, and then this
     /// comes too late to matter.
-    pub(super) fn prepare_failed(&mut self, fault: WireFault, alive: &Alive) -> Vec<Effect> {
+    pub(super) fn prepare_failed(&mut self, at_ms: u64, fault: WireFault, alive: &Alive) -> Vec<Effect> {
         if self.phase != JobPhase::Starting {
             return Vec::new();
         }
-        self.stop_for(fault, AfterStop::Fail, alive)
+        self.stop_for(at_ms, fault, AfterStop::Fail, alive)
     }
 
-    fn stop_for(&mut self, fault: WireFault, then: AfterStop, alive: &Alive) -> Vec<Effect> {
+    fn stop_for(&mut self, at_ms: u64, fault: WireFault, then: AfterStop, alive: &Alive) -> Vec<Effect> {
         if !self.is_active() {
             return Vec::new();
         }
         let reason = fault.message.clone();
         self.fault = Some(fault);
-        vec![self.stop(then, reason, alive)]
+        self.stop_at(at_ms, then, reason, alive)
     }
 
     pub(super) fn cancel(&mut self, at_ms: u64, reason: &str, alive: &Alive) -> Vec<Effect> {
         match (self.phase, self.then) {
             (JobPhase::Starting | JobPhase::Running, _) => {
-                return vec![self.stop(AfterStop::Cancel, reason.to_owned(), alive)];
+                return self.stop_at(at_ms, AfterStop::Cancel, reason.to_owned(), alive);
             }
             (JobPhase::Stopping, Some(AfterStop::Restart)) => self.then = Some(AfterStop::Cancel),
             (JobPhase::Stopping, Some(AfterStop::Replace)) => self.end(at_ms, JobPhase::Cancelled),
@@ -351,11 +382,19 @@ impl Job {
         Vec::new()
     }
 
-    fn stop(&mut self, then: AfterStop, reason: String, alive: &Alive) -> Effect {
+    fn stop_at(&mut self, at_ms: u64, then: AfterStop, reason: String, alive: &Alive) -> Vec<Effect> {
         self.phase = JobPhase::Stopping;
         self.then = Some(then);
-        let agents = self.agents.iter().map(|agent| &agent.id).filter(|id| alive.has(id)).cloned();
-        Effect::Stop { run: self.run, agents: agents.collect(), reason, discard: !self.has_begun() }
+        // Agents that are not back yet would not be told: that is for `resume`.
+        if self.waits {
+            return Vec::new();
+        }
+        let why = format!("the job was stopped: {reason}");
+        let all = self.agents.iter().chain(self.agents_to_come());
+        let agents = all.map(|agent| &agent.id).filter(|id| alive.has(id)).cloned().collect();
+        let stop = Effect::Stop { run: self.run, agents, reason, discard: !self.has_begun() };
+        self.end_rescale(at_ms, &why);
+        vec![stop]
     }
 
     /// All agents of this attempt had started it.
@@ -409,8 +448,11 @@ impl Job {
         self.fault = None;
         self.started_ms = None;
         self.rows_ended_ms = None;
+        self.first_agents = placed.agents.len() as u16;
         self.agents = placed.agents;
         self.instances = placed.instances;
+        self.retired.clear();
+        self.plans.another_attempt();
         self.splits = splits(placed.splits);
         self.ended.clear();
         self.earlier_parts.append(&mut self.files);
@@ -439,6 +481,12 @@ impl Job {
         if self.is_live() {
             self.policies.insert(edge, (policy, options));
         }
+    }
+
+    /// Live options that were changed while it ran: stage, option, value as JSON.
+    pub fn changed_options(&self) -> Vec<(String, String, String)> {
+        let all = self.options.iter();
+        all.map(|((stage, option), value)| (stage.clone(), option.clone(), value.clone())).collect()
     }
 
     /// Policies that were changed while it ran, with their options, by edge.

@@ -107,7 +107,8 @@ impl State {
 
     /// Runs that an agent may keep; it drops others.
     pub fn runs_of(&self, id: &AgentId) -> Vec<u64> {
-        let keeps = |job: &&Job| !job.forgotten && (job.uses(id) || job.has_files_on(&id.name));
+        let takes_part = |job: &&Job| job.uses(id) || job.prepares_on(id) || job.has_files_on(&id.name);
+        let keeps = |job: &&Job| !job.forgotten && takes_part(job);
         self.jobs.values().filter(keeps).map(|job| job.run).collect()
     }
 
@@ -137,28 +138,28 @@ impl State {
         let mut effects = match command {
             Command::CoordinatorStarted => {
                 self.coordinator_started();
-                self.resume()
+                self.resume(at_ms)
             }
             Command::AgentRegistered(info) => {
-                let mut effects = self.registered(*info);
-                effects.extend(self.resume());
+                let mut effects = self.registered(at_ms, *info);
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::AgentLost { id, cause } => {
-                let mut effects = self.agent_lost(&id, &cause);
-                effects.extend(self.resume());
+                let mut effects = self.agent_lost(at_ms, &id, &cause);
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::Submitted(new) => self.submitted(at_ms, *new),
             Command::Prepared { run } => self.on_run(run, |job, alive| job.prepared(at_ms, alive)),
             Command::PrepareFailed { run, fault } => {
-                self.on_run(run, |job, alive| job.prepare_failed(fault, alive))
+                self.on_run(run, |job, alive| job.prepare_failed(at_ms, fault, alive))
             }
             Command::InstanceEnded { run, instance, last, files } => {
                 self.on_run(run, |job, alive| job.instance_ended(at_ms, instance, *last, files, alive))
             }
             Command::InstanceFailed { run, instance: _, fault } => {
-                self.on_run(run, |job, alive| job.fail(fault, alive))
+                self.on_run(run, |job, alive| job.fail(at_ms, fault, alive))
             }
             Command::CancelRequested { run } => {
                 self.on_run(run, |job, alive| job.cancel(at_ms, "cancelled by its owner", alive))
@@ -192,6 +193,27 @@ impl State {
                 Vec::new()
             }),
             Command::ShutdownRequested => self.shutdown(at_ms),
+            Command::RescaleAsked { run, new } => {
+                self.on_run(run, |job, alive| job.rescale_asked(at_ms, *new, alive))
+            }
+            Command::RescalePrepared { run, epoch } => self.on_run(run, |job, _| {
+                job.rescale_prepared(at_ms, epoch);
+                Vec::new()
+            }),
+            Command::RescaleFailed { run, epoch, fault } => {
+                self.on_run(run, |job, _| job.rescale_failed(at_ms, epoch, &fault.message))
+            }
+            Command::RescaleCommitted { run, epoch } => {
+                self.on_run(run, |job, _| job.rescale_committed(at_ms, epoch))
+            }
+            Command::RescaleSwitched { run, epoch } => self.on_run(run, |job, _| {
+                job.rescale_switched(at_ms, epoch);
+                Vec::new()
+            }),
+            Command::RescaleMeasured { run, epoch, rows_per_second } => self.on_run(run, |job, _| {
+                job.rescale_measured(epoch, rows_per_second);
+                Vec::new()
+            }),
         };
         effects.extend(self.forget_oldest());
         if self.shutting_down && !self.jobs.values().any(Job::is_live) {
@@ -227,17 +249,17 @@ impl State {
     }
 
     /// Jobs whose agents are all back or dead go on.
-    fn resume(&mut self) -> Vec<Effect> {
+    fn resume(&mut self, at_ms: u64) -> Vec<Effect> {
         let alive = self.those_alive();
         let Self { agents, jobs, .. } = self;
         let away = |info: &AgentInfo| {
             agents.get(&info.id.name).is_some_and(|agent| agent.presence == Presence::Away)
         };
         let ready = jobs.values_mut().filter(|job| job.waits && !job.agents.iter().any(away));
-        ready.filter_map(|job| job.resume(&alive)).collect()
+        ready.flat_map(|job| job.resume(at_ms, &alive)).collect()
     }
 
-    fn registered(&mut self, info: AgentInfo) -> Vec<Effect> {
+    fn registered(&mut self, at_ms: u64, info: AgentInfo) -> Vec<Effect> {
         if self.refuses(&info).is_some() {
             return Vec::new();
         }
@@ -246,7 +268,7 @@ impl State {
             && known.info.id != info.id
         {
             let old = known.info.id.clone();
-            effects = self.agent_lost(&old, "it was started again");
+            effects = self.agent_lost(at_ms, &old, "it was started again");
         }
         let name = info.id.name.clone();
         self.agents.insert(name.clone(), Agent { info, presence: Presence::Alive });
@@ -255,7 +277,7 @@ impl State {
         effects
     }
 
-    fn agent_lost(&mut self, id: &AgentId, cause: &str) -> Vec<Effect> {
+    fn agent_lost(&mut self, at_ms: u64, id: &AgentId, cause: &str) -> Vec<Effect> {
         let Some(agent) = self.agents.get_mut(&id.name).filter(|agent| agent.info.id == *id) else {
             return Vec::new();
         };
@@ -265,8 +287,12 @@ impl State {
         agent.presence = Presence::Dead { cause: cause.to_owned() };
         let alive = self.those_alive();
         let mut effects = vec![Effect::TellPeersLost { id: id.clone() }];
-        let concerned = self.jobs.values_mut().filter(|job| job.uses(id));
-        effects.extend(concerned.flat_map(|job| job.agent_lost(id, cause, &alive)));
+        for job in self.jobs.values_mut() {
+            effects.extend(job.lost_while_preparing(at_ms, id, cause));
+            if job.needs(id) {
+                effects.extend(job.agent_lost(at_ms, id, cause, &alive));
+            }
+        }
         effects
     }
 

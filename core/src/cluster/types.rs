@@ -60,7 +60,8 @@ pub enum FaultCode {
     Version,
     /// The called agent does not coordinate.
     NotCoordinator,
-    /// The caller's incarnation is not the current one.
+    /// The caller knows an older state: its incarnation is not the current one, or a job has another plan
+    /// than the one that was meant. Exit 5.
     Stale,
     /// A defect of Tuplane. Exit 70.
     Internal,

@@ -41,17 +41,17 @@ pub(super) fn mix(value: u64) -> u64 {
 
 /// Lots from a seed, the same everywhere.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lots(pub(super) u64);
+pub(crate) struct Lots(pub(crate) u64);
 
 impl Lots {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         let lot = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         lot
     }
 
     /// A number under `bound`, by the high bits of a product (bias under 2^-32 for our bounds).
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }

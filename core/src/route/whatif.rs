@@ -97,22 +97,37 @@ pub struct Priced {
 /// # Errors
 /// A sentence for each case that cannot be read, or one for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
+    let (values, is_array) = values(text)?;
+    let mut cases = Vec::new();
+    let mut faults = Vec::new();
+    for (place, value) in values {
+        match serde_json::from_value(value) {
+            Ok(case) => cases.push(case),
+            Err(error) => faults.push(format!("{place}: {error}")),
+        }
+    }
+    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+}
+
+/// One element of a file, behind its place in words.
+pub(crate) type Placed = (String, Value);
+
+/// The elements of an array of cases, or the one case, each with its place in words; and whether it was an array.
+///
+/// # Errors
+/// A sentence for a file that is no JSON.
+pub(crate) fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
     let text = text.trim_start_matches('\u{feff}');
     let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
     let (values, is_array) = match value {
         Value::Array(values) => (values, true),
         one => (vec![one], false),
     };
-    let mut cases = Vec::new();
-    let mut faults = Vec::new();
-    for (index, value) in values.into_iter().enumerate() {
+    let place = |(index, value): (usize, Value)| {
         let id = value.get("id").and_then(Value::as_str).map(|id| format!(" ({id})")).unwrap_or_default();
-        match serde_json::from_value(value) {
-            Ok(case) => cases.push(case),
-            Err(error) => faults.push(format!("case number {}{id}: {error}", index + 1)),
-        }
-    }
-    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+        (format!("case number {}{id}", index + 1), value)
+    };
+    Ok((values.into_iter().enumerate().map(place).collect(), is_array))
 }
 
 /// The form of the decision that answers.

@@ -52,6 +52,16 @@ impl Least {
         self.told
     }
 
+    /// All of them were idle when they were last asked.
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// Who listens takes them to be awake from now on.
+    pub fn wake(&mut self) {
+        self.idle = false;
+    }
+
     /// The next thing to tell, if there is one; `open` are those that have not ended. To be asked again until
     /// there is none.
     ///

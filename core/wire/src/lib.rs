@@ -7,5 +7,6 @@ pub mod launch;
 pub mod message;
 pub mod net;
 pub mod routing;
+pub mod scaling;
 pub mod service;
 pub mod version;

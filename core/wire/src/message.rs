@@ -15,6 +15,7 @@ use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 
 use crate::routing::EdgeRouting;
+use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,13 +30,25 @@ pub struct RunPlan {
     pub dag: String,
     /// Participating agents; `Instance::agent` is an index into it.
     pub agents: Vec<AgentInfo>,
-    /// All instances of the run.
+    /// All instances of the run but those that an earlier plan has ended.
     pub instances: Vec<Instance>,
     /// Column names of csv sources with a header, by stage.
     pub headers: BTreeMap<String, Vec<String>>,
     /// Cost of a row from each agent (row) to each (column), by the cluster's table: so many rows of so many
     /// columns as there are agents.
     pub costs: Vec<u32>,
+    /// The number of the plan.
+    pub epoch: u64,
+    /// Instances that it adds to the plan before; nothing is sent to them until it is committed.
+    pub coming: Vec<u32>,
+    /// Instances of the plan before that end with it.
+    pub going: Vec<u32>,
+    /// How many agents the attempt began with: rows are numbered by it.
+    pub first_agents: u16,
+    /// Live options that were changed since the attempt began: stage, option, value as JSON.
+    pub options: Vec<(String, String, String)>,
+    /// Policies that were changed since then: edge, policy, options as JSON.
+    pub policies: Vec<(u32, String, String)>,
 }
 
 impl RunPlan {
@@ -43,6 +56,16 @@ impl RunPlan {
     pub fn cost(&self, from: u16, to: u16) -> u32 {
         let known = self.costs.get(usize::from(from) * self.agents.len() + usize::from(to));
         known.copied().unwrap_or(u32::from(from != to))
+    }
+
+    /// Instances that take rows by this plan.
+    pub fn targets(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.going.contains(&instance.id))
+    }
+
+    /// Instances that have sent rows by the plan before.
+    pub fn senders_before(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.coming.contains(&instance.id))
     }
 }
 
@@ -130,6 +153,23 @@ pub enum ClusterRequest {
         /// With the decisions that were kept.
         decisions: bool,
     },
+    /// More or fewer instances, or others, while the job runs. Answered once the plan is logged (or refused, or
+    /// only made: `dry_run`); `Scalings` says how far it is.
+    Scale {
+        /// Name, or run id.
+        job: String,
+        /// What.
+        ask: ScaleAsk,
+        /// Refused unless the plan of this epoch holds.
+        if_epoch: Option<u64>,
+        /// The plan is made and not carried out.
+        dry_run: bool,
+    },
+    /// The rescales of a job.
+    Scalings {
+        /// Name, or run id.
+        job: String,
+    },
 }
 
 /// Replies of the coordinator.
@@ -168,6 +208,10 @@ pub enum ClusterReply {
     Agents(Vec<AgentStatus>),
     /// To `Routes`.
     Routes(Box<JobRoutes>),
+    /// To `Scale`.
+    Scaled(Box<ScalePlan>),
+    /// To `Scalings`.
+    Scalings(Box<JobScalings>),
 }
 
 /// How the edges of a job stand that choose their targets.
@@ -290,6 +334,30 @@ pub enum AgentRequest {
         run: u64,
         /// With the newest decisions that were kept, as many as so many bytes hold; 0: without.
         decisions: u64,
+    },
+    /// Makes what the next plan of a run needs: instances, queues, channels. Nothing is sent to them, and nothing
+    /// of them runs.
+    Extend(Box<RunPlan>),
+    /// The plan was committed: its new instances start.
+    StartNew {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// All new instances have started: rows go by the new plan, and those that go get their end.
+    Switch {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// The plan failed before it was committed: nothing of it stays.
+    Abort {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
     },
 }
 
@@ -496,6 +564,8 @@ pub struct JobStatus {
     pub earlier_parts: Vec<SinkFile>,
     /// Sink instances that could not be asked for their parts.
     pub unasked: Vec<Unasked>,
+    /// The epoch of its plan, and its instances that come and go.
+    pub scale: JobScale,
 }
 
 /// A line of `tuplane agents`.

@@ -198,6 +198,7 @@ fn planned(path: &Path, output: &mut Output) -> Outcome<Telemetry> {
         agents: Vec::new(),
         cost_per_second: 0.0,
         running_ms: None,
+        retired: Vec::new(),
     };
     Ok(Telemetry { wall_ms: now_ms(), job: Some(facts), ..Telemetry::default() })
 }

@@ -36,7 +36,7 @@ pub(super) fn sum(status: &JobStatus, id: VertexId) -> Sum {
         status.counters.iter().map(|report| (report.instance, report)).collect();
     let mut sum = Sum::default();
     for instance in status.instances.iter().filter(|instance| instance.vertex == id) {
-        sum.instances += 1;
+        sum.instances += u32::from(!status.scale.retired.contains(&instance.id));
         let Some(report) = counters.get(&instance.id) else { continue };
         sum.rows_in += report.rows_in;
         sum.rows_out += report.rows_out;

@@ -55,6 +55,16 @@ fn head(view: &JobView) -> String {
     if let Some(fault) = &summary.fault {
         out.push_str(&format!("cause: {}\n", safe::line(&fault.message)));
     }
+    let moves = ["coming", "leaving", "retired"];
+    if view.epoch > 1
+        || view.rescale.is_some()
+        || moves.iter().any(|state| view.instance_states.contains_key(state))
+    {
+        let states: Vec<String> =
+            view.instance_states.iter().map(|(state, n)| format!("{n} {state}")).collect();
+        let under_way = if view.rescale.is_some() { ", being rescaled" } else { "" };
+        out.push_str(&format!("plan {}{under_way}; instances: {}\n", view.epoch, states.join(", ")));
+    }
     for pending in &summary.pending {
         out.push_str(&format!("{}\n", safe::line(pending.sentence())));
     }
@@ -175,6 +185,7 @@ pub(crate) fn instances_text(view: &JobView) -> String {
     let mut columns = vec![
         ("INSTANCE", Align::Left),
         ("AGENT", Align::Left),
+        ("STATE", Align::Left),
         ("ROWS IN", Align::Right),
         ("ROWS OUT", Align::Right),
         ("BUSY", Align::Right),
@@ -189,6 +200,7 @@ pub(crate) fn instances_text(view: &JobView) -> String {
         let mut row = vec![
             format!("{}#{}", instance.vertex, instance.number),
             instance.agent.clone(),
+            instance.state.to_owned(),
             count(instance.rows_in),
             count(instance.rows_out),
             percent(instance.shares.busy),

@@ -140,6 +140,9 @@ pub(crate) struct JobFacts {
     pub(crate) cost_per_second: f64,
     /// Milliseconds from the first row to the end, or to now.
     pub(crate) running_ms: Option<u64>,
+    /// Instances that a rescale has ended.
+    #[serde(default)]
+    pub(crate) retired: Vec<u32>,
 }
 
 impl From<JobStatus> for JobFacts {
@@ -153,6 +156,7 @@ impl From<JobStatus> for JobFacts {
             agents: status.agents,
             cost_per_second: status.cost_per_second,
             running_ms: status.running_ms,
+            retired: status.scale.retired,
         }
     }
 }

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::world::{World, text, workspace};
 
 /// Fields whose members are named by what they count, not by us.
-const BY_NAME: [&str; 6] = ["dropped", "round_trips_us", "options", "parallelism", "value", "row"];
+const BY_NAME: [&str; 7] =
+    ["instance_states", "dropped", "round_trips_us", "options", "parallelism", "value", "row"];
 
 /// Fields of a schema as the page has them; those that may be missing are marked.
 type Page = BTreeMap<String, BTreeMap<String, bool>>;

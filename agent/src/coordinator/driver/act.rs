@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::{Command, Effect};
-use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode, RunPlan};
+use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
@@ -42,7 +42,8 @@ impl Driver {
             self.apply(turn, Command::Sealed { run, work, edges });
             if let Some(job) = self.state.run(run).filter(|job| !finished && !job.is_live()) {
                 self.name_unsettled(run, &job.ledger);
-                let (links, agents) = (self.links.clone(), ids(job));
+                let agents: Vec<_> = job.agents.iter().map(|agent| agent.id.clone()).collect();
+                let links = self.links.clone();
                 // Its files may still be fetched; its instances and queues are not needed any more.
                 let ask = AgentRequest::Stop { run, reason: "finished".to_owned(), discard: false };
                 tokio::spawn(async move { effects::tell(&links, &agents, ask).await });
@@ -116,6 +117,11 @@ impl Driver {
                 let agents: Vec<_> = self.state.alive().map(|info| info.id.clone()).collect();
                 tokio::spawn(async move { effects::tell(&links, &agents, AgentRequest::PeerLost(id)).await });
             }
+            Effect::Extend { run, epoch } => self.extend(run, epoch),
+            Effect::Switch { run, epoch } => self.switch(run, epoch),
+            Effect::Abort { run, epoch, agents } => {
+                tokio::spawn(async move { effects::abort(&links, &agents, run, epoch).await });
+            }
             Effect::EndAgents => {
                 let agents: Vec<_> = self
                     .state
@@ -133,16 +139,7 @@ impl Driver {
 
     fn begin(&mut self, run: u64) {
         let Some(job) = self.state.run(run) else { return };
-        let plan = RunPlan {
-            run,
-            attempt: job.attempt,
-            job: job.job.clone(),
-            dag: job.dag.clone(),
-            agents: job.agents.clone(),
-            instances: job.instances.clone(),
-            headers: job.headers.clone(),
-            costs: self.costs.table(&job.agents),
-        };
+        let plan = self.run_plan(job);
         let (links, notes) = (self.links.clone(), self.notes.clone());
         let agents = job.agents.clone();
         let task = tokio::spawn(async move {

@@ -37,21 +37,19 @@ impl Driver {
             ClusterRequest::Agents => {
                 Ok(ClusterReply::Agents(status::agents(&self.state, &self.live, &self.config.me)))
             }
-            ClusterRequest::Set { job, stage, option, value } => {
-                match self.running(&job).map(|job| (job.run, ids(job))) {
-                    Ok((run, agents)) => {
-                        let ask = AgentRequest::Set {
-                            run,
-                            stage: stage.clone(),
-                            option: option.clone(),
-                            value: value.clone(),
-                        };
-                        let command = Command::OptionSet { run, stage, option, value };
-                        return self.change(agents, ask, command, reply);
-                    }
-                    Err(fault) => Err(fault),
+            ClusterRequest::Set { job, stage, option, value } => match self.settable(&job) {
+                Ok((run, agents)) => {
+                    let ask = AgentRequest::Set {
+                        run,
+                        stage: stage.clone(),
+                        option: option.clone(),
+                        value: value.clone(),
+                    };
+                    let command = Command::OptionSet { run, stage, option, value };
+                    return self.change(agents, ask, command, reply);
                 }
-            }
+                Err(fault) => Err(fault),
+            },
             ClusterRequest::Route { job, edge, policy, options } => {
                 match self.routable(&job, &edge, &policy, &options) {
                     Ok((run, edge, agents)) => {
@@ -71,6 +69,10 @@ impl Driver {
                 Ok(job) => return routes::ask(job, decisions, self.links.clone(), self.notes.clone(), reply),
                 Err(fault) => Err(fault),
             },
+            ClusterRequest::Scale { job, ask, if_epoch, dry_run } => {
+                self.scale(turn, &job, &ask, if_epoch, dry_run)
+            }
+            ClusterRequest::Scalings { job } => self.scalings(&job),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -200,7 +202,7 @@ impl Driver {
         let runs: Vec<_> = self
             .state
             .jobs()
-            .filter(|job| job.is_active() && ids.iter().all(|id| job.uses(id)))
+            .filter(|job| job.is_active() && ids.iter().all(|id| job.needs(id)))
             .map(|job| job.run)
             .collect();
         for run in runs {
@@ -292,7 +294,7 @@ impl Driver {
         }
     }
 
-    fn find(&self, name: &str) -> Result<&Job, WireFault> {
+    pub(super) fn find(&self, name: &str) -> Result<&Job, WireFault> {
         self.state.find(name).ok_or_else(|| {
             let names: Vec<_> = self.state.jobs().map(|job| job.name.as_str()).collect();
             let hint = match tuplane_core::fault::suggestion(name, names) {
@@ -303,7 +305,7 @@ impl Driver {
         })
     }
 
-    fn running(&self, name: &str) -> Result<&Job, WireFault> {
+    pub(super) fn running(&self, name: &str) -> Result<&Job, WireFault> {
         let job = self.find(name)?;
         if job.phase == JobPhase::Running {
             return Ok(job);
@@ -313,6 +315,13 @@ impl Driver {
             retryable: job.phase == JobPhase::Starting,
             ..WireFault::new(FaultCode::Refused, message)
         })
+    }
+
+    /// A running job whose options may be changed, and its agents.
+    fn settable(&self, name: &str) -> Result<(u64, Vec<AgentId>), WireFault> {
+        let job = self.running(name)?;
+        Self::not_being_prepared(job)?;
+        Ok((job.run, ids(job)))
     }
 
     fn status(&self, turn: &mut Turn, name: Option<&str>, reply: Reply) {
@@ -365,6 +374,7 @@ impl Driver {
     ) -> Result<(u64, u32, Vec<AgentId>), WireFault> {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
+        Self::not_being_prepared(job)?;
         let given = routes::check(self.config.registry.policies(), policy, options).map_err(refused)?;
         let unread = |e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"));
         let dag: Dag = serde_json::from_str(&job.dag).map_err(unread)?;

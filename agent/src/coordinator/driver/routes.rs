@@ -51,7 +51,7 @@ pub(super) fn ask(
         run: job.run,
         dag: job.dag.clone(),
         agents: job.agents.clone(),
-        instances: job.instances.clone(),
+        instances: job.standing().copied().collect(),
         edges: Vec::new(),
         silent: Vec::new(),
     };

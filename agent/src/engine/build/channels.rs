@@ -7,20 +7,29 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tuplane_core::plan::placement::{Instance as Placed, targets, targets_of};
 use tuplane_core::plan::{EdgeId, Routing, VertexId, in_step};
-use tuplane_core::route::{Targets, make_policy};
+use tuplane_core::route::make_policy;
 use tuplane_expr::VertexProgram;
-use tuplane_wire::message::WireFault;
+use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::{Builder, internal};
+use crate::engine::lock;
 use crate::engine::routing::DEFAULT_POLICY;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::Credit;
-use crate::exchange::edge::policy_seed;
+use crate::exchange::edge::{policy_seed, pool_targets};
 use crate::exchange::inbound::Door;
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
 use crate::exchange::lane;
 use crate::exchange::outlet::Link;
 use crate::exchange::outqueue::OutQueue;
+
+/// The input side of an instance here.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    pub(super) inbox: Arc<Inbox>,
+    /// Its channels by the number of the edge (or its lane) and the sending agent.
+    pub(super) channels: HashMap<(u32, u16), usize>,
+}
 
 /// What has channels of its own on an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +40,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// That of all senders on an agent.
+    pub(super) fn of(agent: u16) -> Self {
+        Self { agent, of_agent: None }
+    }
+
     /// Its number between agents.
     pub(super) fn number(self, edge: EdgeId) -> Result<u32, WireFault> {
         let number = lane::number(edge.0, self.of_agent);
@@ -39,14 +53,18 @@ impl Lane {
 }
 
 impl Builder<'_> {
-    /// Agents that send on an edge to instances here or (distributed) anywhere, by index.
-    fn senders(&self, edge: EdgeId, target_agent: u16) -> Vec<u16> {
-        let edge = self.dag.edge(edge);
+    /// Agents that send on an edge to an instance, by index.
+    fn senders(&self, edge: EdgeId, target: &Placed) -> Vec<u16> {
+        let planned = self.dag.edge(edge);
+        // One that goes is sent to by those alone that did so before.
+        let goes = self.plan.going.contains(&target.id);
+        let distributed = if goes { self.was_distributed(edge) } else { planned.distributed };
         let mut agents: Vec<u16> = self
             .plan
             .instances
             .iter()
-            .filter(|i| i.vertex == edge.from && (edge.distributed || i.agent == target_agent))
+            .filter(|i| i.vertex == planned.from && (distributed || i.agent == target.agent))
+            .filter(|i| !goes || !self.plan.coming.contains(&i.id))
             .map(|i| i.agent)
             .collect();
         agents.sort_unstable();
@@ -54,105 +72,156 @@ impl Builder<'_> {
         agents
     }
 
-    /// Instances that take rows of an edge on an agent.
-    fn takers(&self, edge: EdgeId, agent: u16) -> Vec<Placed> {
-        let reached = targets(&self.dag, edge, &self.plan.instances, agent);
-        self.plan.instances.iter().filter(|i| i.agent == agent && reached.contains(&i.id)).copied().collect()
+    fn was_distributed(&self, edge: EdgeId) -> bool {
+        self.old.as_ref().map_or(self.dag.edge(edge).distributed, |old| old.dag.edge(edge).distributed)
+    }
+
+    /// Some instance of a vertex on an agent has sent rows by the plan before.
+    pub(super) fn sent_before(&self, vertex: VertexId, agent: u16) -> bool {
+        self.plan.senders_before().any(|i| i.vertex == vertex && i.agent == agent)
+    }
+
+    /// Instances that take rows of an edge on this agent, those too that go.
+    fn takers(&self, edge: EdgeId) -> Vec<Placed> {
+        let reached = targets(&self.dag, edge, &self.plan.instances, self.me);
+        let all = self.plan.instances.iter();
+        all.filter(|i| i.agent == self.me && reached.contains(&i.id)).copied().collect()
     }
 
     /// What has channels of its own to the targets on an agent: the sending agents, or on an ordered edge
     /// the sending instances. Merged rows that are alike come in this order.
     pub(super) fn lanes(&self, edge: EdgeId, target_agent: u16) -> Vec<Lane> {
+        let to = self.dag.edge(edge).to;
+        let mut targets = self.plan.instances.iter().filter(|i| i.vertex == to && i.agent == target_agent);
+        // An agent may send that has none of them.
+        let here = Placed { id: u32::MAX, vertex: to, number: 0, agent: target_agent };
+        let stays = targets.find(|i| !self.plan.going.contains(&i.id)).copied();
+        self.lanes_to(edge, &stays.unwrap_or(here))
+    }
+
+    /// The same, of one instance.
+    fn lanes_to(&self, edge: EdgeId, target: &Placed) -> Vec<Lane> {
+        let agents = self.senders(edge, target);
         if !self.dag.edge(edge).ordered {
-            let agents = self.senders(edge, target_agent).into_iter();
-            return agents.map(|agent| Lane { agent, of_agent: None }).collect();
+            return agents.into_iter().map(Lane::of).collect();
         }
         let from = self.dag.edge(edge).from;
         let mut lanes = Vec::new();
-        for agent in self.senders(edge, target_agent) {
+        for agent in agents {
             let here = self.plan.instances.iter().filter(|i| i.vertex == from && i.agent == agent).count();
             lanes.extend((0..here as u32).map(|number| Lane { agent, of_agent: Some(number) }));
         }
         lanes
     }
 
-    pub(super) fn local_credits(
-        &self,
-        wakes: &HashMap<u32, Arc<Notify>>,
-    ) -> Result<HashMap<(u32, u32), Arc<Credit>>, WireFault> {
-        let mut credits = HashMap::new();
-        for (index, wake) in wakes {
-            let edge = EdgeId(*index);
-            for lane in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent == self.me) {
-                for target in self.takers(edge, self.me) {
-                    credits.insert((lane.number(edge)?, target.id), Credit::new(Arc::clone(wake)));
-                }
-            }
-        }
-        Ok(credits)
+    /// The credit of a channel within this agent.
+    pub(super) fn local_credit(&self, number: u32, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
+        let mut credits = self.credits.borrow_mut();
+        let credit = credits.entry((number, target)).or_insert_with(|| Credit::new(Arc::clone(wake)));
+        Arc::clone(credit)
     }
 
+    fn upstream(&self, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
+        if lane.agent == self.me {
+            return Upstream::Local(self.local_credit(number, target, wake));
+        }
+        let peer = &self.plan.agents[usize::from(lane.agent)].id;
+        Upstream::Remote(self.shared.session_from(peer).notes())
+    }
+
+    /// The inboxes of the instances here: of new ones, and of those that there were with channels for senders that
+    /// are new to them.
     pub(super) fn inboxes(
         &self,
-        local: &[Placed],
+        mine: &[Placed],
+        fresh: &[Placed],
         bound: u64,
-        credits: &HashMap<(u32, u32), Arc<Credit>>,
-    ) -> Result<HashMap<u32, Arc<Inbox>>, WireFault> {
+        wakes: &HashMap<u32, Arc<Notify>>,
+    ) -> Result<HashMap<u32, Inputs>, WireFault> {
         let mut inboxes = HashMap::new();
         let in_step = in_step(&self.dag, &self.job);
-        for placed in local {
-            let mut inputs = Vec::new();
-            for (id, edge) in self.dag.inputs(placed.vertex) {
-                let takes = self.takers(id, self.me).iter().any(|t| t.id == placed.id);
-                let lanes = if takes { self.lanes(id, self.me) } else { Vec::new() };
-                let mut channels = Vec::new();
-                for lane in lanes {
-                    channels.push(if lane.agent == self.me {
-                        Upstream::Local(Arc::clone(&credits[&(lane.number(id)?, placed.id)]))
-                    } else {
-                        let peer = &self.plan.agents[usize::from(lane.agent)].id;
-                        Upstream::Remote(self.shared.session_from(peer).notes())
-                    });
+        for placed in mine {
+            let made = if fresh.iter().any(|new| new.id == placed.id) {
+                let made = self.new_inputs(placed, bound, wakes)?;
+                for (number, (_, edge)) in self.dag.inputs(placed.vertex).enumerate() {
+                    if in_step[edge.from.0 as usize] {
+                        made.inbox.keep_in_step(number);
+                    }
                 }
-                inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
-            }
-            let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
-            for (number, (_, edge)) in self.dag.inputs(placed.vertex).enumerate() {
-                if in_step[edge.from.0 as usize] {
-                    inbox.keep_in_step(number);
-                }
-            }
-            inboxes.insert(placed.id, inbox);
+                made
+            } else {
+                self.more_inputs(placed, wakes)?
+            };
+            inboxes.insert(placed.id, made);
         }
         Ok(inboxes)
     }
 
-    /// Number of the channel by which a sender's rows of an edge reach an instance here.
-    fn channel_number(
+    fn new_inputs(
         &self,
-        edge: EdgeId,
-        target: Placed,
-        sender: Lane,
-        inbox: &Inbox,
-    ) -> Result<usize, WireFault> {
-        let input = self.dag.inputs(target.vertex).position(|(id, _)| id == edge);
-        let among = self.lanes(edge, self.me).iter().position(|lane| *lane == sender);
-        match (input, among) {
-            (Some(input), Some(among)) => Ok(inbox.first_channel(input) + among),
-            _ => Err(internal("an edge and its target's inputs disagree")),
+        placed: &Placed,
+        bound: u64,
+        wakes: &HashMap<u32, Arc<Notify>>,
+    ) -> Result<Inputs, WireFault> {
+        let (mut inputs, mut numbers) = (Vec::new(), HashMap::new());
+        for (id, edge) in self.dag.inputs(placed.vertex) {
+            let takes = self.takers(id).iter().any(|t| t.id == placed.id);
+            let mut channels = Vec::new();
+            for lane in if takes { self.lanes_to(id, placed) } else { Vec::new() } {
+                let number = lane.number(id)?;
+                numbers.insert((number, lane.agent), numbers.len());
+                channels.push(self.upstream(number, lane, placed.id, &wakes[&id.0]));
+            }
+            inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
         }
+        let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
+        Ok(Inputs { inbox, channels: numbers })
+    }
+
+    /// Channels for senders that an instance here has not had, or whose place others take.
+    fn more_inputs(&self, placed: &Placed, wakes: &HashMap<u32, Arc<Notify>>) -> Result<Inputs, WireFault> {
+        let Some(local) = self.old().find(|local| local.placed.id == placed.id) else {
+            return Err(internal("an instance that there was has no inbox"));
+        };
+        let refused = |why: String| {
+            let name = format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number);
+            WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
+        };
+        for (input, (id, _)) in self.dag.inputs(placed.vertex).enumerate() {
+            if !self.takers(id).iter().any(|taker| taker.id == placed.id) {
+                continue;
+            }
+            for lane in self.lanes_to(id, placed) {
+                let number = lane.number(id)?;
+                let reached = self.was_distributed(id) || lane.agent == placed.agent;
+                if reached && self.sent_before(self.dag.edge(id).from, lane.agent) {
+                    continue;
+                }
+                let known = lock(&local.channels).get(&(number, lane.agent)).copied();
+                if let Some(channel) = known {
+                    local.inbox.reopen(channel).map_err(refused)?;
+                    self.undo.channel_in(local, channel, None);
+                } else {
+                    let upstream = self.upstream(number, lane, placed.id, &wakes[&id.0]);
+                    let channel = local.inbox.join(input, upstream).map_err(refused)?;
+                    lock(&local.channels).insert((number, lane.agent), channel);
+                    self.undo.channel_in(local, channel, Some((number, lane.agent)));
+                }
+            }
+        }
+        Ok(Inputs { inbox: Arc::clone(&local.inbox), channels: lock(&local.channels).clone() })
     }
 
     pub(super) fn channel(
         &self,
-        edge: EdgeId,
         target: Placed,
-        sender: Lane,
-        inboxes: &HashMap<u32, Arc<Inbox>>,
+        number: u32,
+        inboxes: &HashMap<u32, Inputs>,
     ) -> Result<Link, WireFault> {
-        let inbox = Arc::clone(&inboxes[&target.id]);
-        let channel = self.channel_number(edge, target, sender, &inbox)?;
-        Ok(Link::Local { inbox, channel })
+        let Inputs { inbox, channels } = &inboxes[&target.id];
+        let channel = channels.get(&(number, self.me)).copied();
+        let channel = channel.ok_or_else(|| internal("an edge and its target's inputs disagree"))?;
+        Ok(Link::Local { inbox: Arc::clone(inbox), channel })
     }
 
     /// A sender's queue on an edge.
@@ -161,50 +230,48 @@ impl Builder<'_> {
         if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
             return Ok(OutQueue::lanes(all.len()));
         }
-        let mine = targets_of(&self.dag, edge, &self.plan.instances, sender);
-        let mut groups: BTreeMap<(u16, u16), Vec<u32>> = BTreeMap::new();
-        let mut outlets = Vec::new();
-        let count = self.plan.agents.len() as u16;
-        for (number, target) in all.iter().enumerate().filter(|(_, t)| mine.contains(&t.id)) {
-            outlets.push(number);
-            groups
-                .entry(((target.agent + count - self.me) % count, target.agent))
-                .or_default()
-                .push(target.id);
-        }
+        // The edge's targets now, in the order of its outlets: a plan that changes them changes this too.
+        let outlets = match self.old_edge(edge) {
+            Some(old) => old.list(),
+            None => all.iter().map(|target| (target.id, target.agent)).collect(),
+        };
+        let senders: Vec<Placed> = self.plan.targets().copied().collect();
+        let mine = targets_of(&self.dag, edge, &senders, sender);
+        let isolated = self.dag.edge(edge).routing == Routing::Isolated;
+        let (view, outlets) = pool_targets(outlets, self.me, &|id| !isolated || mine.contains(&id));
         // The edge's own policy is set once all its senders are there.
         let policy = make_policy(DEFAULT_POLICY, policy_seed(edge.0, sender.id))
             .map_err(|e| internal(&e.to_string()))?;
-        let mut groups: Vec<Vec<u32>> = groups.into_values().collect();
-        if !outlets.iter().any(|outlet| all[*outlet].agent == self.me) {
-            groups.insert(0, Vec::new());
-        }
-        Ok(OutQueue::pool(policy, Targets::with_local(groups), outlets))
+        Ok(OutQueue::pool(policy, view, outlets))
     }
 
     /// Frames of an edge from other agents find their inboxes.
     pub(super) fn open_doors(
         &self,
         edge: EdgeId,
-        inboxes: &HashMap<u32, Arc<Inbox>>,
+        inboxes: &HashMap<u32, Inputs>,
         programs: &HashMap<VertexId, VertexProgram>,
     ) -> Result<(), WireFault> {
-        let takers = self.takers(edge, self.me);
-        if takers.is_empty() || !self.dag.edge(edge).distributed {
+        if !self.dag.edge(edge).distributed {
             return Ok(());
         }
-        for sender in self.lanes(edge, self.me).into_iter().filter(|lane| lane.agent != self.me) {
-            let mut ends = Vec::new();
-            for target in &takers {
-                let inbox = Arc::clone(&inboxes[&target.id]);
-                let channel = self.channel_number(edge, *target, sender, &inbox)?;
-                ends.push((target.id, inbox, channel));
+        let mut doors: BTreeMap<(u32, u16), Vec<(u32, Arc<Inbox>, usize)>> = BTreeMap::new();
+        for target in self.takers(edge) {
+            let Inputs { inbox, channels } = &inboxes[&target.id];
+            for lane in self.lanes_to(edge, &target).into_iter().filter(|lane| lane.agent != self.me) {
+                let number = lane.number(edge)?;
+                let channel = channels.get(&(number, lane.agent)).copied();
+                let channel = channel.ok_or_else(|| internal("an edge and its target's inputs disagree"))?;
+                doors.entry((number, lane.agent)).or_default().push((target.id, Arc::clone(inbox), channel));
             }
+        }
+        for ((number, agent), targets) in doors {
             let schema = Arc::clone(&programs[&self.dag.edge(edge).from].output);
             let door =
-                Door { fingerprint: fingerprint(&schema), schema, attempt: self.plan.attempt, targets: ends };
-            let peer = &self.plan.agents[usize::from(sender.agent)].id;
-            self.shared.session_from(peer).open(self.plan.run, sender.number(edge)?, door);
+                Door { fingerprint: fingerprint(&schema), schema, attempt: self.plan.attempt, targets };
+            let session = self.shared.session_from(&self.plan.agents[usize::from(agent)].id);
+            let before = session.open(self.plan.run, number, door);
+            self.undo.door(&session, self.plan.run, number, before);
         }
         Ok(())
     }

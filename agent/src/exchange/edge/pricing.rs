@@ -42,11 +42,17 @@ impl Edge {
 
     /// Gives each sender a new policy, and the edge what that needs.
     pub(crate) fn set_route(&self, route: &Route<'_>) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        self.set_route_in(&mut state, route)?;
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    pub(super) fn set_route_in(&self, state: &mut State, route: &Route<'_>) -> Result<(), String> {
         let make = |instance: u32| {
             let made = route.policies.make(route.name, route.options, policy_seed(self.index, instance));
             made.map_err(|e| e.to_string())
         };
-        let mut state = lock(&self.state);
         let mut made = Vec::new();
         for sender in &state.senders {
             made.push(make(sender.instance)?);
@@ -98,7 +104,6 @@ impl Edge {
         for sender in 0..state.senders.len() {
             state.release(sender, self.deal);
         }
-        self.settle(&mut state);
         Ok(())
     }
 
@@ -344,7 +349,8 @@ pub(crate) fn tick_together(edges: &[Arc<Edge>], now: Instant) {
     }
     let first = states.iter_mut().map(|state| state.begin_tick(now)).last().unwrap_or(0);
     let mut decider = Decider::default();
-    let count = states.first().map_or(0, |state| state.senders.len());
+    // A sender that joins has done so on all of its edges before it sends.
+    let count = states.iter().map(|state| state.senders.len()).min().unwrap_or(0);
     for number in (0..count).map(|step| (first + step) % count) {
         let full: Vec<bool> = states.iter().map(|state| state.senders[number].is_queue_full()).collect();
         decider.decide(&mut states, number, now);

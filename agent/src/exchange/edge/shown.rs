@@ -27,6 +27,13 @@ pub(super) struct Samples {
     backlogs: VecDeque<f64>,
 }
 
+impl Samples {
+    /// Its targets have other numbers from now on.
+    pub(super) fn forget_targets(&mut self) {
+        self.sent.clear();
+    }
+}
+
 impl Edge {
     /// Four times a second: what rates, shares and the trend are made of.
     pub(crate) fn sample(&self, now: Instant) {

@@ -66,3 +66,74 @@ fn inputs_behind_one_without_channels_are_read_from_the_start() {
     assert_eq!(taken(&inbox), "nothing");
     assert!(credit.is_read(), "its sender waits on disk for a side that never ends");
 }
+
+fn ended(inbox: &Inbox, channel: usize) {
+    inbox.push(channel, Item::Mark(Mark::End));
+}
+
+fn in_turn(channels: usize) -> (Arc<Inbox>, Arc<Budget>) {
+    let (inbox, budget) = inbox(channels);
+    lock(&inbox.state).reading = Reading::InTurn;
+    (inbox, budget)
+}
+
+fn upstream() -> Upstream {
+    Upstream::Local(Credit::new(Arc::new(Notify::new())))
+}
+
+#[test]
+fn a_sender_that_joins_holds_the_watermark_until_its_first_one() {
+    let (inbox, _budget) = in_turn(1);
+    inbox.push(0, Item::Mark(Mark::Watermark(5)));
+    assert_eq!(taken(&inbox), "Watermark(5)");
+    let new = inbox.join(0, upstream()).unwrap();
+    inbox.push(0, Item::Mark(Mark::Watermark(9)));
+    assert_eq!(taken(&inbox), "nothing", "it stands at 5");
+    inbox.push(new, Item::Mark(Mark::Watermark(7)));
+    assert_eq!(taken(&inbox), "Watermark(7)");
+    // One that does not come lets go, and one whose place others take does not end with the former.
+    let gone = inbox.join(0, upstream()).unwrap();
+    inbox.leave(gone);
+    inbox.push(new, Item::Mark(Mark::Watermark(8)));
+    let mut seen = [taken(&inbox), taken(&inbox)];
+    seen.sort();
+    assert_eq!(seen, ["Watermark(8)", "nothing"]);
+    ended(&inbox, 0);
+    assert_eq!(taken(&inbox), "nothing");
+    assert!(inbox.join(0, upstream()).is_ok());
+}
+
+#[test]
+fn a_channel_that_is_opened_again_outlives_the_end_before_whenever_it_comes() {
+    for end_first in [true, false] {
+        let (inbox, budget) = in_turn(2);
+        if end_first {
+            ended(&inbox, 0);
+            assert_eq!(taken(&inbox), "nothing");
+        }
+        inbox.reopen(0).unwrap();
+        if !end_first {
+            ended(&inbox, 0);
+        }
+        ended(&inbox, 1);
+        assert_eq!(taken(&inbox), "nothing", "somebody is to come on 0");
+        give(&inbox, &budget, 0, 3);
+        assert_eq!(taken(&inbox), "3 of 0");
+        ended(&inbox, 0);
+        assert_eq!(taken(&inbox), "end");
+        assert!(inbox.join(0, upstream()).is_err() && inbox.reopen(0).is_err(), "it is too late");
+    }
+}
+
+#[test]
+fn when_all_are_idle_one_that_joins_is_not() {
+    let (inbox, _budget) = in_turn(1);
+    inbox.push(0, Item::Mark(Mark::Watermark(3)));
+    inbox.push(0, Item::Mark(Mark::Idle));
+    assert_eq!([taken(&inbox), taken(&inbox)], ["Watermark(3)", "Idle"]);
+    let new = inbox.join(0, upstream()).unwrap();
+    assert_eq!([taken(&inbox), taken(&inbox)], ["Watermark(3)", "nothing"], "it is awake again");
+    inbox.push(new, Item::Mark(Mark::Watermark(3)));
+    inbox.push(new, Item::Mark(Mark::Idle));
+    assert_eq!([taken(&inbox), taken(&inbox)], ["Idle", "nothing"]);
+}

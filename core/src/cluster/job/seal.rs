@@ -8,14 +8,21 @@ use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentInfo, EdgeLedger, JobPhase, Pending, SinkFile};
 
 impl Job {
-    /// Once its last instance has ended it has finished, and its files are made visible.
-    pub(super) fn seal_if_done(&mut self, at_ms: u64, alive: &Alive) -> Option<Effect> {
-        if self.phase != JobPhase::Running || self.ended.len() < self.instances.len() {
-            return None;
+    /// Once its last instance has ended it has finished, and its files are made visible, by agents that are all
+    /// there.
+    pub(super) fn seal_if_done(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
+        if self.phase != JobPhase::Running || self.waits || self.ended.len() < self.instances.len() {
+            return Vec::new();
         }
+        let under_way = self.under_way().map(|plan| plan.new.epoch);
+        let why = "the job came to its end before";
+        let mut effects = under_way.map_or_else(Vec::new, |epoch| self.rescale_failed(at_ms, epoch, why));
+        // One that was committed has lost nothing: all that it was to do is done.
+        self.finish_rescale(at_ms);
         self.phase = JobPhase::Sealing;
         self.rows_ended_ms = Some(at_ms);
-        Some(self.seal(alive))
+        effects.push(self.seal(alive));
+        effects
     }
 
     /// What is left to be made visible, by those that can.
@@ -115,8 +122,7 @@ impl Job {
             let id = &self.agents.get(usize::from(number))?.id;
             alive.iter().find(|info| info.id == *id)
         };
-        self.instances
-            .iter()
+        self.standing()
             .filter(|instance| instance.vertex == *vertex)
             .filter_map(|instance| Some((instance.number, agent(instance.agent)?)))
             .filter(|(_, info)| !self.seal_causes.contains_key(&info.id.name))

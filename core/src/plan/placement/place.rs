@@ -7,10 +7,8 @@ use super::strategy::{self, Container, Problem};
 use super::{AgentSlot, Instance, traffic};
 use crate::fault::{At, Fault, suggestion};
 use crate::job::{Job, Op};
+use crate::plan::change::MOST;
 use crate::plan::dag::{Dag, EdgeId, Parallelism, Role, Routing, Vertex, VertexId};
-
-/// More instances of one vertex than this are a slip, not a plan.
-const MOST: usize = 65_536;
 
 /// Gives every vertex its instances, a row costing the same between any two agents. Ids go by vertex and
 /// number.

@@ -195,6 +195,8 @@ pub(crate) struct InstancePicture {
     pub(crate) agent: u16,
     pub(crate) report: InstanceReport,
     pub(crate) rates: Option<Rates>,
+    /// A rescale has ended it.
+    pub(crate) retired: bool,
 }
 
 impl Picture {
@@ -320,6 +322,7 @@ impl JobPicture {
                 ),
                 // What has ended does nothing any more; what is old stays, in grey.
                 rates: history.rates(instance.id).filter(|_| running && !ended(instance.id)),
+                retired: facts.retired.contains(&instance.id),
             })
             .collect();
         let live = live(facts, agents);
@@ -448,7 +451,7 @@ fn vertex(
     };
     VertexPicture {
         label: dag.vertex(VertexId(id)).label(),
-        instances: own().count(),
+        instances: own().filter(|instance| !instance.retired).count(),
         over: own().next().is_some() && (!running || own().all(|instance| instance.report.ended)),
         load: Load::of(rates().map(|rates| (rates.busy, rates.blocked, rates.idle))),
         rows_in: sum(&|report| report.rows_in),

@@ -304,6 +304,7 @@ impl World {
                 agents: (0..3).map(Self::info).collect(),
                 cost_per_second: 81.0,
                 running_ms: Some(ms),
+                retired: Vec::new(),
             }),
             agents: (0..3).map(|agent| self.agent(agent)).collect(),
         }

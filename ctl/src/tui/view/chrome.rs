@@ -132,11 +132,12 @@ fn items(model: &Model, picture: &Picture) -> Vec<Item> {
         format!(" {}", text::clock(ms + since))
     });
     let lost_tone = if job.lost > 0 { Tone::Bad } else { Tone::Plain };
+    let instances = job.instances.iter().filter(|instance| !instance.retired).count();
     let mut items = vec![
         name,
         item(format!("{}{ran}", phase_word(phase).to_uppercase()), tone, 0),
         agents,
-        item(format!("{} instances", job.instances.len()), Tone::Plain, 6),
+        item(format!("{instances} instances"), Tone::Plain, 6),
     ];
     if !phase.is_final() {
         items.push(item(format!("in {}", text::rate(job.rows_in)), Tone::Plain, 4));

@@ -1,0 +1,211 @@
+//! Rescales of running jobs: asked for, prepared on the agents, committed, and carried through.
+
+use std::time::Duration;
+
+use tuplane_core::cluster::rescale::Step;
+use tuplane_core::cluster::{Command, Job};
+use tuplane_core::job;
+use tuplane_core::plan::Dag;
+use tuplane_wire::message::{AgentId, ClusterReply, FaultCode, RunPlan, WireFault};
+use tuplane_wire::scaling::{JobScalings, ScaleAsk};
+
+use super::{Driver, Note, Turn};
+use crate::coordinator::effects;
+use crate::coordinator::scaling::{self, Known};
+
+/// A plan is prepared within this time, or fails.
+const PREPARE: Duration = Duration::from_secs(20);
+
+impl Driver {
+    /// Looks at a request to scale, and begins to carry it out unless it is only asked what it would do.
+    pub(super) fn scale(
+        &mut self,
+        turn: &mut Turn,
+        name: &str,
+        ask: &ScaleAsk,
+        if_epoch: Option<u64>,
+        dry_run: bool,
+    ) -> Result<ClusterReply, WireFault> {
+        let job = self.running(name)?;
+        if let Some(wanted) = if_epoch.filter(|wanted| *wanted != job.epoch()) {
+            let message = format!("job {} has plan {}, and not plan {wanted}", job.name, job.epoch());
+            return Err(WireFault::new(FaultCode::Stale, message));
+        }
+        let run = job.run;
+        if let Some(plan) = job.under_way().filter(|_| !dry_run) {
+            let message = format!(
+                "job {} is being rescaled: plan {} ({}) is {}; wait for it (`tuplane scale history {}`)",
+                job.name,
+                plan.new.epoch,
+                plan.new.asked,
+                step_name(plan.step),
+                job.name
+            );
+            return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+        }
+        let broken = |e: serde_json::Error| {
+            WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"))
+        };
+        let spec: job::Job = serde_json::from_str(&job.job).map_err(broken)?;
+        let dag: Dag = serde_json::from_str(&job.dag).map_err(broken)?;
+        let going = job.under_way().filter(|plan| plan.step == Step::Committed);
+        let going = going.map_or(&[][..], |plan| &plan.new.going);
+        let agents: Vec<_> = self.state.alive().cloned().collect();
+        let budget =
+            |id: &AgentId| self.live.agent(id).map(|agent| agent.host.budget).filter(|budget| *budget > 0);
+        let known = Known {
+            job,
+            spec: &spec,
+            dag: &dag,
+            running: job.standing().filter(|one| !going.contains(&one.id)).copied().collect(),
+            budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
+            agents,
+            live: self.live.run(run),
+        };
+        let change = scaling::wanted(ask, &known)?;
+        let (mut plan, new) = known.plan(ask, change)?;
+        if let Some(new) = new.filter(|_| !dry_run) {
+            let epoch = new.epoch;
+            self.apply(turn, Command::RescaleAsked { run, new: Box::new(new) });
+            let taken = self.state.run(run).and_then(Job::under_way);
+            if taken.is_none_or(|taken| taken.new.epoch != epoch) {
+                let message = "an agent was lost while the plan was made; try again";
+                return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+            }
+            plan.next = Some(epoch);
+        }
+        Ok(ClusterReply::Scaled(Box::new(plan)))
+    }
+
+    /// The rescales of a job.
+    pub(super) fn scalings(&self, name: &str) -> Result<ClusterReply, WireFault> {
+        let job = self.find(name)?;
+        let (history, left_out) = job.rescales();
+        Ok(ClusterReply::Scalings(Box::new(JobScalings {
+            job: job.name.clone(),
+            run: job.run,
+            epoch: job.epoch(),
+            history: history.to_vec(),
+            left_out,
+        })))
+    }
+
+    /// Options and policies stay as they are while a plan is prepared: its new instances begin with them.
+    pub(super) fn not_being_prepared(job: &Job) -> Result<(), WireFault> {
+        match job.under_way() {
+            Some(plan) if matches!(plan.step, Step::Asked | Step::Prepared) => {
+                let message = format!("job {} is being rescaled; try again in a moment", job.name);
+                Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The plan of a run as its agents get it: the one that holds, or the one that is under way.
+    pub(super) fn run_plan(&self, job: &Job) -> RunPlan {
+        let next = job.under_way();
+        let (agents, instances) =
+            next.map_or((&job.agents, &job.instances), |plan| (&plan.new.agents, &plan.new.instances));
+        RunPlan {
+            run: job.run,
+            attempt: job.attempt,
+            job: job.job.clone(),
+            dag: next.map_or(&job.dag, |plan| &plan.new.dag).clone(),
+            agents: agents.clone(),
+            instances: instances.iter().filter(|one| !job.retired.contains(&one.id)).copied().collect(),
+            headers: job.headers.clone(),
+            costs: self.costs.table(agents),
+            epoch: next.map_or(job.epoch(), |plan| plan.new.epoch),
+            coming: next.map_or_else(Vec::new, |plan| plan.coming().iter().map(|one| one.id).collect()),
+            going: next.map_or_else(Vec::new, |plan| plan.new.going.clone()),
+            first_agents: job.first_agents,
+            options: job.changed_options(),
+            policies: job
+                .policies()
+                .iter()
+                .map(|(edge, (name, given))| (*edge, name.clone(), given.clone()))
+                .collect(),
+        }
+    }
+
+    /// Agents with an instance of a plan.
+    fn agents_in(plan: &RunPlan) -> Vec<AgentId> {
+        let has = |index: usize| plan.instances.iter().any(|one| usize::from(one.agent) == index);
+        let all = plan.agents.iter().enumerate();
+        all.filter(|(index, _)| has(*index)).map(|(_, agent)| agent.id.clone()).collect()
+    }
+
+    /// Has a plan prepared by all its agents.
+    pub(super) fn extend(&self, run: u64, epoch: u64) {
+        let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
+        let plan = self.run_plan(job);
+        let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
+        tracing::info!(
+            run,
+            epoch,
+            coming = plan.coming.len(),
+            going = plan.going.len(),
+            "a plan is prepared"
+        );
+        tokio::spawn(async move {
+            let prepared = tokio::time::timeout(PREPARE, effects::extend(&links, &agents, plan)).await;
+            let prepared = prepared.unwrap_or_else(|_| {
+                let message = format!("not all agents had prepared it after {} s", PREPARE.as_secs());
+                Err(WireFault::new(FaultCode::Agent, message))
+            });
+            let command = match prepared {
+                Ok(()) => Command::RescalePrepared { run, epoch },
+                Err(fault) => Command::RescaleFailed { run, epoch, fault },
+            };
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Happened(command));
+        });
+    }
+
+    /// What follows at once from a step of a rescale: a plan that was prepared is committed.
+    pub(super) fn after_step(&mut self, turn: &mut Turn, command: &Command) {
+        match command {
+            Command::RescalePrepared { run, epoch } => {
+                let prepared = |job: &&Job| job.under_way().is_some_and(|plan| plan.step == Step::Prepared);
+                if self.state.run(*run).filter(|job| at(job, *epoch)).filter(prepared).is_some() {
+                    self.apply(turn, Command::RescaleCommitted { run: *run, epoch: *epoch });
+                }
+            }
+            Command::RescaleFailed { run, epoch, fault } => {
+                tracing::warn!(run, epoch, %fault, "a plan could not be prepared; the old one goes on");
+            }
+            Command::RescaleSwitched { run, epoch } => tracing::info!(run, epoch, "rows go by a new plan"),
+            _ => {}
+        }
+    }
+
+    /// Carries a committed plan through.
+    pub(super) fn switch(&self, run: u64, epoch: u64) {
+        let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
+        let plan = self.run_plan(job);
+        let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
+        tokio::spawn(async move {
+            let command = match effects::switch(&links, &agents, run, epoch).await {
+                Ok(()) => Command::RescaleSwitched { run, epoch },
+                // A lost agent ends the run or begins it again; anything else is a defect that must not hang.
+                Err(fault) => Command::InstanceFailed { run, instance: 0, fault },
+            };
+            // Without its receiver the coordinator has ended.
+            let _ = notes.send(Note::Happened(command));
+        });
+    }
+}
+
+fn at(job: &Job, epoch: u64) -> bool {
+    job.under_way().is_some_and(|plan| plan.new.epoch == epoch)
+}
+
+fn step_name(step: Step) -> &'static str {
+    match step {
+        Step::Asked => "being prepared",
+        Step::Prepared => "prepared",
+        Step::Committed => "committed, and what it leaves out is being drained",
+        Step::Done => "done",
+        Step::Failed => "given up",
+    }
+}

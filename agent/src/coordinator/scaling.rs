@@ -1,0 +1,495 @@
+//! Requests to scale a job: which instances are to be added where and which end, and the plan that this makes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use tuplane_core::cluster::{Job, NewScale};
+use tuplane_core::job;
+use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
+use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
+use tuplane_wire::scaling::{
+    Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
+};
+
+use super::live::LiveRun;
+
+/// What is known when a request to scale is looked at.
+pub(super) struct Known<'a> {
+    /// The job.
+    pub(super) job: &'a Job,
+    /// What it does.
+    pub(super) spec: &'a job::Job,
+    /// Its plan.
+    pub(super) dag: &'a Dag,
+    /// Its instances that run: neither ended nor being drained.
+    pub(super) running: Vec<Instance>,
+    /// Agents that are alive, by name.
+    pub(super) agents: Vec<AgentInfo>,
+    /// What the agents have said of the run.
+    pub(super) live: Option<&'a LiveRun>,
+    /// Bytes that each agent's queues may hold, by its name; as far as it has said so.
+    pub(super) budgets: BTreeMap<String, u64>,
+}
+
+/// What is wanted of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Change {
+    /// New instances: of which vertex, on the agent of which name.
+    pub(super) add: Vec<(VertexId, String)>,
+    /// Ids of instances that end.
+    pub(super) remove: Vec<u32>,
+    /// Who chose, if a planner did.
+    pub(super) planner: Option<String>,
+    /// Rows a second that all sinks together will take.
+    pub(super) predicted: Option<f64>,
+    /// Why so; or why nothing is foretold.
+    pub(super) why: Option<String>,
+    /// Remarks for people.
+    pub(super) notes: Vec<String>,
+}
+
+/// Turns a request into instances. Whether they can be added and removed is looked at later.
+///
+/// # Errors
+/// With the numbers, if the request cannot be met.
+pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFault> {
+    match ask {
+        ScaleAsk::Set { vertex, instances, place } => known.set(vertex, *instances, *place),
+        ScaleAsk::In { agents, agent: Some(agent), planner: None, .. } if *agents <= 1 => known.leave(agent),
+        ScaleAsk::Out { .. } | ScaleAsk::In { .. } => {
+            Err(refused("only `scale set` and `scale in --agent NAME` are there yet"))
+        }
+    }
+}
+
+/// What was asked for, as the command says it.
+pub(super) fn asked(ask: &ScaleAsk) -> String {
+    let by = |planner: &Option<String>| planner.as_ref().map(|name| format!(" --planner {name}"));
+    match ask {
+        ScaleAsk::Set { vertex, instances, place } => {
+            let place = match place {
+                ScalePlace::Anywhere => "",
+                ScalePlace::Fresh | ScalePlace::OnlyFresh => " --place new",
+            };
+            format!("set {vertex}={instances}{place}")
+        }
+        ScaleAsk::Out { agents, instances, planner, anywhere } => {
+            let agents = (*agents > 0).then(|| format!(" --agents {agents}"));
+            let instances = (*instances > 0).then(|| format!(" --instances {instances}"));
+            let place = anywhere.then(|| " --place anywhere".to_owned());
+            ["out".to_owned()]
+                .into_iter()
+                .chain([agents, instances, by(planner), place].into_iter().flatten())
+                .collect()
+        }
+        ScaleAsk::In { agents, agent, planner, keep } => {
+            let who = agent
+                .as_ref()
+                .map_or_else(|| format!(" --agents {agents}"), |name| format!(" --agent {name}"));
+            let keep = keep.then(|| " --keep".to_owned());
+            ["in".to_owned(), who].into_iter().chain([by(planner), keep].into_iter().flatten()).collect()
+        }
+    }
+}
+
+fn refused(message: impl Into<String>) -> WireFault {
+    WireFault::new(FaultCode::Refused, message)
+}
+
+impl Known<'_> {
+    fn agent_of(&self, instance: &Instance) -> &str {
+        self.job.agents.get(usize::from(instance.agent)).map_or("?", |agent| agent.id.name.as_str())
+    }
+
+    /// Rows that wait for an instance, as it last said.
+    fn queued(&self, instance: &Instance) -> u64 {
+        let report = self.live.and_then(|live| live.counters.get(&instance.id));
+        report.map_or(0, |report| report.queue_in + report.queue_out)
+    }
+
+    fn name_of(&self, instance: &Instance) -> String {
+        format!("{}#{}", self.dag.vertex(instance.vertex).label(), instance.number)
+    }
+
+    /// Agents that can take instances.
+    fn open(&self) -> impl Iterator<Item = &AgentInfo> {
+        self.agents.iter().filter(|agent| agent.slots > 0)
+    }
+
+    /// So many instances of one vertex.
+    fn set(&self, vertex: &str, wanted: u32, place: ScalePlace) -> Result<Change, WireFault> {
+        let not_found = |message| WireFault::new(FaultCode::NotFound, message);
+        let vertex = self.dag.find_vertex(vertex).map_err(not_found)?;
+        let label = self.dag.vertex(vertex).label();
+        let mut own: Vec<&Instance> = self.running.iter().filter(|one| one.vertex == vertex).collect();
+        if wanted == 0 {
+            let message = format!("`{label}` has {} instances, and needs one at least", own.len());
+            return Err(refused(message));
+        }
+        let mut change = Change { why: Some("a number was asked for".to_owned()), ..Change::default() };
+        let used = |agent: &&AgentInfo| self.running.iter().any(|one| self.agent_of(one) == agent.id.name);
+        let fresh: Vec<&AgentInfo> = self.open().filter(|agent| !used(agent)).collect();
+        let candidates = match place {
+            ScalePlace::Anywhere => self.open().collect(),
+            ScalePlace::OnlyFresh if fresh.is_empty() => {
+                let message = format!("all {} agents have instances of the job", self.open().count());
+                return Err(refused(message));
+            }
+            ScalePlace::Fresh if fresh.is_empty() => self.open().collect(),
+            ScalePlace::Fresh | ScalePlace::OnlyFresh => fresh,
+        };
+        for _ in own.len()..wanted as usize {
+            let agent = self.emptiest(vertex, &candidates, &change)?;
+            change.add.push((vertex, agent));
+        }
+        while own.len() > wanted as usize {
+            let on = |agent: u16| own.iter().filter(|one| one.agent == agent).count();
+            let most = own
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, one)| (on(one.agent), Reverse(self.queued(one)), one.number));
+            let Some((index, _)) = most else { break };
+            change.remove.push(own.remove(index).id);
+        }
+        Ok(change)
+    }
+
+    /// The agent with the fewest instances of a vertex, and of those the one with the fewest in all for its slots.
+    fn emptiest(
+        &self,
+        vertex: VertexId,
+        candidates: &[&AgentInfo],
+        change: &Change,
+    ) -> Result<String, WireFault> {
+        let stays = |one: &&Instance| !change.remove.contains(&one.id);
+        let here = |name: &str, only: Option<VertexId>| {
+            let running = self.running.iter().filter(stays).filter(|one| self.agent_of(one) == name);
+            let new = change.add.iter().filter(|(_, agent)| agent == name).map(|(of, _)| *of);
+            let all = running.map(|one| one.vertex).chain(new);
+            all.filter(|of| only.is_none_or(|only| only == *of)).count() as u64
+        };
+        let key = |agent: &AgentInfo| {
+            let name = agent.id.name.as_str();
+            (here(name, Some(vertex)), here(name, None) * 1000 / u64::from(agent.slots.max(1)))
+        };
+        let found = candidates.iter().min_by_key(|agent| (key(agent), agent.id.name.clone()));
+        found
+            .map(|agent| agent.id.name.clone())
+            .ok_or_else(|| refused("no agent has a slot to run instances"))
+    }
+
+    /// Everything that an agent has goes elsewhere.
+    fn leave(&self, agent: &str) -> Result<Change, WireFault> {
+        if !self.agents.iter().any(|info| info.id.name == agent) {
+            let names: Vec<&str> = self.agents.iter().map(|info| info.id.name.as_str()).collect();
+            let message = format!("there is no agent `{agent}` (there are {})", names.join(", "));
+            return Err(WireFault::new(FaultCode::NotFound, message));
+        }
+        let own: Vec<&Instance> = self.running.iter().filter(|one| self.agent_of(one) == agent).collect();
+        let others: Vec<&AgentInfo> = self.open().filter(|info| info.id.name != agent).collect();
+        if others.is_empty() && !own.is_empty() {
+            let message = format!("{} instances are on {agent}, and there is no other agent", own.len());
+            return Err(refused(message));
+        }
+        let mut change = Change { why: Some(format!("all that is on {agent} moves")), ..Change::default() };
+        for one in own {
+            change.remove.push(one.id);
+            let to = self.emptiest(one.vertex, &others, &change)?;
+            change.add.push((one.vertex, to));
+        }
+        change.notes.push(format!("{agent} stays in the cluster"));
+        Ok(change)
+    }
+
+    /// The plan that a change makes, and what it is to the job's state; `None` if all stays as it is.
+    ///
+    /// # Errors
+    /// With the reason and the numbers, if it cannot be carried out.
+    pub(super) fn plan(
+        &self,
+        ask: &ScaleAsk,
+        change: Change,
+    ) -> Result<(ScalePlan, Option<NewScale>), WireFault> {
+        let (agents, add) = self.with_agents(&change)?;
+        let names: Vec<String> = agents.iter().map(|agent| agent.id.name.clone()).collect();
+        let before = Before {
+            dag: self.dag,
+            job: self.spec,
+            instances: &self.job.instances,
+            retired: &self.job.retired,
+            agents: &names,
+        };
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        self.check_room(&after.new, &change.remove, &names)?;
+        let named = |one: &Instance| Named {
+            id: one.id,
+            name: self.name_of(one),
+            agent: names.get(usize::from(one.agent)).cloned().unwrap_or_default(),
+        };
+        let going: Vec<&Instance> =
+            self.running.iter().filter(|one| change.remove.contains(&one.id)).collect();
+        let started: Vec<Named> = after.new.iter().map(named).collect();
+        let stopped: Vec<Named> = going.iter().map(|one| named(one)).collect();
+        let mut plan = ScalePlan {
+            job: self.job.name.clone(),
+            run: self.job.run,
+            epoch: self.job.epoch(),
+            next: None,
+            asked: asked(ask),
+            planner: change.planner.clone(),
+            started: Vec::new(),
+            moved: Vec::new(),
+            stopped: Vec::new(),
+            edges: Vec::new(),
+            notes: change.notes,
+            predicted: change.predicted,
+            why: change.why,
+            counts: self.counts(&after.new, &change.remove),
+        };
+        let mut left: Vec<&Instance> = going;
+        for one in &after.new {
+            let place = left.iter().position(|gone| gone.vertex == one.vertex);
+            match place.map(|index| left.remove(index)) {
+                Some(gone) => {
+                    plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) })
+                }
+                None => plan.started.push(ScaleInstance { vertex: one.vertex.0, instance: named(one) }),
+            }
+        }
+        plan.stopped
+            .extend(left.into_iter().map(|one| ScaleInstance { vertex: one.vertex.0, instance: named(one) }));
+        plan.edges.extend(after.edges.into_iter().map(|changed| ScaleEdge {
+            edge: changed.edge.0,
+            name: self.dag.edge_name(changed.edge),
+            change: changed.change,
+            why: changed.why,
+        }));
+        plan.notes.extend(after.notes);
+        if plan.is_empty() {
+            plan.notes.push("nothing to do: all is as it was asked for".to_owned());
+            return Ok((plan, None));
+        }
+        let dag = serde_json::to_string(&after.dag)
+            .map_err(|e| WireFault::new(FaultCode::Internal, format!("cannot encode the plan: {e}")))?;
+        let new = NewScale {
+            epoch: self.job.next_epoch(),
+            asked: plan.asked.clone(),
+            planner: change.planner,
+            predicted: change.predicted,
+            agents,
+            before: self.job.instances.len(),
+            instances: self.job.instances.iter().chain(&after.new).copied().collect(),
+            going: change.remove,
+            dag,
+            started,
+            stopped,
+        };
+        Ok((plan, Some(new)))
+    }
+
+    /// The job's agents and those that join it, and where each new instance goes by its index.
+    fn with_agents(&self, change: &Change) -> Result<(Vec<AgentInfo>, Vec<(VertexId, u16)>), WireFault> {
+        let (mut agents, mut add) = (self.job.agents.clone(), Vec::new());
+        for (vertex, name) in &change.add {
+            let Some(info) = self.agents.iter().find(|info| info.id.name == *name) else {
+                return Err(WireFault::new(FaultCode::NotFound, format!("there is no agent `{name}`")));
+            };
+            let known = agents.iter().position(|agent| agent.id == info.id);
+            let index = known.unwrap_or_else(|| {
+                agents.push(info.clone());
+                agents.len() - 1
+            });
+            add.push((*vertex, index as u16));
+        }
+        Ok((agents, add))
+    }
+
+    /// An agent holds as many instances of a job as have room for their queues: each takes 64 KiB at least, of half
+    /// of what the agent's queues may hold (or of the job's `memory`).
+    fn check_room(&self, new: &[Instance], remove: &[u32], names: &[String]) -> Result<(), WireFault> {
+        let queues = |one: &Instance| {
+            (self.dag.inputs(one.vertex).count() + self.dag.outputs(one.vertex).count()) as u64
+        };
+        for (index, name) in (0u16..).zip(names) {
+            let here = |one: &&Instance| one.agent == index;
+            let (coming, budget) = (new.iter().filter(here).count(), self.budgets.get(name));
+            let Some(budget) = budget.filter(|_| coming > 0) else { continue };
+            let stays = self.running.iter().filter(|one| !remove.contains(&one.id));
+            let all: Vec<&Instance> = stays.chain(new).filter(here).collect();
+            let needed = all.iter().map(|one| queues(one)).sum::<u64>().saturating_mul(LEAST_QUEUE);
+            let has = self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2);
+            if needed > has {
+                return Err(refused(format!(
+                    "agent {name} would hold {} instances of the job, whose queues need {} MiB at least, and may \
+                     hold {} MiB",
+                    all.len(),
+                    needed.div_ceil(1 << 20),
+                    has >> 20
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self, new: &[Instance], remove: &[u32]) -> Vec<ScaleCount> {
+        let ids = (0..self.dag.vertices.len() as u32).map(VertexId);
+        ids.filter_map(|vertex| {
+            let own = self.running.iter().filter(|one| one.vertex == vertex);
+            let (before, gone) = (own.clone().count(), own.filter(|one| remove.contains(&one.id)).count());
+            let come = new.iter().filter(|one| one.vertex == vertex).count();
+            (come + gone > 0).then(|| ScaleCount {
+                vertex: vertex.0,
+                name: self.dag.vertex(vertex).label(),
+                before: before as u32,
+                after: (before + come - gone) as u32,
+            })
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_core::cluster::{Command, Logged, NewJob, Placed, State};
+    use tuplane_core::job::{FileFormat, Restart};
+    use tuplane_core::plan::{AgentSlot, place, plan};
+    use tuplane_wire::message::AgentId;
+
+    use super::*;
+
+    const LINE: &str = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
+         [[stage]]\nid='w'\nop='work'\nin='s'\nms=1\ninstances=2\n\
+         [[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\ninstances=1\n";
+
+    fn info(name: &str, slots: u32) -> AgentInfo {
+        AgentInfo {
+            id: AgentId { name: name.to_owned(), incarnation: 1 },
+            address: String::new(),
+            slots,
+            cores: 0,
+            zone: String::new(),
+            pid: 0,
+            version: String::new(),
+            host: String::new(),
+            registry: 0,
+        }
+    }
+
+    /// A job on `a` alone, of a cluster with these agents.
+    struct World {
+        state: State,
+        spec: job::Job,
+        dag: Dag,
+        agents: Vec<AgentInfo>,
+    }
+
+    impl World {
+        fn new(agents: Vec<AgentInfo>) -> Self {
+            let spec = job::Job::parse(LINE, FileFormat::Toml).unwrap();
+            let dag = plan(&spec).unwrap();
+            let slots = [AgentSlot { index: 0, name: "a".to_owned(), slots: 2 }];
+            let instances = place(&dag, &spec, &slots).unwrap();
+            let mut state = State::default();
+            let mut apply = |command| state.apply(Logged { at_ms: 1, command });
+            for agent in &agents {
+                apply(Command::AgentRegistered(Box::new(agent.clone())));
+            }
+            apply(Command::Submitted(Box::new(NewJob {
+                name: "line".to_owned(),
+                job: serde_json::to_string(&spec).unwrap(),
+                dag: serde_json::to_string(&dag).unwrap(),
+                edge_names: Vec::new(),
+                file_sinks: BTreeMap::new(),
+                headers: BTreeMap::new(),
+                restart: Restart::Never,
+                placed: Placed { agents: agents[..1].to_vec(), instances, splits: BTreeMap::new() },
+            })));
+            apply(Command::Prepared { run: 1 });
+            Self { state, spec, dag, agents }
+        }
+
+        fn known(&self, budget: Option<u64>) -> Known<'_> {
+            let job = self.state.run(1).unwrap();
+            Known {
+                job,
+                spec: &self.spec,
+                dag: &self.dag,
+                running: job.standing().copied().collect(),
+                agents: self.agents.clone(),
+                live: None,
+                budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
+            }
+        }
+
+        fn set(&self, instances: u32, place: ScalePlace) -> Result<ScalePlan, WireFault> {
+            let ask = ScaleAsk::Set { vertex: "w".to_owned(), instances, place };
+            let known = self.known(Some(128 << 20));
+            let (plan, new) = known.plan(&ask, wanted(&ask, &known)?)?;
+            assert_eq!(new.is_none(), plan.is_empty());
+            Ok(plan)
+        }
+    }
+
+    fn agents(plan: &ScalePlan) -> Vec<&str> {
+        plan.started.iter().map(|one| one.instance.agent.as_str()).collect()
+    }
+
+    #[test]
+    fn new_instances_go_where_there_are_fewest_or_to_new_agents_alone() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 1), info("d", 0)]);
+        assert_eq!(agents(&world.set(5, ScalePlace::Anywhere).unwrap()), ["b", "c", "b"]);
+        assert_eq!(agents(&world.set(6, ScalePlace::OnlyFresh).unwrap()), ["b", "c", "b", "c"]);
+        let alone = World::new(vec![info("a", 2)]);
+        let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
+        assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
+        assert_eq!(agents(&alone.set(3, ScalePlace::Fresh).unwrap()), ["a"]);
+    }
+
+    #[test]
+    fn a_plan_names_what_comes_goes_and_moves_and_asking_for_what_is_there_is_nothing() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let same = world.set(2, ScalePlace::Anywhere).unwrap();
+        assert!(same.is_empty() && same.notes[0].starts_with("nothing to do"), "{same:?}");
+        let fewer = world.set(1, ScalePlace::Anywhere).unwrap();
+        assert_eq!((fewer.stopped.len(), &fewer.counts[0].name[..]), (1, "w"));
+        assert_eq!((fewer.counts[0].before, fewer.counts[0].after), (2, 1));
+        let known = world.known(None);
+        let ask = ScaleAsk::In { agents: 1, agent: Some("a".to_owned()), planner: None, keep: true };
+        let refused = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap_err();
+        assert!(refused.message.contains("`s` is a source"), "{refused:?}");
+        let nobody = ScaleAsk::In { agents: 1, agent: Some("z".to_owned()), planner: None, keep: true };
+        assert_eq!(wanted(&nobody, &known).unwrap_err().code, FaultCode::NotFound);
+        let change = Change {
+            add: vec![(VertexId(1), "b".to_owned())],
+            remove: vec![known.running.iter().find(|one| one.vertex == VertexId(1)).unwrap().id],
+            ..Change::default()
+        };
+        let (plan, new) = known.plan(&ask, change).unwrap();
+        assert_eq!((plan.moved[0].from.name.as_str(), plan.moved[0].to.agent.as_str()), ("w#0", "b"));
+        let new = new.unwrap();
+        assert_eq!((new.epoch, new.before, new.agents.len()), (2, known.job.instances.len(), 2));
+    }
+
+    #[test]
+    fn an_agent_has_room_for_so_many_queues() {
+        let world = World::new(vec![info("a", 2)]);
+        // Each instance of work has two queues of 64 KiB at least, and half of 128 MiB is there for all.
+        assert!(world.set(500, ScalePlace::Anywhere).is_ok());
+        let refused = world.set(600, ScalePlace::Anywhere).unwrap_err();
+        assert!(
+            refused.message.contains("602 instances") && refused.message.contains("64 MiB"),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_asked_is_said_as_the_command_has_it() {
+        let out =
+            ScaleAsk::Out { agents: 2, instances: 0, planner: Some("stela".to_owned()), anywhere: true };
+        assert_eq!(asked(&out), "out --agents 2 --planner stela --place anywhere");
+        let leave = ScaleAsk::In { agents: 1, agent: Some("h3".to_owned()), planner: None, keep: true };
+        assert_eq!(asked(&leave), "in --agent h3 --keep");
+    }
+}

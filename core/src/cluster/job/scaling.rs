@@ -1,0 +1,304 @@
+//! A job's instances change while it runs: asked, prepared, committed, done; or failed before it is committed.
+
+use serde::{Deserialize, Serialize};
+
+use super::Job;
+use crate::cluster::command::{Effect, NewScale};
+use crate::cluster::rescale::{Rescale, Step};
+use crate::cluster::state::Alive;
+use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
+use crate::plan::placement::Instance;
+
+/// So many rescales of a job are remembered, the newest.
+const KEPT: usize = 100;
+
+/// The rescale that is under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Scaling {
+    new: NewScale,
+    step: Step,
+    /// All agents route by the new plan.
+    switched: bool,
+}
+
+/// A job's plans.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Plans {
+    /// The number of the plan that holds.
+    pub(super) epoch: u64,
+    /// The last number that was used.
+    last: u64,
+    under_way: Option<Scaling>,
+    history: Vec<Rescale>,
+    left_out: u64,
+}
+
+impl Plans {
+    /// The first plan of a job.
+    pub(super) fn first() -> Self {
+        Self { epoch: 1, last: 1, ..Self::default() }
+    }
+
+    /// Another attempt has a plan of its own.
+    pub(super) fn another_attempt(&mut self) {
+        self.last += 1;
+        self.epoch = self.last;
+    }
+}
+
+/// A plan that agents are to prepare, or to route by.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanUnderWay<'a> {
+    /// How far it is.
+    pub step: Step,
+    /// The plan.
+    pub new: &'a NewScale,
+    /// How many of its instances the plan before had; those behind are new.
+    pub before: usize,
+}
+
+impl PlanUnderWay<'_> {
+    /// Its new instances.
+    pub fn coming(&self) -> &[Instance] {
+        self.new.instances.get(self.before..).unwrap_or_default()
+    }
+}
+
+impl Job {
+    /// The number of the plan that holds, from 1.
+    pub fn epoch(&self) -> u64 {
+        self.plans.epoch
+    }
+
+    /// The number that the next plan gets.
+    pub fn next_epoch(&self) -> u64 {
+        self.plans.last + 1
+    }
+
+    /// The rescale that is under way.
+    pub fn under_way(&self) -> Option<PlanUnderWay<'_>> {
+        let Scaling { new, step, .. } = self.plans.under_way.as_ref()?;
+        Some(PlanUnderWay { step: *step, new, before: new.before })
+    }
+
+    /// Its rescales, the oldest first, and how many older ones are not remembered any more.
+    pub fn rescales(&self) -> (&[Rescale], u64) {
+        (&self.plans.history, self.plans.left_out)
+    }
+
+    /// Instances of the current attempt that no rescale has ended.
+    pub fn standing(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.retired.contains(&instance.id))
+    }
+
+    /// The current attempt cannot go on without this agent.
+    pub fn needs(&self, id: &AgentId) -> bool {
+        let index = self.agents.iter().position(|agent| agent.id == *id);
+        index.is_some_and(|index| self.standing().any(|instance| usize::from(instance.agent) == index))
+    }
+
+    /// An agent takes part in a plan that is being prepared.
+    pub(in crate::cluster) fn prepares_on(&self, id: &AgentId) -> bool {
+        self.being_prepared().is_some_and(|new| new.agents.iter().any(|agent| agent.id == *id))
+    }
+
+    /// The plan that is being prepared, and may still fail.
+    fn being_prepared(&self) -> Option<&NewScale> {
+        let scaling = self.plans.under_way.as_ref()?;
+        matches!(scaling.step, Step::Asked | Step::Prepared).then_some(&scaling.new)
+    }
+
+    /// Agents of a plan that is being prepared which have had no part in the job.
+    pub(super) fn agents_to_come(&self) -> impl Iterator<Item = &AgentInfo> {
+        let all = self.being_prepared().map_or(&[][..], |new| &new.agents);
+        all.iter().filter(|agent| !self.uses(&agent.id))
+    }
+
+    /// A new plan was made for what is there now.
+    pub(in crate::cluster) fn rescale_asked(
+        &mut self,
+        at_ms: u64,
+        new: NewScale,
+        alive: &Alive,
+    ) -> Vec<Effect> {
+        let fits = self.phase == JobPhase::Running
+            && self.plans.under_way.is_none()
+            && new.epoch == self.next_epoch()
+            && new.agents.starts_with(&self.agents)
+            && new.instances.starts_with(&self.instances)
+            && new.before == self.instances.len()
+            && new.going.iter().all(|id| self.standing().any(|instance| instance.id == *id))
+            && new.agents.iter().all(|agent| alive.has(&agent.id) || !self.needs(&agent.id));
+        if !fits {
+            return Vec::new();
+        }
+        self.plans.last = new.epoch;
+        self.plans.history.push(Rescale {
+            epoch: new.epoch,
+            attempt: self.attempt,
+            asked: new.asked.clone(),
+            planner: new.planner.clone(),
+            step: Step::Asked,
+            fault: None,
+            started: new.started.clone(),
+            stopped: new.stopped.clone(),
+            asked_ms: at_ms,
+            prepared_ms: None,
+            committed_ms: None,
+            ended_ms: None,
+            predicted: new.predicted,
+            measured: None,
+        });
+        if self.plans.history.len() > KEPT {
+            self.plans.history.remove(0);
+            self.plans.left_out += 1;
+        }
+        let epoch = new.epoch;
+        self.plans.under_way = Some(Scaling { new, step: Step::Asked, switched: false });
+        vec![Effect::Extend { run: self.run, epoch }]
+    }
+
+    /// All agents have made what a plan needs.
+    pub(in crate::cluster) fn rescale_prepared(&mut self, at_ms: u64, epoch: u64) {
+        if self.moves(epoch, Step::Asked, Step::Prepared)
+            && let Some(entry) = self.plans.history.last_mut()
+        {
+            entry.prepared_ms = Some(at_ms);
+        }
+    }
+
+    /// From here on the new plan holds.
+    pub(in crate::cluster) fn rescale_committed(&mut self, at_ms: u64, epoch: u64) -> Vec<Effect> {
+        if !self.moves(epoch, Step::Prepared, Step::Committed) {
+            return Vec::new();
+        }
+        if let Some(entry) = self.plans.history.last_mut() {
+            entry.committed_ms = Some(at_ms);
+        }
+        let Some(Scaling { new, .. }) = &self.plans.under_way else { return Vec::new() };
+        self.plans.epoch = new.epoch;
+        self.agents.clone_from(&new.agents);
+        self.instances.clone_from(&new.instances);
+        self.dag.clone_from(&new.dag);
+        // Those that had come to their end by themselves.
+        let ended = new.going.iter().filter(|id| self.ended.contains_key(id));
+        self.retired.extend(ended);
+        vec![Effect::Switch { run: self.run, epoch }]
+    }
+
+    /// All agents route by the new plan.
+    pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) {
+        if let Some(scaling) = &mut self.plans.under_way
+            && scaling.new.epoch == epoch
+            && scaling.step == Step::Committed
+        {
+            scaling.switched = true;
+            self.rescale_done(at_ms);
+        }
+    }
+
+    /// A plan could not be prepared: the old one goes on.
+    pub(in crate::cluster) fn rescale_failed(&mut self, at_ms: u64, epoch: u64, why: &str) -> Vec<Effect> {
+        let agents = match self.being_prepared() {
+            Some(new) if new.epoch == epoch => new.agents.iter().map(|agent| agent.id.clone()).collect(),
+            _ => return Vec::new(),
+        };
+        self.close_rescale(at_ms, Step::Failed, Some(why));
+        vec![Effect::Abort { run: self.run, epoch, agents }]
+    }
+
+    /// An agent is dead that a plan which is being prepared counts on.
+    pub(in crate::cluster) fn lost_while_preparing(
+        &mut self,
+        at_ms: u64,
+        id: &AgentId,
+        cause: &str,
+    ) -> Vec<Effect> {
+        match self.being_prepared() {
+            // While it waits it is not known who else is there: it fails when that is known.
+            Some(new) if self.prepares_on(id) && !self.waits => {
+                let epoch = new.epoch;
+                self.rescale_failed(at_ms, epoch, &format!("agent {} was lost: {cause}", id.name))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// An instance has ended: of those that a plan leaves out it may have been the last.
+    pub(super) fn ended_by_plan(&mut self, at_ms: u64, instance: u32) {
+        if let Some(scaling) = &self.plans.under_way
+            && scaling.step == Step::Committed
+            && scaling.new.going.contains(&instance)
+        {
+            self.retired.insert(instance);
+            self.rescale_done(at_ms);
+        }
+    }
+
+    /// What the sinks took with a plan, as it was measured.
+    pub(in crate::cluster) fn rescale_measured(&mut self, epoch: u64, rows_per_second: f64) {
+        if !self.is_live() {
+            return;
+        }
+        let entry = self.plans.history.iter_mut().find(|entry| entry.epoch == epoch);
+        if let Some(entry) = entry.filter(|entry| entry.step == Step::Done) {
+            entry.measured = Some(rows_per_second);
+        }
+    }
+
+    fn rescale_done(&mut self, at_ms: u64) {
+        let done = self.plans.under_way.as_ref().is_some_and(|scaling| {
+            scaling.switched && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
+        });
+        if done {
+            self.close_rescale(at_ms, Step::Done, None);
+        }
+    }
+
+    /// A new coordinator goes on: what was not committed is given up, what was is carried out.
+    pub(super) fn resume_rescale(&mut self, at_ms: u64) -> Vec<Effect> {
+        let Some(Scaling { new, step, switched }) = &self.plans.under_way else { return Vec::new() };
+        let epoch = new.epoch;
+        match step {
+            Step::Committed if *switched => Vec::new(),
+            Step::Committed => vec![Effect::Switch { run: self.run, epoch }],
+            _ => self.rescale_failed(at_ms, epoch, "the coordinator ended before it was committed"),
+        }
+    }
+
+    /// The attempt ends before the rescale does.
+    pub(super) fn end_rescale(&mut self, at_ms: u64, why: &str) {
+        self.close_rescale(at_ms, Step::Failed, Some(why));
+    }
+
+    /// All instances have ended, and with them what was left to do.
+    pub(super) fn finish_rescale(&mut self, at_ms: u64) {
+        self.close_rescale(at_ms, Step::Done, None);
+    }
+
+    fn close_rescale(&mut self, at_ms: u64, step: Step, why: Option<&str>) {
+        if self.plans.under_way.take().is_some()
+            && let Some(entry) = self.plans.history.last_mut()
+        {
+            entry.step = step;
+            entry.fault = why.map(str::to_owned);
+            entry.ended_ms = Some(at_ms);
+        }
+    }
+
+    /// Goes on from one step to the next, if it is at that one and the job runs.
+    fn moves(&mut self, epoch: u64, from: Step, to: Step) -> bool {
+        match &mut self.plans.under_way {
+            Some(scaling)
+                if self.phase == JobPhase::Running && scaling.new.epoch == epoch && scaling.step == from =>
+            {
+                scaling.step = to;
+                if let Some(entry) = self.plans.history.last_mut() {
+                    entry.step = to;
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! A plan that is changed while its job runs: instances are added and end, and all others stay as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
+use super::placement::Instance;
+use crate::fault::suggestion;
+use crate::job::{Files, Job, Op, SourceConnector};
+
+/// More instances of one vertex than this are a slip, not a plan.
+pub(super) const MOST: usize = 65_536;
+
+/// Bytes that a queue of an instance holds at least, of what its agent's queues may hold.
+pub const LEAST_QUEUE: u64 = 64 << 10;
+
+/// The plan that is to be changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Before<'a> {
+    /// Its graph.
+    pub dag: &'a Dag,
+    /// The job.
+    pub job: &'a Job,
+    /// All instances that it ever had.
+    pub instances: &'a [Instance],
+    /// Those that an earlier change has ended.
+    pub retired: &'a BTreeSet<u32>,
+    /// Names of its agents, by index, and of those that join it.
+    pub agents: &'a [String],
+}
+
+/// The plan after a change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct After {
+    /// Its graph: vertices that were touched have a number of instances in all, and edges may be distributed.
+    pub dag: Dag,
+    /// What is new; ids and numbers go on from those that there were.
+    pub new: Vec<Instance>,
+    /// Edges that are not as they were.
+    pub edges: Vec<EdgeChange>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+}
+
+/// An edge that is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeChange {
+    /// Which.
+    pub edge: EdgeId,
+    /// What changes, in words.
+    pub change: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+impl Before<'_> {
+    /// Instances that run: none that a change has ended.
+    fn standing(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| !self.retired.contains(&instance.id))
+    }
+
+    /// Adds an instance of each vertex on each agent (by index) of `add`, and ends those of `remove`. `ended` says
+    /// which have come to their end by themselves.
+    ///
+    /// # Errors
+    /// A sentence that says why the change is refused. Nothing is changed then.
+    pub fn change(
+        &self,
+        add: &[(VertexId, u16)],
+        remove: &[u32],
+        ended: &dyn Fn(u32) -> bool,
+    ) -> Result<After, String> {
+        let mut touched = BTreeSet::new();
+        for id in remove {
+            let found = self.standing().find(|instance| instance.id == *id);
+            let found = found.ok_or_else(|| format!("the job has no instance with the id {id}"))?;
+            touched.insert(found.vertex);
+        }
+        touched.extend(add.iter().map(|(vertex, _)| *vertex));
+        let mut notes = Vec::new();
+        for vertex in &touched {
+            self.may_change(*vertex, add, remove, ended, &mut notes)?;
+        }
+        let new = self.number(add);
+        let after: Vec<Instance> =
+            self.standing().filter(|one| !remove.contains(&one.id)).chain(&new).copied().collect();
+        let mut dag = self.dag.clone();
+        let mut edges = Vec::new();
+        for (index, edge) in self.dag.edges.iter().enumerate() {
+            let id = EdgeId(index as u32);
+            if touched.contains(&edge.from) || touched.contains(&edge.to) {
+                edges.extend(self.edge(id, edge, &touched, &after, &mut dag)?);
+            }
+        }
+        for vertex in &touched {
+            let count = after.iter().filter(|one| one.vertex == *vertex).count();
+            dag.vertices[vertex.0 as usize].parallelism = Parallelism::Total(count as u32);
+        }
+        Ok(After { dag, new, edges, notes })
+    }
+
+    fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
+        let mut next: BTreeMap<VertexId, u32> = BTreeMap::new();
+        for instance in self.instances {
+            let number = next.entry(instance.vertex).or_default();
+            *number = (*number).max(instance.number + 1);
+        }
+        let first = self.instances.iter().map(|one| one.id + 1).max().unwrap_or(0);
+        (first..)
+            .zip(add)
+            .map(|(id, (vertex, agent))| {
+                let number = next.entry(*vertex).or_default();
+                *number += 1;
+                Instance { id, vertex: *vertex, number: *number - 1, agent: *agent }
+            })
+            .collect()
+    }
+
+    /// What a vertex itself says about a change of its instances.
+    fn may_change(
+        &self,
+        vertex: VertexId,
+        add: &[(VertexId, u16)],
+        remove: &[u32],
+        ended: &dyn Fn(u32) -> bool,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let Some(planned) = self.dag.vertices.get(vertex.0 as usize) else {
+            return Err(format!("the plan has no vertex {}", vertex.0));
+        };
+        let name = planned.label();
+        let own: Vec<&Instance> = self.standing().filter(|one| one.vertex == vertex).collect();
+        let (gone, come) = (
+            own.iter().filter(|one| remove.contains(&one.id)).count(),
+            add.iter().filter(|(of, _)| *of == vertex).count(),
+        );
+        let done = own.iter().filter(|one| ended(one.id)).count();
+        if done > 0 {
+            return Err(format!(
+                "`{name}` comes to its end: {done} of its {} instances have no more input",
+                own.len()
+            ));
+        }
+        match own.len() + come - gone {
+            0 => return Err(format!("`{name}` has {} instances, and needs one at least", own.len())),
+            count if count > MOST => {
+                return Err(format!("`{name}` would get {count} instances, more than {MOST}"));
+            }
+            _ => {}
+        }
+        if !matches!(planned.role, Role::Whole | Role::Merge { .. }) {
+            return Err(kept(&name, planned.role));
+        }
+        for id in &planned.stages {
+            let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
+            self.stage_may_change(&name, &stage.op, gone, notes)?;
+        }
+        Ok(())
+    }
+
+    fn stage_may_change(
+        &self,
+        name: &str,
+        op: &Op,
+        gone: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        match op {
+            Op::Map { .. }
+            | Op::Filter { .. }
+            | Op::FlatMap { .. }
+            | Op::Merge
+            | Op::UsingService(_)
+            | Op::Work(_)
+            | Op::Rebalance(_)
+            | Op::Peek { .. } => Ok(()),
+            Op::Sink(_) => {
+                if gone > 0 {
+                    notes.push(format!(
+                        "what instances of `{name}` have written stays on their agents until the job ends"
+                    ));
+                }
+                Ok(())
+            }
+            Op::CustomTransform { .. } => {
+                notes.push(format!(
+                    "`{name}` is an operator of your own: a new instance of it begins without state, and one that \
+                     ends is told so"
+                ));
+                Ok(())
+            }
+            Op::Source(source) => {
+                let shared = matches!(
+                    &source.connector,
+                    Some(SourceConnector::File(file)) if file.files == Files::Shared
+                );
+                if !shared {
+                    return Err(format!(
+                        "`{name}` is a source whose rows are dealt to its instances from the start: only sources of \
+                         shared files can have more of them while they run"
+                    ));
+                }
+                if gone > 0 {
+                    return Err(format!(
+                        "`{name}` is a source: what an instance of it has begun to read cannot be handed over yet"
+                    ));
+                }
+                Ok(())
+            }
+            Op::GroupBy { .. }
+            | Op::Window(_)
+            | Op::Aggregate { .. }
+            | Op::CoAggregate { .. }
+            | Op::Stateful { .. }
+            | Op::RollingAggregate { .. }
+            | Op::Distinct { .. } => Err(format!(
+                "`{name}` ({}) keeps state by key, and keyed state cannot be moved while a job runs yet",
+                op.name()
+            )),
+            Op::HashJoin { .. } => Err(format!(
+                "`{name}` is a join: a new instance would have to be given its table, which cannot be done yet"
+            )),
+            Op::Sort { .. } => {
+                Err(format!("`{name}` sorts: it holds all its rows until the end, and they cannot be moved"))
+            }
+            Op::AddTimestamps { .. } => Err(kept(name, Role::Timestamps)),
+        }
+    }
+
+    /// What an edge of a touched vertex becomes.
+    fn edge(
+        &self,
+        id: EdgeId,
+        edge: &Edge,
+        touched: &BTreeSet<VertexId>,
+        after: &[Instance],
+        dag: &mut Dag,
+    ) -> Result<Option<EdgeChange>, String> {
+        let (name, label) = (self.dag.edge_name(id), |vertex| self.dag.vertex(vertex).label());
+        let enters = touched.contains(&edge.to);
+        let ends = if enters { edge.to } else { edge.from };
+        if edge.routing == Routing::Isolated {
+            return Err(format!(
+                "{name} joins fixed pairs of instances, so that order is kept ({}): both ends would have to move \
+                 together, which is not possible yet",
+                edge.why
+            ));
+        }
+        if edge.ordered {
+            return Err(format!("{name} merges its senders in order: their number stays as it is"));
+        }
+        if enters && edge.routing != Routing::Unicast {
+            let to = label(edge.to);
+            return Err(match &edge.routing {
+                Routing::Partitioned { .. } => format!(
+                    "rows come to `{to}` by key on {name}, and a key's instance cannot be changed while a job runs \
+                     yet"
+                ),
+                Routing::AllToOne => {
+                    format!("all rows of {name} go to one instance: more of `{to}` would get none")
+                }
+                _ => {
+                    format!("every instance of `{to}` has had all rows of {name}: a new one would lack them")
+                }
+            });
+        }
+        if enters && edge.priority != 0 {
+            return Err(format!("{name} is read before other inputs are: its targets stay as they are"));
+        }
+        if !edge.distributed && edge.routing == Routing::Unicast {
+            let changed = &mut dag.edges[id.0 as usize];
+            changed.distributed = true;
+            let why = format!("`{}` is scaled: its number of instances is one for all agents", label(ends));
+            changed.why.clone_from(&why);
+            let change = "local becomes distributed: its rows go to the instances of all agents".to_owned();
+            return Ok(Some(EdgeChange { edge: id, change, why }));
+        }
+        if !edge.distributed {
+            let to: BTreeSet<u16> =
+                after.iter().filter(|one| one.vertex == edge.to).map(|one| one.agent).collect();
+            let mut senders = after.iter().filter(|one| one.vertex == edge.from);
+            if let Some(without) = senders.find(|one| !to.contains(&one.agent)) {
+                let agent = self.agents.get(usize::from(without.agent)).map_or("?", String::as_str);
+                return Err(format!(
+                    "{name} stays on one agent ({}), and agent {agent} has no instance of `{}`",
+                    edge.why,
+                    label(edge.to)
+                ));
+            }
+        }
+        let count =
+            |all: &mut dyn Iterator<Item = &Instance>| all.filter(|one| one.vertex == edge.to).count();
+        let (was, is) = (count(&mut self.standing()), count(&mut after.iter()));
+        let senders =
+            |all: &mut dyn Iterator<Item = &Instance>| all.filter(|one| one.vertex == edge.from).count();
+        let (from_was, from_is) = (senders(&mut self.standing()), senders(&mut after.iter()));
+        let (change, why) = if enters {
+            (format!("{was} targets become {is}"), format!("`{}` has other instances", label(edge.to)))
+        } else {
+            (
+                format!("{from_was} senders become {from_is}"),
+                format!("`{}` has other instances", label(edge.from)),
+            )
+        };
+        Ok(Some(EdgeChange { edge: id, change, why }))
+    }
+}
+
+fn kept(name: &str, role: Role) -> String {
+    let why = match role {
+        Role::Timestamps => "gives the rows of one source instance their times, and stays with it",
+        Role::Collector { .. } => "holds the table of a join",
+        Role::Prepare | Role::Combine => {
+            "keeps partial results, and those cannot be moved while a job runs yet"
+        }
+        Role::Whole | Role::Merge { .. } => "cannot be scaled",
+    };
+    format!("`{name}` {why}")
+}
+
+impl Dag {
+    /// The vertex that a person names: by label or derived name, else by a stage (or peek) that runs in it.
+    ///
+    /// # Errors
+    /// A sentence that names those there are.
+    pub fn find_vertex(&self, name: &str) -> Result<VertexId, String> {
+        let position = |test: &dyn Fn(&super::dag::Vertex) -> bool| self.vertices.iter().position(test);
+        let found = position(&|vertex| vertex.label() == name || vertex.name == name).or_else(|| {
+            position(&|vertex| {
+                matches!(vertex.role, Role::Whole | Role::Combine)
+                    && vertex.stages.iter().chain(&vertex.peeks).any(|id| id == name)
+            })
+        });
+        found.map(|index| VertexId(index as u32)).ok_or_else(|| {
+            let names: Vec<String> = self.vertices.iter().map(super::dag::Vertex::label).collect();
+            let hint = suggestion(name, names.iter().map(String::as_str))
+                .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+            format!("the job has no vertex `{name}`{hint} (it has {})", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::FileFormat;
+    use crate::plan::placement::targets_of;
+    use crate::plan::{AgentSlot, place, plan};
+
+    struct World {
+        job: Job,
+        dag: Dag,
+        instances: Vec<Instance>,
+        retired: BTreeSet<u32>,
+        agents: Vec<String>,
+    }
+
+    fn world(text: &str, agents: u16) -> World {
+        let job = Job::parse(text, FileFormat::Toml).unwrap();
+        let dag = plan(&job).unwrap();
+        let slots: Vec<_> =
+            (0..agents).map(|index| AgentSlot { index, name: format!("a{index}"), slots: 1 }).collect();
+        let instances = place(&dag, &job, &slots).unwrap();
+        let agents = (0..agents + 1).map(|index| format!("a{index}")).collect();
+        World { job, dag, instances, retired: BTreeSet::new(), agents }
+    }
+
+    impl World {
+        fn before(&self) -> Before<'_> {
+            let Self { job, dag, instances, retired, agents } = self;
+            Before { dag, job, instances, retired, agents }
+        }
+
+        fn id(&self, name: &str) -> VertexId {
+            self.dag.find_vertex(name).unwrap()
+        }
+
+        fn of(&self, name: &str) -> Vec<u32> {
+            let id = self.id(name);
+            self.instances.iter().filter(|one| one.vertex == id).map(|one| one.id).collect()
+        }
+
+        fn refused(&self, add: &[(&str, u16)], remove: &[u32]) -> String {
+            let add: Vec<_> = add.iter().map(|(name, agent)| (self.id(name), *agent)).collect();
+            self.before().change(&add, remove, &|_| false).unwrap_err()
+        }
+    }
+
+    const LINE: &str = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n\
+         [[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n[[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\n";
+
+    #[test]
+    fn ids_and_numbers_go_on_and_local_edges_become_distributed() {
+        let mut world = world(LINE, 2);
+        let (w, of_w) = (world.id("w"), world.of("w"));
+        assert_eq!(of_w.len(), 2);
+        assert!(world.dag.edges.iter().all(|edge| !edge.distributed), "{:?}", world.dag.edges);
+        let after = world.before().change(&[(w, 2), (w, 0)], &of_w[..1], &|_| false).unwrap();
+        let next = world.instances.len() as u32;
+        let made: Vec<_> = after.new.iter().map(|one| (one.id, one.number, one.agent)).collect();
+        assert_eq!(made, [(next, 2, 2), (next + 1, 3, 0)]);
+        assert!(after.dag.edges.iter().all(|edge| edge.distributed));
+        assert_eq!(after.dag.vertex(w).parallelism, Parallelism::Total(3));
+        assert_eq!(after.edges.len(), 2);
+        assert!(after.edges[0].change.starts_with("local becomes distributed"), "{:?}", after.edges);
+        // Once more, of what is there then.
+        world.retired.insert(of_w[0]);
+        world.instances.extend(after.new);
+        world.dag = after.dag;
+        let after = world.before().change(&[(w, 1)], &[next], &|_| false).unwrap();
+        assert_eq!((after.new[0].id, after.new[0].number), (next + 2, 4));
+        assert_eq!(after.edges[0].change, "3 targets become 3");
+        assert!(world.refused(&[], &of_w[..1]).contains("no instance with the id"), "it is retired");
+    }
+
+    #[test]
+    fn the_last_instance_stays_and_what_ends_is_left_alone() {
+        let world = world(LINE, 1);
+        let of_w = world.of("w");
+        assert_eq!(world.refused(&[], &of_w), "`w` has 1 instances, and needs one at least");
+        let ended = world.before().change(&[(world.id("w"), 0)], &[], &|id| id == of_w[0]).unwrap_err();
+        assert!(ended.contains("1 of its 1 instances have no more input"), "{ended}");
+    }
+
+    #[test]
+    fn what_cannot_be_moved_is_refused_with_the_reason() {
+        let keyed = world(
+            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='g'\nop='group_by'\nin='s'\n\
+             key='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
+             [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n",
+            2,
+        );
+        assert!(keyed.refused(&[("c", 0)], &[]).contains("keeps"), "{}", keyed.refused(&[("c", 0)], &[]));
+        assert!(keyed.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
+        let source = keyed.refused(&[("s", 0)], &[]);
+        assert!(source.contains("dealt to its instances from the start"), "{source}");
+        assert!(keyed.dag.find_vertex("nothing").unwrap_err().contains("it has s, "));
+        let ordered = world(&format!("[job]\npreserve_order = true\n{LINE}"), 2);
+        let isolated = ordered.refused(&[("w", 0)], &[]);
+        assert!(isolated.contains("joins fixed pairs"), "{isolated}");
+    }
+
+    #[test]
+    fn after_a_change_every_sender_has_a_target() {
+        let world = world(LINE, 3);
+        let (w, of_w) = (world.id("w"), world.of("w"));
+        let after = world.before().change(&[], &of_w[1..], &|_| false).unwrap();
+        let left: Vec<_> =
+            world.instances.iter().filter(|one| !of_w[1..].contains(&one.id)).copied().collect();
+        for (edge, planned) in after.dag.edges.iter().enumerate() {
+            let senders = left.iter().filter(|one| one.vertex == planned.from);
+            for sender in senders {
+                assert!(!targets_of(&after.dag, EdgeId(edge as u32), &left, sender).is_empty());
+            }
+        }
+        assert_eq!(after.dag.vertex(w).parallelism, Parallelism::Total(1));
+    }
+}

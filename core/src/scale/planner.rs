@@ -1,0 +1,317 @@
+//! Planners: which vertices get the next instances, and which machines are given back.
+
+mod best;
+mod explain;
+mod lambda;
+mod model;
+mod simple;
+mod stela;
+mod storm;
+mod take;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::congestion::Congestion;
+use super::fluid::{Engine, steady};
+use super::graph::{FlowGraph, Rates};
+use super::machines::Placement;
+use crate::fault::suggestion;
+
+pub use best::Best;
+pub use lambda::Ds2;
+pub use simple::RoundRobin;
+pub use stela::{Stela, StelaCode};
+pub use storm::{LeastLinkLoad, StormDefault};
+pub use take::{EtpSum, Random};
+
+/// The most instances that one plan adds.
+pub const MOST: u32 = 10_000;
+
+/// "Where do so many more instances go?"
+#[derive(Debug, Clone)]
+pub struct Ask<'a> {
+    /// The job as it is.
+    pub graph: &'a FlowGraph,
+    /// The engine that it runs on.
+    pub engine: Engine,
+    /// How many instances there are to add; at most [`MOST`].
+    pub slots: u32,
+    /// What vertices do now: measured, or modelled. Stela's planners see nothing else of the load.
+    pub rates: Vec<Rates>,
+    /// How Stela's planners find congested vertices.
+    pub congestion: Congestion,
+    /// Where instances are, new machines included: they host nothing. Planners that move instances need it.
+    pub placement: Option<&'a Placement>,
+}
+
+impl<'a> Ask<'a> {
+    /// So many slots, with rates from the model and the published test of congestion.
+    pub fn new(graph: &'a FlowGraph, engine: Engine, slots: u32) -> Self {
+        let rates = steady(graph, &graph.capacities(&graph.instances()), engine).rates;
+        Self { graph, engine, slots, rates, congestion: Congestion::default(), placement: None }
+    }
+}
+
+/// One more instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Of this vertex, by index.
+    pub vertex: usize,
+    /// Why, in words that follow its name.
+    pub why: String,
+    /// Predicted throughput without it, in rows a second.
+    pub before: f64,
+    /// And with it.
+    pub after: f64,
+}
+
+/// Slots that a plan does not use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// How many.
+    pub slots: u32,
+    /// Why.
+    pub why: String,
+}
+
+/// One instance goes to another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Its vertex, by index.
+    pub vertex: usize,
+    /// Which of the vertex's instances, by index into [`Placement::on`].
+    pub instance: usize,
+    /// The machine that it leaves, by index.
+    pub from: usize,
+    /// The machine that it goes to.
+    pub to: usize,
+}
+
+/// What a planner proposes for more instances.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The planner's name.
+    pub planner: String,
+    /// New instances, in the order in which they pay.
+    pub steps: Vec<Step>,
+    /// Instances that change their machine.
+    pub moves: Vec<Move>,
+    /// Slots that are not used; every slot is either a step or here.
+    pub left: Option<Left>,
+    /// Instances of every vertex after it.
+    pub instances: Vec<u32>,
+    /// Predicted throughput before it, in rows a second.
+    pub before: f64,
+    /// And after it.
+    pub after: f64,
+}
+
+impl Plan {
+    /// A plan of these steps, each a vertex and why, with the throughput that the model predicts after each. Slots
+    /// without a step are left, for the reason given.
+    pub fn of(
+        planner: impl Into<String>,
+        ask: &Ask<'_>,
+        picks: Vec<(usize, String)>,
+        left: impl Into<String>,
+    ) -> Self {
+        let mut instances = ask.graph.instances();
+        let mut throughput = |vertex: Option<usize>| {
+            if let Some(vertex) = vertex {
+                instances[vertex] = instances[vertex].saturating_add(1);
+            }
+            steady(ask.graph, &ask.graph.capacities(&instances), ask.engine).throughput
+        };
+        let before = throughput(None);
+        let mut after = before;
+        let mut steps = Vec::with_capacity(picks.len());
+        for (vertex, why) in picks {
+            let before = after;
+            after = throughput(Some(vertex));
+            steps.push(Step { vertex, why, before, after });
+        }
+        let used = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+        let left = (used < ask.slots).then(|| Left { slots: ask.slots - used, why: left.into() });
+        Self { planner: planner.into(), steps, moves: Vec::new(), left, instances, before, after }
+    }
+}
+
+/// "Which machines can be given back?"
+#[derive(Debug, Clone)]
+pub struct TakeAsk<'a> {
+    /// The job; instances are counted from the placement.
+    pub graph: &'a FlowGraph,
+    /// Where its instances are.
+    pub placement: &'a Placement,
+    /// The engine that it runs on.
+    pub engine: Engine,
+    /// How many machines to give back.
+    pub machines: usize,
+    /// What vertices do now. `etp-sum` sees nothing else of the load.
+    pub rates: Vec<Rates>,
+    /// How `etp-sum` finds congested vertices.
+    pub congestion: Congestion,
+    /// Feeds planners that draw lots.
+    pub seed: u64,
+}
+
+impl<'a> TakeAsk<'a> {
+    /// So many machines, with rates from the model and the published test of congestion.
+    pub fn new(graph: &'a FlowGraph, placement: &'a Placement, engine: Engine, machines: usize) -> Self {
+        let rates = placement.steady(graph, engine).rates;
+        Self { graph, placement, engine, machines, rates, congestion: Congestion::default(), seed: 0 }
+    }
+}
+
+/// What a planner proposes for fewer machines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Removal {
+    /// The planner's name.
+    pub planner: String,
+    /// The machines that are given back, by index.
+    pub machines: Vec<usize>,
+    /// Where their instances go.
+    pub moves: Vec<Move>,
+    /// Why these machines, in one sentence.
+    pub why: String,
+    /// The placement after it; machines that are given back stay in the list, without instances.
+    pub placement: Placement,
+    /// Predicted throughput before it, in rows a second.
+    pub before: f64,
+    /// And after it.
+    pub after: f64,
+}
+
+/// Why a planner has no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Decides which vertices get more instances, or which machines are given back.
+///
+/// A planner is pure: the same question has the same answer. It need not do both.
+pub trait Planner: Send + Sync + fmt::Debug {
+    /// Its name on the command line.
+    fn name(&self) -> &str;
+
+    /// Where more instances go. Every slot is used, or left with a reason; no vertex gets more than its most.
+    ///
+    /// # Errors
+    /// If it cannot answer such a question at all.
+    fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
+        let _ = ask;
+        Err(Refusal(format!("planner `{}` only plans which machines are given back", self.name())))
+    }
+
+    /// Which machines are given back, and where their instances go.
+    ///
+    /// # Errors
+    /// If it cannot answer such a question, or not so many machines can be given back.
+    fn scale_in(&self, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+        let _ = ask;
+        Err(Refusal(format!("planner `{}` only plans where more instances go", self.name())))
+    }
+}
+
+/// Planners by name: the ones that are built in, and a researcher's own.
+#[derive(Clone)]
+pub struct Planners {
+    known: BTreeMap<String, Arc<dyn Planner>>,
+}
+
+impl fmt::Debug for Planners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.known.keys()).finish()
+    }
+}
+
+impl Default for Planners {
+    fn default() -> Self {
+        let mut all = Self { known: BTreeMap::new() };
+        all.add(Best);
+        all.add(Stela);
+        all.add(StelaCode);
+        all.add(Ds2);
+        all.add(RoundRobin);
+        all.add(StormDefault);
+        all.add(LeastLinkLoad);
+        all.add(EtpSum);
+        all.add(Random);
+        all
+    }
+}
+
+impl Planners {
+    /// Adds a planner; one of the same name is replaced.
+    pub fn add(&mut self, planner: impl Planner + 'static) {
+        self.known.insert(planner.name().to_owned(), Arc::new(planner));
+    }
+
+    /// Their names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
+    /// The planner of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, name: &str) -> Result<&dyn Planner, PlannerError> {
+        self.known.get(name).map(AsRef::as_ref).ok_or_else(|| {
+            let close = suggestion(name, self.names());
+            let close = close.map(|close| format!(" (did you mean `{close}`?)")).unwrap_or_default();
+            let known = self.names().collect::<Vec<_>>().join(", ");
+            PlannerError { name: name.to_owned(), close, known }
+        })
+    }
+
+    /// The plan of the planner of that name for more instances.
+    ///
+    /// # Errors
+    /// If there is no such planner, it refuses, or more slots are asked for than [`MOST`].
+    pub fn scale_out(&self, name: &str, ask: &Ask<'_>) -> Result<Plan, Refusal> {
+        let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
+        if ask.slots > MOST {
+            let Ask { slots, .. } = ask;
+            return Err(Refusal(format!("{slots} new instances are asked for: a plan adds at most {MOST}")));
+        }
+        planner.scale_out(ask)
+    }
+
+    /// The plan of the planner of that name for fewer machines.
+    ///
+    /// # Errors
+    /// If there is no such planner, it refuses, or not so many machines can be given back.
+    pub fn scale_in(&self, name: &str, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+        let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
+        take::removable(ask)?;
+        planner.scale_in(ask)
+    }
+}
+
+/// No planner has that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no planner is called `{name}`{close}; there are: {known}")]
+pub struct PlannerError {
+    /// The name that was asked for.
+    name: String,
+    /// A name like it, in words.
+    close: String,
+    /// All names.
+    known: String,
+}
+
+/// `N` as published: the mean number of instances on a machine stays the same (Stela's slide,
+/// elasticity.md section 1.5). Rounded down.
+pub fn slots_by_slide(new_machines: u32, instances: u32, machines: u32) -> u32 {
+    let slots = u64::from(new_machines) * u64::from(instances) / u64::from(machines.max(1));
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
+/// `N` as the authors' code has it: instances over machines, the new ones included, rounded down; how many
+/// machines are new plays no part.
+pub fn slots_by_code(new_machines: u32, instances: u32, machines: u32) -> u32 {
+    instances / new_machines.saturating_add(machines).max(1)
+}

@@ -1,0 +1,111 @@
+//! What Storm does with one machine more: baselines that move instances and add none.
+
+use super::{Ask, Left, Move, Plan, Planner, Refusal};
+use crate::scale::graph::FlowGraph;
+use crate::scale::machines::Placement;
+
+/// Storm's own `rebalance` (`EvenScheduler`): everything is unassigned and dealt again, one instance to each machine in turn, in
+/// the order of the vertices (elasticity.md section 1.7). Storm deals over workers, with the machines' workers
+/// interleaved; with as many workers on each machine that is the same.
+#[derive(Debug, Clone, Copy)]
+pub struct StormDefault;
+
+/// The authors' baseline `LinkLoadBasedScheduler` in its last form: vertices by the rows they send, the fewest first; an instance
+/// of each, of its receivers and of its senders in turn goes to the new machines, until these host their mean number.
+#[derive(Debug, Clone, Copy)]
+pub struct LeastLinkLoad;
+
+impl Planner for StormDefault {
+    fn name(&self) -> &'static str {
+        "storm-default"
+    }
+
+    fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
+        let placement = placed(ask, self.name())?;
+        let mut after = placement.clone();
+        let mut turn = (0..placement.machines.len()).cycle();
+        after.on.iter_mut().flatten().zip(&mut turn).for_each(|(at, machine)| *at = machine);
+        Ok(moved(self.name(), ask, placement, &after))
+    }
+}
+
+impl Planner for LeastLinkLoad {
+    fn name(&self) -> &'static str {
+        "least-link-load"
+    }
+
+    fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
+        let placement = placed(ask, self.name())?;
+        let hosted = placement.hosted();
+        let new: Vec<usize> = (0..hosted.len()).filter(|machine| hosted[*machine] == 0).collect();
+        let mean = hosted.iter().sum::<usize>() / hosted.len().max(1);
+        let mut after = placement.clone();
+        let mut left = mean * new.len();
+        for vertex in by_load(ask) {
+            let around = around(ask.graph, vertex);
+            loop {
+                let mut none = true;
+                for vertex in &around {
+                    let here = after.on[*vertex].iter().position(|machine| !new.contains(machine));
+                    if let (Some(instance), 1..) = (here, left) {
+                        left -= 1;
+                        none = false;
+                        after.on[*vertex][instance] = new[left % new.len()];
+                    }
+                }
+                if none {
+                    break;
+                }
+            }
+        }
+        Ok(moved(self.name(), ask, placement, &after))
+    }
+}
+
+fn placed<'a>(ask: &'a Ask<'_>, name: &str) -> Result<&'a Placement, Refusal> {
+    let refuse =
+        || Refusal(format!("planner `{name}` moves instances: it needs to know on which machines they are"));
+    ask.placement.filter(|placement| !placement.machines.is_empty()).ok_or_else(refuse)
+}
+
+/// Vertices by the rows that leave them in a second over all their edges, the fewest first.
+fn by_load(ask: &Ask<'_>) -> Vec<usize> {
+    let graph = ask.graph;
+    let sends = |vertex: usize| {
+        graph.outputs(vertex).map(|edge| ask.rates[vertex].processed * edge.selectivity).sum::<f64>()
+    };
+    let mut order: Vec<usize> = (0..graph.len()).collect();
+    order.sort_by(|a, b| sends(*a).total_cmp(&sends(*b)));
+    order
+}
+
+/// A vertex, its receivers and its senders.
+fn around(graph: &FlowGraph, vertex: usize) -> Vec<usize> {
+    let receivers = graph.outputs(vertex).map(|edge| edge.to);
+    let senders = graph.inputs(vertex).map(|edge| edge.from);
+    std::iter::once(vertex).chain(receivers).chain(senders).collect()
+}
+
+/// The moves from one placement to another, and what they bring.
+pub(super) fn moves(before: &Placement, after: &Placement) -> Vec<Move> {
+    let places = before.on.iter().zip(&after.on).enumerate();
+    let places = places.flat_map(|(vertex, (old, new))| {
+        let pairs = old.iter().zip(new).enumerate();
+        pairs.map(move |(instance, (from, to))| Move { vertex, instance, from: *from, to: *to })
+    });
+    places.filter(|place| place.from != place.to).collect()
+}
+
+fn moved(name: &str, ask: &Ask<'_>, before: &Placement, after: &Placement) -> Plan {
+    let throughput = |placement: &Placement| placement.steady(ask.graph, ask.engine).throughput;
+    let left = |slots| Left { slots, why: format!("`{name}` moves instances and adds none") };
+    Plan {
+        planner: name.to_owned(),
+        steps: Vec::new(),
+        moves: moves(before, after),
+        left: (ask.slots > 0).then(|| left(ask.slots)),
+        instances: before.instances(),
+        before: throughput(before),
+        after: throughput(after),
+    }
+}

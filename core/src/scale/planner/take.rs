@@ -1,0 +1,263 @@
+//! Scale-in: which machines are given back, and where their instances go.
+
+use super::explain::rows;
+use super::storm::moves;
+use super::{Planner, Refusal, Removal, TakeAsk};
+use crate::route::rank::Lots;
+use crate::scale::etp::{Reading, SinkRate, etp};
+use crate::scale::fluid::EQUAL;
+use crate::scale::machines::Placement;
+
+/// Up to so many machines every choice is tried.
+const ALL: usize = 8;
+
+/// All ways to place the instances of machines that go are tried if there are at most so many.
+const WAYS: usize = 1024;
+
+/// Stela's scale-in: the machines with the least sum of ETP over their instances (path, every instance with the ETP of its
+/// vertex). Their instances go to the others in turn, from the least sum on (elasticity.md section 1.6).
+#[derive(Debug, Clone, Copy)]
+pub struct EtpSum;
+
+/// Machines by lot, from the seed; their instances go to the others in turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Random;
+
+impl Planner for EtpSum {
+    fn name(&self) -> &'static str {
+        "etp-sum"
+    }
+
+    fn scale_in(&self, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+        let instances = ask.placement.instances();
+        let congested = ask.congestion.find(ask.graph, &instances, &ask.rates);
+        let shares = etp(ask.graph, &ask.rates, &congested, Reading::Path, SinkRate::Processed)
+            .map_err(|none| Refusal(none.to_string()))?;
+        let mut sums = vec![0.0; ask.placement.machines.len()];
+        for (machines, share) in ask.placement.on.iter().zip(&shares) {
+            machines.iter().for_each(|machine| sums[*machine] += share);
+        }
+        let ascending = |machines: &mut Vec<usize>| machines.sort_by(|a, b| sums[*a].total_cmp(&sums[*b]));
+        let mut free = removable(ask)?;
+        ascending(&mut free);
+        free.truncate(ask.machines);
+        let mut stay = others(ask, &free);
+        ascending(&mut stay);
+        let after = dealt(ask.placement, &free, &stay);
+        let sum = free.iter().map(|machine| sums[*machine]).sum::<f64>() * 100.0;
+        let why = format!("least ETP of all instances together, {sum:.0} %");
+        Ok(removal(self.name(), ask, free, after, why))
+    }
+}
+
+impl Planner for Random {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
+    fn scale_in(&self, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+        let mut free = removable(ask)?;
+        let mut lots = Lots(ask.seed);
+        for place in 0..ask.machines {
+            let other = place + lots.below((free.len() - place) as u64) as usize;
+            free.swap(place, other);
+        }
+        free.truncate(ask.machines);
+        let after = dealt(ask.placement, &free, &others(ask, &free));
+        Ok(removal(self.name(), ask, free, after, format!("drawn by lot, seed {}", ask.seed)))
+    }
+}
+
+/// Each choice of machines is evaluated on the model, with their instances placed where they cost least (all ways, if
+/// there are at most 1,024), and the one with the highest throughput is taken; of equals the one that moves the fewest
+/// instances. Up to 8 machines that is every choice; beyond, one machine after the other.
+pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+    let free = removable(ask)?;
+    let mut record: Option<(f64, usize, Vec<usize>, Placement)> = None;
+    let mut offer = |machines: &[usize], after: Placement| {
+        let throughput = after.steady(ask.graph, ask.engine).throughput;
+        let moved = moves(ask.placement, &after).len();
+        let better = record.as_ref().is_none_or(|(most, fewest, ..)| {
+            throughput > most * (1.0 + EQUAL) || (throughput >= most * (1.0 - EQUAL) && moved < *fewest)
+        });
+        if better {
+            record = Some((throughput, moved, machines.to_vec(), after));
+        }
+    };
+    if ask.placement.machines.len() <= ALL {
+        for machines in choices(&free, ask.machines) {
+            offer(&machines, placed(ask, ask.placement, &machines));
+        }
+    } else {
+        let mut machines: Vec<usize> = Vec::new();
+        let mut after = ask.placement.clone();
+        while machines.len() < ask.machines {
+            let next = free.iter().filter(|machine| !machines.contains(machine)).map(|machine| {
+                let with: Vec<usize> = machines.iter().copied().chain([*machine]).collect();
+                let after = placed(ask, &after, &with);
+                (after.steady(ask.graph, ask.engine).throughput, with, after)
+            });
+            // The first of equals.
+            let best = next.reduce(|best, next| if next.0 > best.0 * (1.0 + EQUAL) { next } else { best });
+            let Some((_, with, placed)) = best else { break };
+            (machines, after) = (with, placed);
+        }
+        offer(&machines, after);
+    }
+    let Some((after, moved, machines, placement)) = record else {
+        return Err(Refusal("no machine can be given back".into()));
+    };
+    let before = ask.placement.steady(ask.graph, ask.engine).throughput;
+    let why = if after >= before * (1.0 - EQUAL) {
+        format!("without it the job still makes {} rows/s; {moved} instances move", rows(after))
+    } else {
+        format!("any other choice costs as much or more: {} rows/s instead of {}", rows(after), rows(before))
+    };
+    Ok(removal("best", ask, machines, placement, why))
+}
+
+/// The machines that can be given back.
+///
+/// # Errors
+/// If these are fewer than asked for, or none would be left.
+pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
+    let machines = &ask.placement.machines;
+    let free: Vec<usize> = (0..machines.len()).filter(|machine| machines[*machine].kept.is_none()).collect();
+    let asked = ask.machines;
+    if asked == 0 {
+        return Err(Refusal("0 machines are to be given back: ask for at least 1".into()));
+    }
+    if asked >= machines.len() {
+        let all = machines.len();
+        return Err(Refusal(format!(
+            "{asked} machines are to be given back, of {all}: at least 1 has to stay"
+        )));
+    }
+    if asked > free.len() {
+        let kept = machines
+            .iter()
+            .filter_map(|machine| Some(format!("{} ({})", machine.name, machine.kept.as_ref()?)));
+        let kept: Vec<String> = kept.collect();
+        let can = free.len();
+        return Err(Refusal(format!(
+            "{asked} machines are to be given back, and {can} can be: {}",
+            kept.join(", ")
+        )));
+    }
+    Ok(free)
+}
+
+fn others(ask: &TakeAsk<'_>, gone: &[usize]) -> Vec<usize> {
+    (0..ask.placement.machines.len()).filter(|machine| !gone.contains(machine)).collect()
+}
+
+/// The instances of the machines that go, to the others in turn.
+fn dealt(placement: &Placement, gone: &[usize], stay: &[usize]) -> Placement {
+    let mut after = placement.clone();
+    let mut turn = stay.iter().cycle();
+    for machine in gone {
+        for (vertex, instance) in placement.of(*machine) {
+            if let Some(to) = turn.next() {
+                after.on[vertex][instance] = *to;
+            }
+        }
+    }
+    after
+}
+
+/// The instances of the machines that go, one by one, each where the job then makes most; of equals where the cores are asked
+/// for least. Those that ask for most come first.
+fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize]) -> Placement {
+    let stay = others(ask, gone);
+    let mut after = before.clone();
+    let mut moving: Vec<(usize, usize)> = gone.iter().flat_map(|machine| before.of(*machine)).collect();
+    let all = before.steady(ask.graph, ask.engine);
+    let load = |vertex: usize| {
+        all.rates[vertex].input / (ask.graph.vertices()[vertex].capacity * before.on[vertex].len() as f64)
+    };
+    moving.sort_by(|a, b| load(b.0).total_cmp(&load(a.0)));
+    let ways = u32::try_from(moving.len()).ok().and_then(|moving| stay.len().checked_pow(moving));
+    if let Some(ways) = ways.filter(|ways| *ways <= WAYS) {
+        return everywhere(ask, after, &moving, &stay, ways);
+    }
+    for (vertex, instance) in moving {
+        let mut best: Option<(f64, f64, usize)> = None;
+        let asked = after.asked(ask.graph);
+        for machine in &stay {
+            after.on[vertex][instance] = *machine;
+            let throughput = after.steady(ask.graph, ask.engine).throughput;
+            let load = asked[*machine] / ask.placement.machines[*machine].cores;
+            let better = best.is_none_or(|(most, least, _)| {
+                throughput > most * (1.0 + EQUAL) || (throughput >= most * (1.0 - EQUAL) && load < least)
+            });
+            if better {
+                best = Some((throughput, load, *machine));
+            }
+        }
+        if let Some((_, _, machine)) = best {
+            after.on[vertex][instance] = machine;
+        }
+    }
+    after
+}
+
+/// The best of all ways to place these; of equals the one that leaves the fullest machine least full.
+fn everywhere(
+    ask: &TakeAsk<'_>,
+    mut after: Placement,
+    moving: &[(usize, usize)],
+    stay: &[usize],
+    ways: usize,
+) -> Placement {
+    let mut best: Option<(f64, f64, Placement)> = None;
+    for mut way in 0..ways {
+        for (vertex, instance) in moving {
+            after.on[*vertex][*instance] = stay[way % stay.len()];
+            way /= stay.len();
+        }
+        let throughput = after.steady(ask.graph, ask.engine).throughput;
+        if best.as_ref().is_some_and(|(most, ..)| throughput < most * (1.0 - EQUAL)) {
+            continue;
+        }
+        let loads = after.asked(ask.graph).into_iter().zip(&after.machines);
+        let load = loads.map(|(asked, machine)| asked / machine.cores).fold(0.0, f64::max);
+        let better =
+            best.as_ref().is_none_or(|(most, least, _)| throughput > most * (1.0 + EQUAL) || load < *least);
+        if better {
+            best = Some((throughput, load, after.clone()));
+        }
+    }
+    best.map_or(after, |(_, _, best)| best)
+}
+
+/// Every choice of so many.
+fn choices(from: &[usize], many: usize) -> Vec<Vec<usize>> {
+    if many == 0 {
+        return vec![Vec::new()];
+    }
+    let Some((first, rest)) = from.split_first() else { return Vec::new() };
+    let with = choices(rest, many - 1).into_iter().map(|mut choice| {
+        choice.insert(0, *first);
+        choice
+    });
+    with.chain(choices(rest, many)).collect()
+}
+
+fn removal(
+    planner: &str,
+    ask: &TakeAsk<'_>,
+    machines: Vec<usize>,
+    placement: Placement,
+    why: String,
+) -> Removal {
+    let throughput = |placement: &Placement| placement.steady(ask.graph, ask.engine).throughput;
+    Removal {
+        planner: planner.to_owned(),
+        machines,
+        moves: moves(ask.placement, &placement),
+        why,
+        before: throughput(ask.placement),
+        after: throughput(&placement),
+        placement,
+    }
+}

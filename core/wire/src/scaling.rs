@@ -1,0 +1,169 @@
+//! How many instances a job has and where: what may be asked of the coordinator, and what it plans.
+
+use serde::{Deserialize, Serialize};
+pub use tuplane_core::cluster::rescale::{Named, Rescale, Step};
+
+/// Where new instances go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScalePlace {
+    /// To agents without an instance of the job; where there are none, to any.
+    #[default]
+    Fresh,
+    /// To agents without an instance of the job alone; refused where there are none.
+    OnlyFresh,
+    /// To any agent.
+    Anywhere,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScaleAsk {
+    /// So many instances of one vertex.
+    Set {
+        /// A stage's id, or the name of a vertex.
+        vertex: String,
+        /// Instances in all.
+        instances: u32,
+        /// Where new ones go.
+        place: ScalePlace,
+    },
+    /// More instances, where they pay most.
+    Out {
+        /// Agents to be added; 0: none.
+        agents: u32,
+        /// Instances to be added; 0: as many as belong to the added agents.
+        instances: u32,
+        /// Who chooses; the setting's where none is named.
+        planner: Option<String>,
+        /// New instances may go to agents that have some already.
+        anywhere: bool,
+    },
+    /// An agent less.
+    In {
+        /// Agents to be given back; 1 where one is named.
+        agents: u32,
+        /// This one.
+        agent: Option<String>,
+        /// Who chooses; the setting's where none is named. A named agent needs none: all that it has moves.
+        planner: Option<String>,
+        /// The agent stays in the cluster.
+        keep: bool,
+    },
+}
+
+/// What a rescale does, or would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScalePlan {
+    /// The job's name.
+    pub job: String,
+    /// The run.
+    pub run: u64,
+    /// The epoch of the plan that holds now.
+    pub epoch: u64,
+    /// The epoch of this one; `None`: it was not carried out, for it was only asked for, or changes nothing.
+    pub next: Option<u64>,
+    /// What was asked for, in words.
+    pub asked: String,
+    /// Who chose.
+    pub planner: Option<String>,
+    /// New instances that take the place of none.
+    pub started: Vec<ScaleInstance>,
+    /// New instances that take the place of others.
+    pub moved: Vec<ScaleMove>,
+    /// Instances that end and that none takes the place of.
+    pub stopped: Vec<ScaleInstance>,
+    /// Edges that change.
+    pub edges: Vec<ScaleEdge>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+    /// Rows a second that all sinks together take with the new plan.
+    pub predicted: Option<f64>,
+    /// Why these operators; or why nothing is foretold.
+    pub why: Option<String>,
+    /// Instances of each vertex that changes, before and after.
+    pub counts: Vec<ScaleCount>,
+}
+
+impl ScalePlan {
+    /// It would leave all as it is.
+    pub fn is_empty(&self) -> bool {
+        self.started.is_empty() && self.moved.is_empty() && self.stopped.is_empty()
+    }
+}
+
+/// One instance of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaleInstance {
+    /// Index of its vertex in the plan.
+    pub vertex: u32,
+    /// What it is, by name.
+    pub instance: Named,
+}
+
+/// A new instance in the place of one that ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaleMove {
+    /// Index of the vertex in the plan.
+    pub vertex: u32,
+    /// Which ends.
+    pub from: Named,
+    /// Which is started.
+    pub to: Named,
+}
+
+/// An edge that is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaleEdge {
+    /// Index in the plan.
+    pub edge: u32,
+    /// Its name.
+    pub name: String,
+    /// What changes, e.g. `local becomes distributed`.
+    pub change: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Instances of a vertex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaleCount {
+    /// Index of the vertex in the plan.
+    pub vertex: u32,
+    /// Its name.
+    pub name: String,
+    /// Before.
+    pub before: u32,
+    /// After.
+    pub after: u32,
+}
+
+/// The plan of a job now, and how it came to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobScalings {
+    /// The job's name.
+    pub job: String,
+    /// The run.
+    pub run: u64,
+    /// The epoch of the plan that holds.
+    pub epoch: u64,
+    /// Its rescales, the oldest first.
+    pub history: Vec<Rescale>,
+    /// Older ones that were left out.
+    pub left_out: u64,
+}
+
+/// Instances of a job that are not simply running, and the plan that holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobScale {
+    /// The epoch of the plan that holds.
+    pub epoch: u64,
+    /// How far a rescale is that is under way.
+    pub step: Option<Step>,
+    /// Instances that are being made: nothing is sent to them yet.
+    pub coming: Vec<u32>,
+    /// Instances that are being drained.
+    pub leaving: Vec<u32>,
+    /// Instances that have ended because a rescale left them out.
+    pub retired: Vec<u32>,
+}

@@ -1,0 +1,233 @@
+//! `tuplane scale`.
+
+mod history;
+mod show;
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tuplane_wire::message::{ClusterReply, ClusterRequest};
+use tuplane_wire::scaling::{JobScalings, Rescale, ScaleAsk, ScalePlace, ScalePlan, Step};
+
+use crate::args::Global;
+use crate::cluster::{Cluster, unexpected};
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::output::time::parse_span;
+
+/// Between two looks at a rescale.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A vertex that grows by this factor may be a slip.
+const GROWTH: u32 = 10;
+
+/// Options of `scale`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Gives a vertex so many instances while the job runs
+    Set(SetArgs),
+    /// Moves what an agent has of a job elsewhere while the job runs
+    In(InArgs),
+    /// Lists the rescales of a job: what was asked, what came of it
+    History(history::Args),
+}
+
+/// What all changes have in common.
+#[derive(Debug, clap::Args)]
+struct Carry {
+    /// Shows the plan and changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Refused unless the job's plan has this number (see `tuplane status`)
+    #[arg(long, value_name = "N")]
+    if_epoch: Option<u64>,
+    /// Waits until what ends has been drained, at most TIME
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = parse_span)]
+    #[expect(clippy::option_option, reason = "clap's shape for an option whose value may be left out")]
+    wait: Option<Option<Duration>>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Growth by ten times or more is asked about first, or needs --yes. Asking for what is there changes nothing.")]
+struct SetArgs {
+    /// Name or run id
+    job: String,
+    /// A stage or vertex and its number of instances in all, such as work=6
+    #[arg(value_name = "VERTEX=N", value_parser = assignment)]
+    assignment: (String, u32),
+    /// Where new instances go: to any agent, or to agents without an instance of the job
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
+    place: Place,
+    #[command(flatten)]
+    carry: Carry,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Place {
+    #[default]
+    Anywhere,
+    New,
+}
+
+#[derive(Debug, clap::Args)]
+struct InArgs {
+    /// Name or run id
+    job: String,
+    /// The agent; it stays in the cluster
+    #[arg(long, value_name = "NAME")]
+    agent: String,
+    #[command(flatten)]
+    carry: Carry,
+}
+
+fn assignment(text: &str) -> Result<(String, u32), String> {
+    let parts = text.rsplit_once('=').filter(|(vertex, _)| !vertex.is_empty());
+    let (vertex, count) = parts.ok_or("write VERTEX=N, such as work=6")?;
+    let count = count.parse().map_err(|_| format!("`{count}` is no number of instances"))?;
+    Ok((vertex.to_owned(), count))
+}
+
+pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
+    match args.action {
+        Action::Set(SetArgs { job, assignment: (vertex, instances), place, carry }) => {
+            let place = match place {
+                Place::Anywhere => ScalePlace::Anywhere,
+                Place::New => ScalePlace::OnlyFresh,
+            };
+            let ask = ScaleAsk::Set { vertex, instances, place };
+            carry_out(job, ask, &carry, global, output).await
+        }
+        Action::In(InArgs { job, agent, carry }) => {
+            let ask = ScaleAsk::In { agents: 1, agent: Some(agent), planner: None, keep: true };
+            carry_out(job, ask, &carry, global, output).await
+        }
+        Action::History(args) => history::run(args, global, output).await,
+    }
+}
+
+/// Shows the plan, asks where it may be a slip, carries it out and waits if that is wanted.
+async fn carry_out(
+    job: String,
+    ask: ScaleAsk,
+    carry: &Carry,
+    global: &Global,
+    output: &mut Output,
+) -> Outcome {
+    let cluster = Cluster::find(global, output)?;
+    let interrupt = Interrupt::listen()?;
+    let request = |dry_run: bool, if_epoch: Option<u64>| ClusterRequest::Scale {
+        job: job.clone(),
+        ask: ask.clone(),
+        if_epoch,
+        dry_run,
+    };
+    let mut plan = interrupt.or(planned(&cluster, request(true, carry.if_epoch))).await?;
+    if output.is_text() {
+        output.text(&show::text(&plan, output.room()))?;
+    }
+    if carry.dry_run || plan.is_empty() {
+        return document(&plan, None, output);
+    }
+    confirm_growth(&plan, global)?;
+    // What was shown is what is done.
+    plan = interrupt.or(planned(&cluster, request(false, Some(plan.epoch)))).await?;
+    let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
+        if output.is_text() {
+            output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));
+        }
+        return document(&plan, None, output);
+    };
+    let done = interrupt.or(until_done(&cluster, plan.run, epoch, limit)).await?;
+    if let (Step::Failed, why) = (done.step, &done.fault) {
+        let message = format!(
+            "plan {epoch} of job {} was given up, and the old one goes on: {}",
+            plan.job,
+            why.as_deref().unwrap_or("no reason was kept")
+        );
+        return Err(Failure::Failed { kind: "agent", message });
+    }
+    if output.is_text() {
+        output.text(&show::done(&plan, &done))?;
+    }
+    document(&plan, Some(&done), output)
+}
+
+fn document(plan: &ScalePlan, done: Option<&Rescale>, output: &mut Output) -> Outcome {
+    if output.is_text() {
+        return Ok(());
+    }
+    let mut body = show::document(plan);
+    if let (Some(object), Some(done)) = (body.as_object_mut(), done) {
+        object.insert("outcome".to_owned(), json!(history::EntryView::from(done)));
+    }
+    output.document("scale", &body)
+}
+
+fn confirm_growth(plan: &ScalePlan, global: &Global) -> Outcome {
+    let grows = plan.counts.iter().find(|count| count.after >= count.before.max(1).saturating_mul(GROWTH));
+    match grows {
+        Some(count) => super::confirm(
+            global,
+            &format!(
+                "scale {} of job {} from {} to {} instances",
+                count.name, plan.job, count.before, count.after
+            ),
+        ),
+        None => Ok(()),
+    }
+}
+
+async fn planned(cluster: &Cluster, request: ClusterRequest) -> Outcome<ScalePlan> {
+    match cluster.ask(request).await? {
+        ClusterReply::Scaled(plan) => Ok(*plan),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
+    match cluster.ask(ClusterRequest::Scalings { job }).await? {
+        ClusterReply::Scalings(scalings) => Ok(*scalings),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn until_done(cluster: &Cluster, run: u64, epoch: u64, limit: Option<Duration>) -> Outcome<Rescale> {
+    let began = Instant::now();
+    loop {
+        let known = scalings(cluster, run.to_string()).await?;
+        match known.history.into_iter().find(|entry| entry.epoch == epoch) {
+            Some(entry) if entry.step.is_final() => return Ok(entry),
+            Some(_) => {}
+            None => return Err(Failure::NotFound(format!("plan {epoch} of run {run} is not remembered"))),
+        }
+        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            return Err(Failure::TimedOut(format!(
+                "plan {epoch} of job {} is not done yet; it goes on: `tuplane scale history {}`",
+                known.job, known.job
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vertex_may_have_an_equals_sign_and_its_number_is_a_number() {
+        assert_eq!(assignment("work=6"), Ok(("work".to_owned(), 6)));
+        assert_eq!(assignment("fused(a=b)=2"), Ok(("fused(a=b)".to_owned(), 2)));
+        for wrong in ["work", "=3", "work=", "work=-1", "work=two"] {
+            assert!(assignment(wrong).is_err(), "{wrong}");
+        }
+    }
+}
