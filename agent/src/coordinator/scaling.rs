@@ -104,6 +104,9 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
     }
 }
 
+/// A job's agents with those that join it, and new instances by vertex and index of the agent.
+type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
+
 fn refused(message: impl Into<String>) -> WireFault {
     WireFault::new(FaultCode::Refused, message)
 }
@@ -264,7 +267,7 @@ impl Known<'_> {
             let place = left.iter().position(|gone| gone.vertex == one.vertex);
             match place.map(|index| left.remove(index)) {
                 Some(gone) => {
-                    plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) })
+                    plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) });
                 }
                 None => plan.started.push(ScaleInstance { vertex: one.vertex.0, instance: named(one) }),
             }
@@ -301,7 +304,7 @@ impl Known<'_> {
     }
 
     /// The job's agents and those that join it, and where each new instance goes by its index.
-    fn with_agents(&self, change: &Change) -> Result<(Vec<AgentInfo>, Vec<(VertexId, u16)>), WireFault> {
+    fn with_agents(&self, change: &Change) -> Result<Joined, WireFault> {
         let (mut agents, mut add) = (self.job.agents.clone(), Vec::new());
         for (vertex, name) in &change.add {
             let Some(info) = self.agents.iter().find(|info| info.id.name == *name) else {

@@ -27,14 +27,16 @@ const NOTES: Duration = Duration::from_millis(100);
 /// The longest frame takes about 4 s over 100 Mbit/s.
 const BODY: Duration = Duration::from_secs(10);
 
+/// Where frames for an instance go: its id, its inbox, and the channel there that stands for the sending agent.
+pub(crate) type DoorEnd = (u32, Arc<Inbox>, usize);
+
 /// One edge as frames from one agent reach it.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) schema: SchemaRef,
     pub(crate) fingerprint: u64,
     pub(crate) attempt: u32,
-    /// Target instance, its inbox, and the channel there that stands for the sending agent.
-    pub(crate) targets: Vec<(u32, Arc<Inbox>, usize)>,
+    pub(crate) targets: Vec<DoorEnd>,
 }
 
 /// The receiving half of the session with one peer. It outlives its connections.

@@ -210,8 +210,7 @@ impl Outbound {
         state.pending.retain(|key, _| key.run != run);
         state.turns.retain(|key| key.run != run);
         state.ready.retain(|item| match item {
-            Outgoing::Rows(key, _) => key.run != run,
-            Outgoing::Mark { key, .. } => key.run != run,
+            Outgoing::Rows(key, _) | Outgoing::Mark { key, .. } => key.run != run,
         });
         let pending = state.pending.values().flatten().map(Rows::bytes).sum::<u64>();
         let ready = state.ready.iter().map(|item| match item {

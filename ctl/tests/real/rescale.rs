@@ -428,3 +428,118 @@ fn all_that_an_agent_has_moves_at_once() {
     at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
     finish(&world, &at, ROWS);
 }
+
+/// The coordinator has no instances, and is killed at some moment of each rescale: the job goes on, with the old plan
+/// or with the new one.
+#[test]
+fn a_coordinator_that_is_killed_meanwhile_leaves_the_old_plan_or_the_new_one() {
+    const ROWS: u64 = 60_000;
+    let world = World::new();
+    let idle = |config: &mut tuplane_wire::launch::AgentConfig| config.slots = 0;
+    let mut first = world.agent_at("a", "127.0.0.1:0", None, idle);
+    let address = first.address.clone();
+    let at = |args: &[&str]| world.json_at(&address, args);
+    let _others = ["b", "c"].map(|name| world.agent_by_hand(name, "127.0.0.1:0", Some(&address)));
+    let there = |count: usize| {
+        wait("all are there", Duration::from_secs(30), || {
+            let agents = at(&["agents"]);
+            agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count()
+                == count
+        });
+    };
+    there(3);
+    at(&["submit", &job(&world, ROWS, 2, 4.0, "")]);
+    let mut running_before = 2;
+    for (round, pause_ms) in [0, 3, 8, 20, 60, 200].into_iter().enumerate() {
+        let wanted = [4, 2][round % 2];
+        let asked = at(&["scale", "set", "line", &format!("work={wanted}")]);
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        signal(first.pid, "KILL");
+        drop(first);
+        first = world.agent_at("a", &address, None, idle);
+        there(3);
+        let mut last = Value::Null;
+        wait("the rescale is over", Duration::from_secs(30), || {
+            let history = at(&["scale", "history", "line"]);
+            last = history["history"].as_array().unwrap().last().cloned().unwrap_or_default();
+            ["done", "failed"].iter().any(|step| last["step"] == *step)
+        });
+        let status = at(&["status", "line"]);
+        assert_eq!(status["phase"], "running", "{status}");
+        let expected = match (&asked["next"], last["step"].as_str().unwrap()) {
+            (Value::Null, _) | (_, "failed") => running_before,
+            _ => wanted,
+        };
+        println!(
+            "killed after {pause_ms} ms: {} of {wanted}: {}",
+            running(&status, "work").len(),
+            last["step"]
+        );
+        assert_eq!(running(&status, "work").len(), expected, "{status}");
+        running_before = expected;
+    }
+    finish(&world, &at, ROWS);
+}
+
+/// More instances of a source read what the others have left.
+#[test]
+fn a_source_of_shared_files_gets_more_instances() {
+    const FILES: u64 = 40;
+    const LINES: u64 = 500;
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "1"]);
+    let folder = world.path("in");
+    std::fs::create_dir(&folder).unwrap();
+    for file in 0..FILES {
+        let lines: String = (0..LINES).map(|line| format!("{}\n", file * LINES + line)).collect();
+        std::fs::write(folder.join(format!("{file}.txt")), lines).unwrap();
+    }
+    let out = world.path("out");
+    let file = world.file(
+        "files.toml",
+        format!(
+            r#"
+name = "line"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "file"
+path = "{}/*.txt"
+format = "lines"
+instances = 1
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "rows"
+[[stage]]
+id = "work"
+op = "work"
+in = "spread"
+ms = 2
+instances = 2
+[[stage]]
+id = "out"
+op = "sink"
+in = "work"
+connector = "ledger"
+id_column = "line"
+path = "{}"
+"#,
+            folder.display(),
+            out.display()
+        ),
+    );
+    world.json(&["submit", &file]);
+    let done = world.json(&["scale", "set", "line", "rows=3", "--wait=20s"]);
+    assert_eq!(done["outcome"]["step"], "done", "{done}");
+    let (refused, said) = code(&world, &["scale", "set", "line", "rows=2"]);
+    assert!(refused == 2 && said.contains("cannot be handed over yet"), "{said}");
+    wait("the new ones read", Duration::from_secs(30), || {
+        let status = world.status("line");
+        instances(&status, "rows").iter().all(|one| one["rows_out"].as_u64().unwrap() > 0)
+    });
+    world.json(&["set", "line", "work.ms=0.01"]);
+    let last = world.wait_for("line", "finished", Duration::from_mins(1));
+    assert_exact_ledger(&last);
+    assert_each_once(&out, FILES * LINES);
+}

@@ -178,7 +178,7 @@ impl Driver {
         match command {
             Command::RescalePrepared { run, epoch } => {
                 let prepared = |job: &&Job| job.under_way().is_some_and(|plan| plan.step == Step::Prepared);
-                if self.state.run(*run).filter(|job| at(job, *epoch)).filter(prepared).is_some() {
+                if self.state.run(*run).as_ref().is_some_and(|job| at(job, *epoch) && prepared(job)) {
                     self.apply(turn, Command::RescaleCommitted { run: *run, epoch: *epoch });
                 }
             }

@@ -17,7 +17,7 @@ use crate::engine::routing::DEFAULT_POLICY;
 use crate::exchange::body::fingerprint;
 use crate::exchange::credit::{Credit, FIRST_WINDOW, LEAST_WINDOW};
 use crate::exchange::edge::{policy_seed, pool_targets};
-use crate::exchange::inbound::Door;
+use crate::exchange::inbound::{Door, DoorEnd};
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
 use crate::exchange::lane;
 use crate::exchange::outlet::Link;
@@ -264,7 +264,7 @@ impl Builder<'_> {
         if !self.dag.edge(edge).distributed {
             return Ok(());
         }
-        let mut doors: BTreeMap<(u32, u16), Vec<(u32, Arc<Inbox>, usize)>> = BTreeMap::new();
+        let mut doors: BTreeMap<(u32, u16), Vec<DoorEnd>> = BTreeMap::new();
         for target in self.takers(edge) {
             let Inputs { inbox, channels } = &inboxes[&target.id];
             for lane in self.lanes_to(edge, &target).into_iter().filter(|lane| lane.agent != self.me) {
