@@ -394,6 +394,7 @@ mod tests {
         spec: job::Job,
         dag: Dag,
         agents: Vec<AgentInfo>,
+        planners: Planners,
     }
 
     impl World {
@@ -418,7 +419,7 @@ mod tests {
                 placed: Placed { agents: agents[..1].to_vec(), instances, splits: BTreeMap::new() },
             })));
             apply(Command::Prepared { run: 1 });
-            Self { state, spec, dag, agents }
+            Self { state, spec, dag, agents, planners: Planners::default() }
         }
 
         fn known(&self, budget: Option<u64>) -> Known<'_> {
@@ -431,6 +432,7 @@ mod tests {
                 agents: self.agents.clone(),
                 live: None,
                 budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
+                planners: &self.planners,
             }
         }
 
