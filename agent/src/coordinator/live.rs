@@ -198,12 +198,14 @@ impl Live {
     }
 
     /// The plan of a run that holds now, and whether another one is under way. Rates of another plan than before
-    /// are not those of this one.
-    pub(super) fn plan_is(&mut self, run: u64, epoch: u64, changing: bool, now: Instant) {
+    /// are not those of this one. True if nothing was known of the run before.
+    pub(super) fn plan_is(&mut self, run: u64, epoch: u64, changing: bool, now: Instant) -> bool {
         let rates = &mut self.runs.entry(run).or_default().rates;
-        if rates.plan.replace((epoch, changing)).is_some_and(|before| before != (epoch, changing)) {
+        let before = rates.plan.replace((epoch, changing));
+        if before.is_some_and(|before| before != (epoch, changing)) {
             rates.cut(now);
         }
+        before.is_none()
     }
 
     /// An option of a run was set: what a row costs from now on says nothing of before.

@@ -436,6 +436,7 @@ mod tests {
                 live: None,
                 planners: &self.planners,
                 budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
+                planners: &self.planners,
             }
         }
 

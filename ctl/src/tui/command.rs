@@ -350,8 +350,8 @@ impl Command {
         match self.what {
             Do::Quit | Do::Help => 0,
             Do::Option => 1,
-            // At 80 columns one of the screens has no room.
-            Do::Show(screen) if screen != Screen::Jobs => 2,
+            // At 80 columns not all of the screens have room.
+            Do::Show(screen) if !matches!(screen, Screen::Agents | Screen::Jobs) => 2,
             Do::StartLocal => 3,
             Do::CancelJob => 4,
             Do::Policy => 5,

@@ -7,7 +7,7 @@ use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
-use crate::coordinator::{check, effects, etp};
+use crate::coordinator::{check, effects};
 
 /// How long a finished run may take until its last rows are accounted for.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -140,7 +140,6 @@ impl Driver {
 
     fn begin(&mut self, run: u64) {
         let Some(job) = self.state.run(run) else { return };
-        etp::read_traces(run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
         let plan = self.run_plan(job);
         let (links, notes) = (self.links.clone(), self.notes.clone());
         let agents = job.agents.clone();

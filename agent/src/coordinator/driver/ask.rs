@@ -129,7 +129,10 @@ impl Driver {
         let now = Instant::now();
         for run in &runs {
             if let Some(job) = self.state.run(*run) {
-                self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now);
+                if self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now) {
+                    // The first that is heard of it, by this coordinator.
+                    etp::read_traces(*run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
+                }
             }
         }
         self.live.report(&id, report, &runs, now);

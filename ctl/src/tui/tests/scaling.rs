@@ -90,7 +90,7 @@ fn every_number_is_the_clusters_and_enter_leads_to_the_instances() {
             ("capacity", "150/s"),
             ("inst", "6"),
             ("busy", "98 %"),
-            ("in", "6.0k/s"),
+            ("in", "6k/s"),
             ("done", "900/s"),
             ("out", "900/s"),
             ("path", "200 %"),

@@ -231,7 +231,7 @@ fn the_jobs_mark_the_one_that_is_shown_and_dialogs_name_their_keys() {
     seat.keys("0");
     assert!(seat.text().contains(" *wordcount") || seat.text().contains("2  *"), "{}", seat.text());
     for (keys, named) in
-        [("C", "Left Right choose"), ("<esc>2P", "Enter takes it"), ("<esc>4<enter>", "Esc closes")]
+        [("C", "Left Right choose"), ("<esc>2P", "Enter takes it"), ("<esc>5<enter>", "Esc closes")]
     {
         seat.keys(keys);
         assert!(seat.text().contains(named), "{keys}: {}", seat.text());
