@@ -9,7 +9,7 @@ use tuplane_core::route::predict::Rounding;
 pub use tuplane_core::time::Column;
 
 /// The largest number of rows in a slot that is taken: beyond it not every whole number has a double.
-const MOST: f64 = 9_007_199_254_740_992.0;
+pub(crate) const MOST: f64 = 9_007_199_254_740_992.0;
 
 /// How a file holds its counts. The default fits a header, and the counts in the last column.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -28,9 +28,10 @@ use scaling::Plans;
 /// fault or its owner takes it through `Stopping` to `Failed` or `Cancelled`, or to its next attempt: when
 /// `restart` says so, or when an agent was lost before all had started, since then nothing of it counts yet.
 ///
-/// A new coordinator lets each live job wait until its agents are back or count as dead. Then a job that was
-/// `Sealing` goes on with that; one that was `Starting` or `Running` is stopped, and fails or begins again as
-/// `restart` says; one that was `Stopping` stops as it was to.
+/// A new coordinator lets each live job wait until its agents are back or count as dead. Its rows flow on
+/// meanwhile, and a job all of whose agents are back has lost nothing: one that was `Running` or `Sealing` goes on.
+/// An agent that is dead, or back as another incarnation, counts as lost. A job that was `Starting` is stopped, and
+/// fails or begins again as `restart` says; one that was `Stopping` stops as it was to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The run id of its first attempt; names the job for good.
@@ -254,20 +255,7 @@ impl Job {
         }
         self.phase = JobPhase::Running;
         self.started_ms = Some(at_ms);
-        let run = self.run;
-        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
-            run,
-            stage: stage.clone(),
-            option: option.clone(),
-            value: value.clone(),
-        });
-        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
-            run,
-            edge,
-            policy: policy.clone(),
-            options: options.clone(),
-        });
-        let mut effects: Vec<_> = options.chain(policies).collect();
+        let mut effects = self.changes();
         effects.extend(self.seal_if_done(at_ms, alive));
         effects
     }
@@ -290,12 +278,12 @@ impl Job {
         self.seal_if_done(at_ms, alive)
     }
 
-    /// A new coordinator has found it live.
-    pub(super) fn coordinator_started(&mut self, at_ms: u64) {
+    /// A new coordinator has found it live. One that runs goes on running on its agents; of one that was being
+    /// started nobody knows how far that came.
+    pub(super) fn coordinator_started(&mut self) {
         self.waits = true;
-        if self.is_active() {
-            let message = "the coordinator ended while the job ran";
-            self.end_rescale(at_ms, message);
+        if self.phase == JobPhase::Starting {
+            let message = "the coordinator ended while the job was being started";
             self.fault = Some(WireFault::new(FaultCode::Agent, message));
             self.phase = JobPhase::Stopping;
             self.then = Some(match self.restart {
@@ -306,16 +294,45 @@ impl Job {
     }
 
     /// Its agents are back or dead: it goes on where it was under the earlier coordinator.
-    pub(super) fn resume(&mut self, alive: &Alive) -> Option<Effect> {
+    pub(super) fn resume(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
         self.waits = false;
         match (self.phase, self.then) {
-            (JobPhase::Sealing, _) => Some(self.seal(alive)),
-            (JobPhase::Stopping, Some(AfterStop::Replace)) => Some(Effect::Replace { run: self.run }),
-            (JobPhase::Stopping, Some(then)) => {
-                Some(self.stop(then, "the coordinator was started again".to_owned(), alive))
+            (JobPhase::Running, _) => {
+                // A change that was under way may have reached some of its agents and not others.
+                let mut effects = self.resume_rescale(at_ms);
+                effects.extend(self.changes());
+                effects.extend(self.seal_if_done(at_ms, alive));
+                effects
             }
-            _ => None,
+            (JobPhase::Sealing, _) => vec![self.seal(alive)],
+            (JobPhase::Stopping, Some(AfterStop::Replace)) => vec![Effect::Replace { run: self.run }],
+            (JobPhase::Stopping, Some(then)) => {
+                let reason = match &self.fault {
+                    Some(fault) => fault.message.clone(),
+                    None => "cancelled by its owner".to_owned(),
+                };
+                self.stop_at(at_ms, then, reason, alive)
+            }
+            _ => Vec::new(),
         }
+    }
+
+    /// What was changed since it was submitted, to be told its agents.
+    fn changes(&self) -> Vec<Effect> {
+        let run = self.run;
+        let options = self.options.iter().map(|((stage, option), value)| Effect::Set {
+            run,
+            stage: stage.clone(),
+            option: option.clone(),
+            value: value.clone(),
+        });
+        let policies = self.policies.iter().map(|(&edge, (policy, options))| Effect::Route {
+            run,
+            edge,
+            policy: policy.clone(),
+            options: options.clone(),
+        });
+        options.chain(policies).collect()
     }
 
     /// One of its agents is dead.
@@ -366,18 +383,18 @@ impl Job {
     }
 
     fn stop_at(&mut self, at_ms: u64, then: AfterStop, reason: String, alive: &Alive) -> Vec<Effect> {
-        let why = format!("the job was stopped: {reason}");
-        let stop = self.stop(then, reason, alive);
-        self.end_rescale(at_ms, &why);
-        vec![stop]
-    }
-
-    fn stop(&mut self, then: AfterStop, reason: String, alive: &Alive) -> Effect {
         self.phase = JobPhase::Stopping;
         self.then = Some(then);
+        // Agents that are not back yet would not be told: that is for `resume`.
+        if self.waits {
+            return Vec::new();
+        }
+        let why = format!("the job was stopped: {reason}");
         let all = self.agents.iter().chain(self.agents_to_come());
         let agents = all.map(|agent| &agent.id).filter(|id| alive.has(id)).cloned().collect();
-        Effect::Stop { run: self.run, agents, reason, discard: !self.has_begun() }
+        let stop = Effect::Stop { run: self.run, agents, reason, discard: !self.has_begun() };
+        self.end_rescale(at_ms, &why);
+        vec![stop]
     }
 
     /// All agents of this attempt had started it.

@@ -137,17 +137,17 @@ impl State {
         let Logged { at_ms, command } = entry;
         let mut effects = match command {
             Command::CoordinatorStarted => {
-                self.coordinator_started(at_ms);
-                self.resume()
+                self.coordinator_started();
+                self.resume(at_ms)
             }
             Command::AgentRegistered(info) => {
                 let mut effects = self.registered(at_ms, *info);
-                effects.extend(self.resume());
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::AgentLost { id, cause } => {
                 let mut effects = self.agent_lost(at_ms, &id, &cause);
-                effects.extend(self.resume());
+                effects.extend(self.resume(at_ms));
                 effects
             }
             Command::Submitted(new) => self.submitted(at_ms, *new),
@@ -236,7 +236,7 @@ impl State {
 
     /// Every live job waits until each of its agents is back or counts as dead (after a lease without a
     /// word), and then goes on with what is left to do: see [`Job::resume`].
-    fn coordinator_started(&mut self, at_ms: u64) {
+    fn coordinator_started(&mut self) {
         self.shutting_down = false;
         for agent in self.agents.values_mut() {
             if agent.presence == Presence::Alive {
@@ -244,19 +244,19 @@ impl State {
             }
         }
         for job in self.jobs.values_mut().filter(|job| job.is_live()) {
-            job.coordinator_started(at_ms);
+            job.coordinator_started();
         }
     }
 
     /// Jobs whose agents are all back or dead go on.
-    fn resume(&mut self) -> Vec<Effect> {
+    fn resume(&mut self, at_ms: u64) -> Vec<Effect> {
         let alive = self.those_alive();
         let Self { agents, jobs, .. } = self;
         let away = |info: &AgentInfo| {
             agents.get(&info.id.name).is_some_and(|agent| agent.presence == Presence::Away)
         };
         let ready = jobs.values_mut().filter(|job| job.waits && !job.agents.iter().any(away));
-        ready.filter_map(|job| job.resume(&alive)).collect()
+        ready.flat_map(|job| job.resume(at_ms, &alive)).collect()
     }
 
     fn registered(&mut self, at_ms: u64, info: AgentInfo) -> Vec<Effect> {

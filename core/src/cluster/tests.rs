@@ -512,7 +512,7 @@ fn a_new_coordinator_takes_agents_back_and_ends_or_repeats_what_ran() {
     }
     assert_eq!(cluster.apply(Command::CoordinatorStarted), []);
     assert!(cluster.alive().is_empty());
-    assert_eq!(cluster.phase(1), JobPhase::Stopping);
+    assert_eq!(cluster.phase(1), JobPhase::Running);
     // Its own agent has a new incarnation, and what it ran is gone.
     let effects = cluster.apply(Command::AgentRegistered(Box::new(info("a", 2))));
     assert!(
@@ -534,11 +534,64 @@ fn a_new_coordinator_takes_agents_back_and_ends_or_repeats_what_ran() {
     cluster.apply(stopped(1, vec![]));
     let job = cluster.state.run(1).unwrap();
     assert_eq!(job.phase, JobPhase::Failed);
-    assert_eq!(job.fault.as_ref().unwrap().message, "the coordinator ended while the job ran");
+    assert_eq!(job.fault.as_ref().unwrap().message, "agent a was lost: it was started again");
     assert_eq!(cluster.apply(stopped(2, vec![])), [Effect::Replace { run: 2 }]);
     cluster.apply(Command::Restarted { run: 2, placed: placed(&cluster.alive()) });
     assert_eq!(cluster.state.find("again").unwrap().attempt, 2);
     assert_eq!(cluster.state.runs_of(&agents[1].id), [1, 4], "the old attempt is dropped");
+}
+
+#[test]
+fn a_job_all_of_whose_agents_come_back_goes_on_under_a_new_coordinator() {
+    let mut cluster = Cluster::of(&["a", "b", "c"]);
+    let agents = cluster.alive();
+    for name in ["goes-on", "ends", "fails", "cancelled"] {
+        cluster.apply(job(name, Restart::Never, &agents[1..]));
+    }
+    cluster.apply(job("starts", Restart::Never, &agents[1..]));
+    for run in 1..=4 {
+        cluster.apply(Command::Prepared { run });
+    }
+    let set = |run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned(), options: String::new() };
+    cluster.apply(set(1));
+    cluster.apply(Command::CoordinatorStarted);
+    // The coordinator's own agent has no part in any of them.
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(info("a", 2))));
+    assert!(matches!(&effects[..], [Effect::TellPeersLost { .. }]), "{effects:?}");
+    assert_eq!(cluster.apply(Command::AgentRegistered(Box::new(info("b", 1)))), []);
+    // What happens before the last one is back is kept until then.
+    for instance in 0..cluster.state.run(2).unwrap().instances.len() as u32 {
+        assert_eq!(cluster.apply(ended(2, instance, vec![])), []);
+    }
+    let fault = WireFault::new(FaultCode::Instance, "a bad row");
+    assert_eq!(cluster.apply(Command::InstanceFailed { run: 3, instance: 0, fault }), []);
+    assert_eq!(cluster.apply(Command::CancelRequested { run: 4 }), []);
+    let effects = cluster.apply(Command::AgentRegistered(Box::new(info("c", 1))));
+    let both = |told: &[AgentId]| told.len() == 2;
+    assert!(
+        matches!(
+            &effects[..],
+            [
+                Effect::Route { run: 1, .. },
+                Effect::Seal { run: 2, .. },
+                Effect::Stop { run: 3, agents: third, .. },
+                Effect::Stop { run: 4, agents: fourth, .. },
+                Effect::Stop { run: 5, .. },
+            ] if both(third) && both(fourth)
+        ),
+        "{effects:?}"
+    );
+    assert_eq!(cluster.phase(1), JobPhase::Running);
+    assert!(!cluster.state.run(1).unwrap().waits);
+    cluster.apply(stopped(3, vec![]));
+    cluster.apply(stopped(4, vec![]));
+    cluster.apply(stopped(5, vec![]));
+    assert_eq!(
+        [3, 4, 5].map(|run| cluster.phase(run)),
+        [JobPhase::Failed, JobPhase::Cancelled, JobPhase::Failed]
+    );
+    let fault = cluster.state.run(3).unwrap().fault.clone().unwrap();
+    assert_eq!(fault.message, "a bad row");
 }
 
 #[test]
@@ -707,7 +760,17 @@ proptest! {
             state.apply(Logged { at_ms, command });
             for job in state.jobs().filter(|job| job.is_active()) {
                 for agent in &job.agents {
-                    prop_assert!(state.is_alive(&agent.id), "{} runs on dead {:?}", job.name, agent.id);
+                    // A new coordinator has not heard of it yet.
+                    let away = job.waits
+                        && state.agents().any(|known| {
+                            known.info.id == agent.id && known.presence == Presence::Away
+                        });
+                    prop_assert!(
+                        away || state.is_alive(&agent.id),
+                        "{} runs on dead {:?}",
+                        job.name,
+                        agent.id
+                    );
                 }
             }
         }

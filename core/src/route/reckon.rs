@@ -2,13 +2,17 @@
 
 /// What is left of a queue that was `queued` rows long `age_us` microseconds ago, when since then `sent` rows went
 /// there that it had not received, and it works off `capacity` rows a second. Never below 0, rounded to the next row:
-/// a row is there until it is done.
+/// a row is there until it is done. Agents and simulations reckon so.
+///
+/// What others send is not known, so a target that they feed seems to empty: on the simulated Fat-Tree lengths that are
+/// told every 5 slots cost a twentieth of the response, and those of 20 slots ago more than half (docs/simulation.md).
 pub fn reckon(queued: u64, sent: u64, capacity: f64, age_us: u64) -> u64 {
     let done = (capacity.max(0.0) * age_us as f64 / 1e6).floor();
     queued.saturating_add(sent).saturating_sub(done as u64)
 }
 
-/// The same slot by slot, with what others send: a queue that was `queued` rows long before the slots of `own`, in each
+/// The same slot by slot, with what others send, for simulations: it takes how many rows a target got from everybody,
+/// which agents do not tell each other. A queue that was `queued` rows long before the slots of `own`, in each
 /// of which the target works off `capacity` rows, then gets as many of this sender's as `own` says and `others` more.
 ///
 /// Against [`reckon`], rows cannot be worked off before they came, and a target that others feed is not taken for

@@ -10,6 +10,8 @@ use super::fast::{Order, Scratch, fast};
 use super::price::{Cost, RANGE, Terms, Weight};
 use super::rank::Rank;
 use super::target::{Target, UNLIMITED};
+use crate::job::FileFormat;
+use crate::job::tree::Node;
 
 /// One sender's slot.
 #[derive(Debug, Clone, Deserialize)]
@@ -98,13 +100,13 @@ pub struct Priced {
 /// A sentence for each case that cannot be read, or one for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
     let (values, is_array) = values(text)?;
-    let mut cases: Vec<Case> = Vec::new();
+    let mut cases = Vec::new();
     let mut faults = Vec::new();
     let mut ids = HashSet::new();
     for (place, value) in values {
         match serde_json::from_value::<Case>(value) {
             Ok(case) if !ids.insert(case.id.clone()) => {
-                faults.push(format!("{place}: another one before it is called so too"));
+                faults.push(format!("{place}: another one before it has this id"));
             }
             Ok(case) => cases.push(case),
             Err(error) => faults.push(format!("{place}: {error}")),
@@ -123,6 +125,15 @@ pub(crate) type Placed = (String, Value);
 pub(crate) fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
     let text = text.trim_start_matches('\u{feff}');
     let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
+    // Of a key that stands twice serde takes the last.
+    let mut faults = Vec::new();
+    Node::parse(text, FileFormat::Json, &mut faults);
+    let twice = faults.iter().filter(|fault| fault.message.contains("is given twice"));
+    let twice: Vec<String> =
+        twice.map(|fault| format!("line {}: {}", fault.at.line, fault.message)).collect();
+    if !twice.is_empty() {
+        return Err(twice);
+    }
     let (values, is_array) = match value {
         Value::Array(values) => (values, true),
         one => (vec![one], false),

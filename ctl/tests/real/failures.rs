@@ -351,7 +351,7 @@ fn a_restarted_coordinator_runs_jobs_again_that_may_and_names_the_parts_of_other
     let failed = status("once");
     assert_eq!(failed["fault"]["kind"], "agent", "{failed}");
     let cause = failed["fault"]["message"].as_str().unwrap();
-    assert!(cause.starts_with("the coordinator ended while the job ran"), "{failed}");
+    assert!(cause.starts_with("agent a was lost: it was started again"), "{failed}");
     // The part of the agent that lives is named, and it is said whose else may be there.
     assert_eq!(failed["files"][0]["agent"], "b", "{failed}");
     let part = failed["files"][0]["path"].as_str().unwrap();
@@ -369,6 +369,43 @@ fn a_restarted_coordinator_runs_jobs_again_that_may_and_names_the_parts_of_other
     assert_eq!(done["earlier_parts"][0]["agent"], "b", "what the first attempt has left is named: {done}");
     assert!(alive(second.pid), "b is the same process");
     drop((restarted, second));
+}
+
+#[test]
+fn a_job_goes_on_while_its_coordinator_is_killed_and_started_again() {
+    let world = World::new();
+    let idle = |config: &mut tuplane_wire::launch::AgentConfig| config.slots = 0;
+    let first = world.agent_at("a", "127.0.0.1:0", None, idle);
+    let address = first.address.clone();
+    let others = ["b", "c"].map(|name| world.agent_by_hand(name, "127.0.0.1:0", Some(&address)));
+    let (job, out) = into_files(&world, 12_000);
+    let job = world.file("job.toml", job.replace("n = 12000", "n = 12000\nrate = 1500"));
+    wait("all are there", Duration::from_secs(20), || {
+        let agents = world.json_at(&address, &["agents"]);
+        agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == 3
+    });
+    world.json_at(&address, &["submit", &job]);
+    let status = || world.json_at(&address, &["status", "lasting"]);
+    wait("its sinks write", Duration::from_secs(20), || names(&out).len() == 2);
+    world.json_at(&address, &["route", "lasting", "rows..work", "shuffle"]);
+    assert_eq!(status()["agents"], serde_json::json!(["b", "c"]), "a takes no part");
+    signal(first.pid, "KILL");
+    wait("it is gone", Duration::from_secs(5), || !alive(first.pid));
+    let size = || names(&out).iter().map(|name| out.join(name).metadata().unwrap().len()).sum::<u64>();
+    let before = size();
+    // Rows flow on without it.
+    wait("rows flow on", Duration::from_secs(10), || size() > before);
+    let again = world.agent_at("a", &address, None, idle);
+    wait("it knows the job", Duration::from_secs(20), || status()["phase"] == "running");
+    assert_eq!(edge(&status(), "rows..work")["policy"], "shuffle");
+    world.json_at(&address, &["set", "lasting", "work.ms=0"]);
+    wait("it has finished", Duration::from_secs(40), || status()["phase"] == "finished");
+    let done = status();
+    assert_eq!((&done["attempt"], rows_in(&out)), (&serde_json::json!(1), 12_000), "{done}");
+    assert_eq!(edge(&done, "work..out")["taken"], 12_000, "{done}");
+    assert_exact_ledger(&done);
+    assert!(others.iter().all(|other| alive(other.pid)));
+    drop(again);
 }
 
 #[test]

@@ -119,7 +119,8 @@ impl Seen {
     /// short time differs by the few that fall into this look or the next. Differences of such noise have -0.5
     /// at a distance of one by themselves and 0 at two. A sender that alternates has as much at two, upwards.
     fn autocorrelation(&self, looks: usize, distance: usize) -> f64 {
-        let sum = |rows: &[(f64, f64)]| rows.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+        let sum =
+            |rows: &[(f64, f64)]| rows.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
         let counted = self.looks.chunks_exact(looks).map(sum).filter(|(_, all)| *all > 0.0);
         let shares: Vec<f64> = counted.map(|(local, all)| local / all).collect();
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;

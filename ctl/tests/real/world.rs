@@ -109,8 +109,19 @@ impl World {
         coordinator: Option<&str>,
         change: impl FnOnce(&mut AgentConfig),
     ) -> ByHand {
+        self.agent_at(name, "127.0.0.1:0", coordinator, change)
+    }
+
+    /// The same at an address of its own.
+    pub(crate) fn agent_at(
+        &self,
+        name: &str,
+        listen: &str,
+        coordinator: Option<&str>,
+        change: impl FnOnce(&mut AgentConfig),
+    ) -> ByHand {
         let stock = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
-        self.agent_changed(&stock, name, "127.0.0.1:0", coordinator, change)
+        self.agent_changed(&stock, name, listen, coordinator, change)
     }
 
     /// The same of a program of one's own.

@@ -294,7 +294,7 @@ impl<'t> Keys<'t> {
                 self.host.jump = Some(value.to_owned());
             }
             "port" => self.host.port = whole(value, 0..=u32::from(u16::MAX))? as u16,
-            "slots" => self.host.slots = Some(whole(value, 1..=1024)?),
+            "slots" => self.host.slots = Some(whole(value, 0..=1024)?),
             "cores" => self.host.cores = Some(whole(value, 1..=4096)?),
             "spare" => {
                 self.host.spare = match value {

@@ -69,12 +69,12 @@ fn a_comment_begins_outside_a_value_only() {
 
 #[test]
 fn all_faults_are_found_in_one_pass_with_line_and_column() {
-    let text = "n1 slot=4\nn2 slots=0 port=99999\n\n-oProxyCommand=x\nn3 name=\nn4 junk\nn[3-1]\n[a:vars]\nansible_user=u\n[b]\nn5 slots=2 slots=3\n";
+    let text = "n1 slot=4\nn2 slots=-1 port=99999\n\n-oProxyCommand=x\nn3 name=\nn4 junk\nn[3-1]\n[a:vars]\nansible_user=u\n[b]\nn5 slots=2 slots=3\n";
     let found = faults(text);
     let starts = [
         "1:4: unknown key `slot`",
-        "2:10: `0`",
-        "2:17: `99999`",
+        "2:10: `-1`",
+        "2:18: `99999`",
         "4:1: ",
         "5:4: `name=` has no value",
         "6:4: `junk`",

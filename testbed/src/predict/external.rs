@@ -13,6 +13,8 @@ use serde::Deserialize;
 use tuplane_core::job::units;
 use tuplane_core::route::predict::{Predictor, Refusal, Setup};
 
+use crate::arrivals::MOST;
+
 /// The longest answer that is taken, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -168,7 +170,10 @@ impl External {
         let read = serde_json::from_slice::<Forecast>(line).map_err(|cause| cause.to_string());
         let read = read.and_then(|answer| match answer.slot {
             Some(said) if said != slot => Err(format!("it is for slot {said}")),
-            _ => Ok(answer.forecast),
+            _ => match answer.forecast.iter().find(|rows| **rows > MOST) {
+                Some(rows) => Err(format!("{rows} rows are more than the {MOST} that a slot can have")),
+                None => Ok(answer.forecast),
+            },
         });
         match (read, &self.current) {
             (Ok(rows), Current::Open(until)) if self.open.is_empty() && at <= *until => {

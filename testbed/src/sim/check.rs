@@ -165,7 +165,7 @@ mod tests {
         let said = decisions(&rules, &world, &queues, &fresh, &decided).unwrap_err();
         assert_eq!(said, "port 0 sent 3 tuples at a price of 0 or more, and 0 had to leave");
         // The sender was told of four, and could not know better.
-        let old = Telemetry { every: 9, delay: 0 };
+        let old = Telemetry { every: 9, delay: 0, by_slot: false };
         assert_eq!(decisions(&rules, &world, &queues, &known(old, 4), &decided), Ok(()));
         assert!(decisions(&rules, &world, &queues, &known(old, 5), &decided).is_err());
         // Where the policy has no prices none is too high.

@@ -124,11 +124,14 @@ pub struct Telemetry {
     pub every: u32,
     /// They arrive so many slots later.
     pub delay: u32,
+    /// Dead reckoning goes slot by slot with what others send, which needs more than agents tell each other; else it
+    /// is theirs.
+    pub by_slot: bool,
 }
 
 impl Telemetry {
     /// Queue lengths of the slot's beginning, as the publication assumes.
-    pub const FRESH: Self = Self { every: 1, delay: 0 };
+    pub const FRESH: Self = Self { every: 1, delay: 0, by_slot: false };
 
     /// Every decision sees the queues of its own slot.
     pub fn is_fresh(self) -> bool {

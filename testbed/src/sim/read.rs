@@ -410,6 +410,7 @@ fn telemetry(table: &mut Table<'_>) -> Option<Telemetry> {
     let telemetry = Telemetry {
         every: part.whole_u32("every", 1..=MOST_AHEAD).unwrap_or(1),
         delay: part.whole_u32("delay", 0..=MOST_AHEAD).unwrap_or(0),
+        by_slot: part.choice("reckoning", &[("agent", false), ("by_slot", true)]).unwrap_or(false),
     };
     table.close(part);
     Some(telemetry)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tuplane_core::route::{Others, reckon_by_slot};
+use tuplane_core::route::{Others, reckon, reckon_by_slot};
 
 use super::config::Telemetry;
 
@@ -35,8 +35,6 @@ pub(super) struct Known {
     /// By slot, the last one being `now`: what was sent in it, by container and instance.
     lately: VecDeque<Vec<u32>>,
     others: Vec<Others>,
-    #[expect(clippy::type_complexity)]
-    net: Vec<(f64, Option<(i64, u64, u64)>)>,
 }
 
 impl Known {
@@ -60,14 +58,13 @@ impl Known {
             sent: vec![0; pairs],
             lately: VecDeque::new(),
             others: vec![Others::default(); pairs],
-            net: vec![(0.0, None); pairs],
         }
     }
 
     /// A slot begins with these queue lengths.
     pub(super) fn begin(&mut self, slot: i64, lengths: &[u64]) {
         self.now = slot;
-        let Telemetry { every, delay } = self.telemetry;
+        let Telemetry { every, delay, .. } = self.telemetry;
         if self.telemetry.is_fresh() {
             return;
         }
@@ -84,15 +81,6 @@ impl Known {
             self.arrived = Some(told.slot);
             for (pair, (others, sent)) in self.others.iter_mut().zip(&told.sent).enumerate() {
                 others.count(told.slot, told.received[pair % self.instances], *sent);
-                let (net, last) = &mut self.net[pair];
-                let length = told.lengths[pair % self.instances];
-                if let Some((slot, q, s)) = *last {
-                    let slots = (told.slot - slot).max(1) as f64;
-                    let now = ((*sent - s) as f64 - (length as f64 - q as f64)) / slots;
-                    let weight = 1.0 - 0.7f64.powf(slots / 20.0);
-                    *net += weight * (now - *net);
-                }
-                *last = Some((told.slot, length, *sent));
             }
         }
         let most = (every + delay) as usize + 1;
@@ -118,19 +106,11 @@ impl Known {
         let before = self.lately.len() - 1;
         let age = usize::try_from(self.now - slot).unwrap_or(0).min(before);
         let own = (before - age..before).map(|slot| u64::from(self.lately[slot][pair]));
-        match std::env::var("TRY").as_deref() {
-            Ok("A") => {
-                tuplane_core::route::reckon(length, own.sum(), f64::from(capacity) * 200.0, age as u64 * 5000)
-            }
-            Ok("B") => (length as f64 + own.sum::<u64>() as f64 - age as f64 * self.net[pair].0)
-                .max(0.0)
-                .round() as u64,
-            Ok("D") => {
-                let net = self.net[pair].0;
-                own.fold(length as f64, |q, o| (q - net).max(0.0) + o as f64).round() as u64
-            }
-            _ => reckon_by_slot(length, f64::from(capacity), self.others[pair].rate(), own),
+        if self.telemetry.by_slot {
+            return reckon_by_slot(length, f64::from(capacity), self.others[pair].rate(), own);
         }
+        // A slot stands for the second.
+        reckon(length, own.sum(), f64::from(capacity), age as u64 * 1_000_000)
     }
 
     /// A container has sent tuples to an instance.
@@ -150,7 +130,7 @@ mod tests {
     use super::*;
 
     fn known(every: u32, delay: u32, dead_reckoning: bool) -> Known {
-        Known::new(Telemetry { every, delay }, dead_reckoning, 0, 1, 1)
+        Known::new(Telemetry { every, delay, by_slot: false }, dead_reckoning, 0, 1, 1)
     }
 
     #[test]
@@ -186,12 +166,15 @@ mod tests {
 
     #[test]
     fn what_others_send_goes_on() {
-        let mut known = Known::new(Telemetry { every: 10, delay: 0 }, true, 0, 2, 1);
-        for slot in 0..2_005 {
-            known.begin(slot, &[6]);
-            known.sent(1, 0, 2);
-        }
-        // In four slots 12 are worked off and 8 came.
-        assert_eq!((known.length(0, 0, 3, 0), known.length(1, 0, 3, 0)), (2, 2));
+        let after = |by_slot| {
+            let mut known = Known::new(Telemetry { every: 10, delay: 0, by_slot }, true, 0, 2, 1);
+            for slot in 0..2_005 {
+                known.begin(slot, &[6]);
+                known.sent(1, 0, 2);
+            }
+            (known.length(0, 0, 3, 0), known.length(1, 0, 3, 0))
+        };
+        // In four slots 12 are worked off and 8 came. As agents reckon nobody knows what others send.
+        assert_eq!((after(true), after(false)), ((2, 2), (0, 2)));
     }
 }

@@ -215,7 +215,8 @@ impl Job {
         cause: &str,
     ) -> Vec<Effect> {
         match self.being_prepared() {
-            Some(new) if self.prepares_on(id) => {
+            // While it waits it is not known who else is there: it fails when that is known.
+            Some(new) if self.prepares_on(id) && !self.waits => {
                 let epoch = new.epoch;
                 self.rescale_failed(at_ms, epoch, &format!("agent {} was lost: {cause}", id.name))
             }
@@ -251,6 +252,17 @@ impl Job {
         });
         if done {
             self.close_rescale(at_ms, Step::Done, None);
+        }
+    }
+
+    /// A new coordinator goes on: what was not committed is given up, what was is carried out.
+    pub(super) fn resume_rescale(&mut self, at_ms: u64) -> Vec<Effect> {
+        let Some(Scaling { new, step, switched }) = &self.plans.under_way else { return Vec::new() };
+        let epoch = new.epoch;
+        match step {
+            Step::Committed if *switched => Vec::new(),
+            Step::Committed => vec![Effect::Switch { run: self.run, epoch }],
+            _ => self.rescale_failed(at_ms, epoch, "the coordinator ended before it was committed"),
         }
     }
 

@@ -8,9 +8,10 @@ use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentInfo, EdgeLedger, JobPhase, Pending, SinkFile};
 
 impl Job {
-    /// Once its last instance has ended it has finished, and its files are made visible.
+    /// Once its last instance has ended it has finished, and its files are made visible, by agents that are all
+    /// there.
     pub(super) fn seal_if_done(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
-        if self.phase != JobPhase::Running || self.ended.len() < self.instances.len() {
+        if self.phase != JobPhase::Running || self.waits || self.ended.len() < self.instances.len() {
             return Vec::new();
         }
         let under_way = self.under_way().map(|plan| plan.new.epoch);

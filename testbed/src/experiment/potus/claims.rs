@@ -199,13 +199,16 @@ fn mild(view: &View<'_>) -> Claim {
         let (_, none) = *responses.first()?;
         let of = |w: u32| Cell::potus(scene, Setting::Paper).windows(w);
         let mild = view.plan.windows.iter().filter(|w| **w <= MILD);
-        let rises = mild.filter_map(|w| view.rise(&of(*w), &of(0), RESPONSE));
-        let verdict = Verdict::any(rises.map(|rise| Verdict::at_most(&rise, -0.5)));
+        let rises: Vec<(u32, Interval)> =
+            mild.filter_map(|w| Some((*w, view.rise(&of(*w), &of(0), RESPONSE)?))).collect();
+        let verdict = Verdict::any(rises.iter().map(|(_, rise)| Verdict::at_most(rise, -0.5)));
+        let (mildest, rise) = rises.last()?;
         let shuffle = view.mean(&Cell::of(scene, "shuffle"), RESPONSE)?;
         let first = |below: f64| responses.iter().find(|(_, r)| r.mean <= below).map(|(w, _)| *w);
         let words = |w: Option<u32>| w.map_or("no window of the sweep".to_owned(), |w| format!("W = {w}"));
         let measured = format!(
-            "{} halves the response of W = 0 ({:.2} slots); {} is below uniform shuffle's {:.2}",
+            "W = {mildest}: {} to W = 0; {} halves its mean response ({:.2} slots); {} is below uniform shuffle's {:.2}",
+            spread(rise),
             words(first(none.mean / 2.0)),
             none.mean,
             words(first(shuffle.mean)),

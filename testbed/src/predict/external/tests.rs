@@ -207,6 +207,20 @@ fn options_make_the_command() {
 }
 
 #[test]
+fn what_a_terminal_would_obey_and_what_no_slot_can_have_are_told_in_words() {
+    for (answer, said) in [
+        ("\\033[31mred", "answered `\\u{1b}[31mred` to"),
+        ("{\"forecast\":[1e308]}", "rows are more than the 9007199254740992 that a slot can have"),
+    ] {
+        let mut external = shell(&format!("read line; printf '{answer}\\n'; read line"));
+        external.observe(0, 1);
+        assert!(external.forecast(1).is_empty());
+        let failure = external.failure().unwrap();
+        assert!(failure.contains(said), "{failure}");
+    }
+}
+
+#[test]
 fn prophet_says_that_it_is_missing_or_predicts() {
     let test = "prophet_says_that_it_is_missing_or_predicts";
     if !has_python(test) {

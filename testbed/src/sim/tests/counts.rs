@@ -52,7 +52,7 @@ fn a_policy_that_holds_what_has_to_leave_ends_the_run() {
     // What need not leave it may keep, until `max_hold` ends that.
     config.routing.options = RouteOptions::of(Setting::Default);
     let said = run_with(&config, &registry).unwrap_err().to_string();
-    assert!(said.starts_with("in slot 21: the policy `miser` holds "), "{said}");
+    assert!(said.starts_with("in slot 20: the policy `miser` holds "), "{said}");
     config.routing.options.max_hold = None;
     assert_eq!(run_with(&config, &registry).unwrap().response.answered, 0);
 }
