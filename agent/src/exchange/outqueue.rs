@@ -208,19 +208,16 @@ impl OutQueue {
         while chosen < most {
             let must = mandatory.saturating_sub(chosen);
             let waiting = Waiting { rows: self.rows - chosen, mandatory: must, deal };
-            let (target, count) = match policy.choose(&waiting, view) {
-                Some(choice) => {
-                    choice.check(policy.name(), view)?;
-                    let count = u64::from(choice.rows).min(most - chosen);
-                    policy.sent(count as u32);
-                    (choice.target, count)
-                }
-                None => {
-                    let Some(target) = cheapest(view).filter(|_| must > 0) else { break };
-                    let count = must.min(most - chosen).min(view.list()[target].credit);
-                    forced += count;
-                    (target, count)
-                }
+            let (target, count) = if let Some(choice) = policy.choose(&waiting, view) {
+                choice.check(policy.name(), view)?;
+                let count = u64::from(choice.rows).min(most - chosen);
+                policy.sent(count as u32);
+                (choice.target, count)
+            } else {
+                let Some(target) = cheapest(view).filter(|_| must > 0) else { break };
+                let count = must.min(most - chosen).min(view.list()[target].credit);
+                forced += count;
+                (target, count)
             };
             view.list_mut()[target].take(count);
             by_target[target] += count;

@@ -171,11 +171,10 @@ fn child<'n>(entries: &'n mut Vec<Entry>, key: &str, at: At) -> &'n mut Node {
 fn parse(value: &str, was_text: bool) -> Value {
     let text = || Value::Text(value.to_owned());
     let is_toml = match DeValue::parse(value.trim()).map(toml::Spanned::into_inner) {
-        Ok(DeValue::String(_)) => true,
+        Ok(DeValue::String(_) | DeValue::Table(_)) => true,
         Ok(DeValue::Array(list)) => {
             !was_text || list.iter().all(|one| matches!(one.get_ref(), DeValue::String(_)))
         }
-        Ok(DeValue::Table(_)) => true,
         Ok(DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) => !was_text,
         Ok(DeValue::Datetime(_)) | Err(_) => false,
     };

@@ -100,7 +100,7 @@ pub struct Priced {
 /// A sentence for each case that cannot be read, or one for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
     let (values, is_array) = values(text)?;
-    let mut cases: Vec<Case> = Vec::new();
+    let mut cases = Vec::new();
     let mut faults = Vec::new();
     let mut ids = HashSet::new();
     for (place, value) in values {

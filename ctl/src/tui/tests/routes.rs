@@ -173,7 +173,7 @@ fn why_a_target_gets_rows_or_not_is_said_in_words() {
             "w#1",
             "nothing waits at a; a row that comes goes to w#0 first, where V*U + Q_in is 10, not 24.5",
         ),
-        ("a", "w#4", "left out while another target can take rows: b was not heard of for 2 s"),
+        ("a", "w#4", "left out while there is another target: b was not heard of for 2 s"),
         ("b", "w#1", "rows go there: -15 < 0, the least price of 6"),
         ("b", "w#0", "its turn comes after w#1, which is at -15 (here -14.5 < 0): its way costs 7.5 more"),
         (

@@ -286,11 +286,11 @@ fn in_the_papers_setting_a_slots_rows_go_at_its_end_to_one_target() {
     world.append(0, 0, 30);
     world.append(0, 1, 20);
     assert_eq!(world.there(0), [0, 0, 0]);
-    world.edges[0].tick(world.later(20));
+    world.edges[0].tick(world.later(20_000));
     // Both see the lengths of the slot's beginning.
     assert_eq!(world.there(0), [50, 0, 0]);
     world.append(0, 0, 60);
-    world.edges[0].tick(world.later(40));
+    world.edges[0].tick(world.later(40_000));
     let there = world.there(0);
     assert!(there[0] == 50 && there[1] + there[2] == 60 && there[1] * there[2] == 0, "{there:?}");
     let decisions = world.routing(0).decisions;
@@ -322,23 +322,23 @@ fn under_strict_admission_a_source_holds_nothing_that_credit_lets_go() {
     let paper = json!({ "v": 1e6, "setting": "paper", "record": 9 });
     world.route(0, "potus", paper.clone(), true);
     world.append(0, 0, 5);
-    world.edges[0].tick(world.later(20));
+    world.edges[0].tick(world.later(20_000));
     assert_eq!((world.edges[0].waiting(0), world.routing(0).forced), (0, 0));
     // More than the channels take: what has to wait is counted, once in each slot.
     let window = 16 << 10;
     world.edges[0].append(0, world.rows(5, window)).unwrap();
-    world.edges[0].tick(world.later(40));
+    world.edges[0].tick(world.later(40_000));
     let waiting = world.edges[0].waiting(0);
     assert!(waiting > 0);
     assert_eq!(world.routing(0).deferred, waiting);
-    world.edges[0].tick(world.later(60));
+    world.edges[0].tick(world.later(60_000));
     assert_eq!(world.routing(0).deferred, 2 * waiting);
     world.routing(0).decisions.iter().for_each(assert_replays);
     // A stage that is no source may hold.
     world.route(0, "potus", paper, false);
     let before = world.edges[0].waiting(0);
     world.append(0, 0, 5);
-    world.edges[0].tick(world.later(80));
+    world.edges[0].tick(world.later(80_000));
     assert_eq!(world.edges[0].waiting(0), before + 5);
 }
 
@@ -375,7 +375,7 @@ fn gamma_holds_over_all_edges_of_a_sender_which_are_decided_together() {
 fn those_who_meet_at_a_targets_credit_take_turns_by_slot() {
     // A row fills the only target.
     let mut firsts = Vec::new();
-    for slot in 5..9u64 {
+    for slot in 1005..1009u64 {
         let world = World::new(&[0], 2, 1, 1 << 20);
         world.route(0, "potus", json!({ "setting": "paper", "admission": "relaxed" }), false);
         for sender in 0..2 {
@@ -483,7 +483,7 @@ fn a_watermark_stays_behind_the_rows_that_a_slot_lets_go() {
     world.append(0, 0, 3);
     world.edges[0].mark(0, Mark::Watermark(9));
     assert!(matches!(world.inboxes[0].take(9, false), Ok(Taken::Nothing)));
-    world.edges[0].tick(world.later(20));
+    world.edges[0].tick(world.later(20_000));
     let mut seen = Vec::new();
     loop {
         match world.inboxes[0].take(9, false).unwrap() {
