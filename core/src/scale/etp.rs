@@ -80,7 +80,8 @@ fn added(
     for vertex in graph.order().iter().rev() {
         let below = graph.outputs(*vertex).filter(|edge| !congested[edge.to]);
         let sum: f64 = below.map(|edge| sums[edge.to] * part(edge)).sum();
-        sums[*vertex] = if graph.is_sink(*vertex) { sink(*vertex) } else { sum.min(f64::MAX) };
+        // A sum of nothing is -0.
+        sums[*vertex] = if graph.is_sink(*vertex) { sink(*vertex) } else { sum.min(f64::MAX) + 0.0 };
     }
     sums
 }
