@@ -436,7 +436,6 @@ mod tests {
                 live: None,
                 planners: &self.planners,
                 budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
-                planners: &self.planners,
             }
         }
 
