@@ -7,16 +7,16 @@ pub const MOST_STATE: u64 = 16 << 20;
 /// partition that is larger by itself is a group by itself. Every partition is in one group, and none is empty.
 pub fn groups(sizes: &[(u16, u64)], most: u64) -> Vec<Vec<u16>> {
     let mut groups: Vec<Vec<u16>> = Vec::new();
-    let mut room = 0;
+    let mut held = 0_u64;
     for (partition, bytes) in sizes {
         match groups.last_mut() {
-            Some(last) if *bytes <= room => last.push(*partition),
+            Some(last) if held.saturating_add(*bytes) <= most => last.push(*partition),
             _ => {
                 groups.push(vec![*partition]);
-                room = most;
+                held = 0;
             }
         }
-        room = room.saturating_sub(*bytes);
+        held = held.saturating_add(*bytes);
     }
     groups
 }
