@@ -159,7 +159,8 @@ fn best_is_near_the_optimum_of_the_file_and_each_planner_answers_every_graph() {
                 let had: f64 = before.iter().map(|vertex| number(&vertex["instances"])).sum();
                 let has: f64 = answer["instances"].as_object().unwrap().values().map(number).sum();
                 let left = answer.get("left").map_or(0.0, |left| number(&left["slots"]));
-                assert_eq!(has + left, had + number(&case["new_instances"]), "{planner} {answer}");
+                let all = had + number(&case["new_instances"]);
+                assert!((has + left - all).abs() < 0.5, "{planner} {answer}");
                 let optimum = number(&case[engine]["optimum"]);
                 assert!(number(&answer["predicted"]) <= optimum * (1.0 + 1e-9), "{planner} {answer}");
                 shares.push(number(&answer["predicted"]) / optimum);

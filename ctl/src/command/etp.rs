@@ -381,6 +381,9 @@ fn text(view: &View, readings: bool, room: Option<usize>) -> String {
     text
 }
 
+/// Vertices with the columns that a reason is about.
+type About<'a> = Vec<(&'a str, Vec<&'a str>)>;
+
 /// Why cells of the table are empty: each reason once, with those that it is about.
 fn reasons(view: &View) -> Vec<String> {
     const SHOWN: [(&str, &str); 8] = [
@@ -394,7 +397,7 @@ fn reasons(view: &View) -> Vec<String> {
         ("gain_per_s", "+1"),
     ];
     // By reason: vertices with the columns that it is about.
-    let mut found: Vec<(&String, Vec<(&str, Vec<&str>)>)> = Vec::new();
+    let mut found: Vec<(&String, About<'_>)> = Vec::new();
     for vertex in &view.vertices {
         for (field, column) in SHOWN {
             let Some(why) = vertex.why.get(field) else { continue };
@@ -409,7 +412,7 @@ fn reasons(view: &View) -> Vec<String> {
             }
         }
     }
-    let line = |(why, about): (&String, Vec<(&str, Vec<&str>)>)| {
+    let line = |(why, about): (&String, About<'_>)| {
         let whole = about.len() == view.vertices.len() && about.iter().all(|(_, columns)| columns.len() > 5);
         if about.len() > 1 && whole {
             return format!("nothing of it is known yet: {why}");

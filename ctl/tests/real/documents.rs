@@ -199,6 +199,8 @@ fn every_field_of_every_document_is_on_the_page() {
         &["status", "endless"][..],
         &["routes", "endless", "--decisions"],
         &["etp", "endless"],
+        &["scale", "set", "endless", "work=3"],
+        &["scale", "history", "endless"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],

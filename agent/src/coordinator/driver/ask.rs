@@ -128,11 +128,10 @@ impl Driver {
         let runs = self.state.runs_of(&id);
         let now = Instant::now();
         for run in &runs {
-            if let Some(job) = self.state.run(*run) {
-                if self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now) {
-                    // The first that is heard of it, by this coordinator.
-                    etp::read_traces(*run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
-                }
+            let Some(job) = self.state.run(*run) else { continue };
+            if self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now) {
+                // The first that is heard of it, by this coordinator.
+                etp::read_traces(*run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
             }
         }
         self.live.report(&id, report, &runs, now);

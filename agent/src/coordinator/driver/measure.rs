@@ -14,7 +14,7 @@ use crate::coordinator::etp::Seen;
 const STEADY: f64 = 0.03;
 
 /// So long it is waited for that.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 impl Driver {
     /// Notes the throughput of jobs whose last rescale was done a whole window ago.

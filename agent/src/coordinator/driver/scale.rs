@@ -17,7 +17,7 @@ use crate::coordinator::scaling::{self, Change, Known};
 const PREPARE: Duration = Duration::from_secs(20);
 
 /// A plan that was shown holds for so long.
-const AGREED: Duration = Duration::from_secs(60);
+const AGREED: Duration = Duration::from_mins(1);
 
 impl Driver {
     /// Looks at a request to scale, and begins to carry it out unless it is only asked what it would do.

@@ -25,7 +25,7 @@ pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BT
         // Wherever it would be: the agents are as good as any other.
         let refusals = (0..job.agents.len().max(1) as u16)
             .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
-        refusals.reduce(|first, next| first.and(next)).flatten()
+        refusals.reduce(Option::and).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
 }
@@ -104,7 +104,7 @@ impl Known<'_> {
             let agent = self.emptiest(vertex, &candidates, &change)?;
             change.add.push((vertex, agent));
         }
-        self.moved(&plan.moves, &used, &ids, &mut change);
+        moved(&plan.moves, &used, &ids, &mut change);
         change.predicted = finite(plan.after);
         let whys = plan.steps.iter().map(|step| format!("{} {}", name(self.dag, step.vertex), step.why));
         let mut whys: Vec<String> = whys.collect();
@@ -146,7 +146,7 @@ impl Known<'_> {
         };
         let removal = self.planners.scale_in(planner, &ask).map_err(|refusal| refused(refusal.0))?;
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
-        self.moved(&removal.moves, &used, &ids, &mut change);
+        moved(&removal.moves, &used, &ids, &mut change);
         let names: Vec<&str> =
             removal.machines.iter().map(|machine| placement.machines[*machine].name.as_str()).collect();
         let names = names.join(", ");
@@ -237,13 +237,13 @@ impl Known<'_> {
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
         before.change(&add, &remove, &has_ended).err()
     }
+}
 
-    /// Moves of a plan: an instance ends, another one begins elsewhere.
-    fn moved(&self, moves: &[Move], agents: &[&AgentInfo], ids: &[Vec<u32>], change: &mut Change) {
-        for one in moves {
-            change.remove.push(ids[one.vertex][one.instance]);
-            change.add.push((VertexId(one.vertex as u32), agents[one.to].id.name.clone()));
-        }
+/// Moves of a plan: an instance ends, another one begins elsewhere.
+fn moved(moves: &[Move], agents: &[&AgentInfo], ids: &[Vec<u32>], change: &mut Change) {
+    for one in moves {
+        change.remove.push(ids[one.vertex][one.instance]);
+        change.add.push((VertexId(one.vertex as u32), agents[one.to].id.name.clone()));
     }
 }
 

@@ -336,7 +336,9 @@ fn bursts_are_measured_whole() {
         let wanted = 160.0 * 37.0 / busy_s;
         let found = rates.vertices[vertex].capacity.clone().unwrap();
         assert!((found / wanted - 1.0).abs() < 0.1, "{found} is not about {wanted}");
-        near(&rates.vertices[vertex].processed, 37.0 * 25.0 / 10.0);
+        // The last look may be most of a second old.
+        let processed = rates.vertices[vertex].processed.clone().unwrap();
+        assert!((processed / (37.0 * 25.0 / 10.0) - 1.0).abs() < 0.1, "{processed}");
     }
 }
 
