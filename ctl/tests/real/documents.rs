@@ -190,6 +190,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["route", "endless", "rows..work", "shuffle"],
         &["route", "endless", "rows..work", "potus", "--record", "3"],
         &["peek", "endless", "work", "-n", "2"],
+        &["scale", "set", "endless", "work=3"],
     ] {
         documents.of(&world.tuplane(&[args, &["-o", "json"]].concat()));
     }
@@ -199,7 +200,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["status", "endless"][..],
         &["routes", "endless", "--decisions"],
         &["etp", "endless"],
-        &["scale", "set", "endless", "work=3"],
+        &["scale", "set", "endless", "work=2"],
         &["scale", "history", "endless"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],

@@ -491,8 +491,8 @@ fn a_source_of_shared_files_gets_more_instances() {
     let folder = world.path("in");
     std::fs::create_dir(&folder).unwrap();
     for file in 0..FILES {
-        let lines: String = (0..LINES).map(|line| format!("{}\n", file * LINES + line)).collect();
-        std::fs::write(folder.join(format!("{file}.txt")), lines).unwrap();
+        let lines: Vec<String> = (0..LINES).map(|line| (file * LINES + line).to_string()).collect();
+        std::fs::write(folder.join(format!("{file}.txt")), lines.join("\n")).unwrap();
     }
     let out = world.path("out");
     let file = world.file(
