@@ -484,7 +484,7 @@ fn a_coordinator_that_is_killed_meanwhile_leaves_the_old_plan_or_the_new_one() {
 /// More instances of a source read what the others have left.
 #[test]
 fn a_source_of_shared_files_gets_more_instances() {
-    const FILES: u64 = 40;
+    const FILES: u64 = 24;
     const LINES: u64 = 500;
     let world = World::new();
     world.up(&["--local", "2", "--slots", "1"]);
@@ -506,6 +506,7 @@ op = "source"
 connector = "file"
 path = "{}/*.txt"
 format = "lines"
+rate = 2000
 instances = 1
 [[stage]]
 id = "spread"
