@@ -378,12 +378,13 @@ fn a_job_goes_on_while_its_coordinator_is_killed_and_started_again() {
     let first = world.agent_at("a", "127.0.0.1:0", None, idle);
     let address = first.address.clone();
     let others = ["b", "c"].map(|name| world.agent_by_hand(name, "127.0.0.1:0", Some(&address)));
-    let (job, out) = into_files(&world, 12_000);
-    let job = world.file("job.toml", job.replace("n = 12000", "n = 12000\nrate = 1500"));
-    wait("all are there", Duration::from_secs(20), || {
+    let (job, out) = into_files(&world, 30_000);
+    let job = world.file("job.toml", job.replace("n = 30000", "n = 30000\nrate = 1500"));
+    let all_there = || {
         let agents = world.json_at(&address, &["agents"]);
         agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == 3
-    });
+    };
+    wait("all are there", Duration::from_secs(20), all_there);
     world.json_at(&address, &["submit", &job]);
     let status = || world.json_at(&address, &["status", "lasting"]);
     wait("its sinks write", Duration::from_secs(20), || names(&out).len() == 2);
@@ -396,13 +397,14 @@ fn a_job_goes_on_while_its_coordinator_is_killed_and_started_again() {
     // Rows flow on without it.
     wait("rows flow on", Duration::from_secs(10), || size() > before);
     let again = world.agent_at("a", &address, None, idle);
-    wait("it knows the job", Duration::from_secs(20), || status()["phase"] == "running");
+    wait("all are back", Duration::from_secs(20), all_there);
+    assert_eq!(status()["phase"], "running");
     assert_eq!(edge(&status(), "rows..work")["policy"], "shuffle");
     world.json_at(&address, &["set", "lasting", "work.ms=0"]);
-    wait("it has finished", Duration::from_secs(40), || status()["phase"] == "finished");
+    wait("it has finished", Duration::from_secs(60), || status()["phase"] == "finished");
     let done = status();
-    assert_eq!((&done["attempt"], rows_in(&out)), (&serde_json::json!(1), 12_000), "{done}");
-    assert_eq!(edge(&done, "work..out")["taken"], 12_000, "{done}");
+    assert_eq!((&done["attempt"], rows_in(&out)), (&serde_json::json!(1), 30_000), "{done}");
+    assert_eq!(edge(&done, "work..out")["taken"], 30_000, "{done}");
     assert_exact_ledger(&done);
     assert!(others.iter().all(|other| alive(other.pid)));
     drop(again);

@@ -318,6 +318,11 @@ impl Driver {
 
     pub(super) fn running(&self, name: &str) -> Result<&Job, WireFault> {
         let job = self.find(name)?;
+        if job.phase == JobPhase::Running && job.waits {
+            let message =
+                format!("job {} waits for its agents, which have to find the new coordinator", job.name);
+            return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+        }
         if job.phase == JobPhase::Running {
             return Ok(job);
         }

@@ -283,7 +283,13 @@ impl State {
     }
 
     /// A policy that is no POTUS chooses run by run. Gives what went where.
-    fn send_by_choice(&mut self, number: usize, priced: &mut Priced, waits: &Waits, asking: &Asking) -> Sends {
+    fn send_by_choice(
+        &mut self,
+        number: usize,
+        priced: &mut Priced,
+        waits: &Waits,
+        asking: &Asking,
+    ) -> Sends {
         let (mut all, mut sent) = (Sends::default(), 0);
         while self.pass_marks(number) {
             let (queue, to) = (&mut self.senders[number].queue, &mut self.outlets[0]);
