@@ -164,7 +164,7 @@ impl Engine {
             Some((prepared, _)) if prepared == epoch => return Ok(()),
             Some((_, true)) => return Err(given_up(run, epoch)),
             // An earlier one that failed, of whose end this agent has not been told.
-            Some((prepared, false)) => self.take_back(&held.run, prepared),
+            Some((prepared, false)) => Self::take_back(&held.run, prepared),
             None => {}
         }
         let reserved = self.reserved_but(run);
@@ -278,10 +278,10 @@ impl Engine {
             self.shared.close_unused();
             return;
         }
-        self.take_back(&held.run, epoch);
+        Self::take_back(&held.run, epoch);
     }
 
-    fn take_back(&self, run: &Run, epoch: u64) {
+    fn take_back(run: &Run, epoch: u64) {
         let mut next = lock(&run.next);
         if !next.as_ref().is_some_and(|next| next.plan.epoch == epoch && !next.started) {
             return;

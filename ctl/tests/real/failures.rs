@@ -401,7 +401,7 @@ fn a_job_goes_on_while_its_coordinator_is_killed_and_started_again() {
     assert_eq!(status()["phase"], "running");
     assert_eq!(edge(&status(), "rows..work")["policy"], "shuffle");
     world.json_at(&address, &["set", "lasting", "work.ms=0"]);
-    wait("it has finished", Duration::from_secs(60), || status()["phase"] == "finished");
+    wait("it has finished", Duration::from_mins(1), || status()["phase"] == "finished");
     let done = status();
     assert_eq!((&done["attempt"], rows_in(&out)), (&serde_json::json!(1), 30_000), "{done}");
     assert_eq!(edge(&done, "work..out")["taken"], 30_000, "{done}");

@@ -101,7 +101,9 @@ impl Edge {
             first.extend(state.least.is_idle().then_some(Mark::Idle));
         }
         for outlet in &add {
-            first.iter().for_each(|mark| outlet.mark(*mark));
+            for mark in &first {
+                outlet.mark(*mark);
+            }
         }
         let Some(outlets) = state.outlets.first_mut() else { return Ok(()) };
         let gone = outlets.retarget(add, keep, route.me);
