@@ -14,6 +14,7 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod moving;
 mod scaling;
 mod seal;
 

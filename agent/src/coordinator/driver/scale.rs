@@ -136,6 +136,7 @@ impl Driver {
                 .iter()
                 .map(|(edge, (name, given))| (*edge, name.clone(), given.clone()))
                 .collect(),
+            maps: job.maps(),
         }
     }
 

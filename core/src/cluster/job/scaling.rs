@@ -1,12 +1,16 @@
 //! A job's instances change while it runs: asked, prepared, committed, done; or failed before it is committed.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Job;
+use super::moving::Moving;
 use crate::cluster::command::{Effect, NewScale};
 use crate::cluster::rescale::{Rescale, Step};
 use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
+use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
 /// So many rescales of a job are remembered, the newest.
@@ -15,10 +19,12 @@ const KEPT: usize = 100;
 /// The rescale that is under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scaling {
-    new: NewScale,
-    step: Step,
-    /// All agents route by the new plan.
-    switched: bool,
+    pub(super) new: NewScale,
+    pub(super) step: Step,
+    /// All agents route by the new plan, but for key partitions that have not moved.
+    pub(super) switched: bool,
+    /// Its key partitions.
+    pub(super) moving: Moving,
 }
 
 /// A job's plans.
@@ -28,7 +34,9 @@ pub(super) struct Plans {
     pub(super) epoch: u64,
     /// The last number that was used.
     last: u64,
-    under_way: Option<Scaling>,
+    /// Who holds each key partition by the plan that holds, of vertices whose partitions a rescale has moved.
+    pub(super) maps: BTreeMap<VertexId, Vec<u32>>,
+    pub(super) under_way: Option<Scaling>,
     history: Vec<Rescale>,
     left_out: u64,
 }
@@ -43,6 +51,7 @@ impl Plans {
     pub(super) fn another_attempt(&mut self) {
         self.last += 1;
         self.epoch = self.last;
+        self.maps.clear();
     }
 }
 
@@ -126,7 +135,19 @@ impl Job {
             let agent = new.agents.get(usize::from(instance.agent));
             self.retired.contains(&instance.id) || agent.is_some_and(|agent| alive.has(&agent.id))
         };
+        // What each map begins with is what holds, and nobody holds anything who is not there.
+        let stays = |id: &u32| {
+            !new.going.contains(id)
+                && !self.retired.contains(id)
+                && new.instances.iter().any(|instance| instance.id == *id)
+        };
+        let maps_fit = new.maps.iter().all(|map| {
+            map.before.len() == map.after.len()
+                && self.plans.maps.get(&map.vertex).is_none_or(|held| *held == map.before)
+                && map.after.iter().all(stays)
+        });
         let fits = self.phase == JobPhase::Running
+            && maps_fit
             && self.plans.under_way.is_none()
             && new.epoch == self.next_epoch()
             && new.agents.starts_with(&self.agents)
@@ -159,7 +180,8 @@ impl Job {
             self.plans.left_out += 1;
         }
         let epoch = new.epoch;
-        self.plans.under_way = Some(Scaling { new, step: Step::Asked, switched: false });
+        self.plans.under_way =
+            Some(Scaling { new, step: Step::Asked, switched: false, moving: Moving::default() });
         vec![Effect::Extend { run: self.run, epoch }]
     }
 
@@ -185,21 +207,26 @@ impl Job {
         self.agents.clone_from(&new.agents);
         self.instances.clone_from(&new.instances);
         self.dag.clone_from(&new.dag);
+        self.plans.maps.extend(new.maps.iter().map(|map| (map.vertex, map.after.clone())));
         // Those that had come to their end by themselves.
         let ended = new.going.iter().filter(|id| self.ended.contains_key(id));
         self.retired.extend(ended);
         vec![Effect::Switch { run: self.run, epoch }]
     }
 
-    /// All agents route by the new plan.
-    pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) {
-        if let Some(scaling) = &mut self.plans.under_way
-            && scaling.new.epoch == epoch
-            && scaling.step == Step::Committed
-        {
-            scaling.switched = true;
-            self.rescale_done(at_ms);
+    /// All agents route by the new plan. Key partitions have yet to move.
+    pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) -> Vec<Effect> {
+        match &mut self.plans.under_way {
+            Some(scaling)
+                if scaling.new.epoch == epoch && scaling.step == Step::Committed && !scaling.switched =>
+            {
+                scaling.switched = true;
+            }
+            _ => return Vec::new(),
         }
+        let next = self.next_move();
+        self.rescale_done(at_ms);
+        next.into_iter().collect()
     }
 
     /// A plan could not be prepared: the old one goes on.
@@ -251,9 +278,11 @@ impl Job {
         }
     }
 
-    fn rescale_done(&mut self, at_ms: u64) {
+    pub(super) fn rescale_done(&mut self, at_ms: u64) {
         let done = self.plans.under_way.as_ref().is_some_and(|scaling| {
-            scaling.switched && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
+            scaling.switched
+                && scaling.moving.is_over(&scaling.new.maps)
+                && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
         });
         if done {
             self.close_rescale(at_ms, Step::Done, None);
@@ -262,10 +291,10 @@ impl Job {
 
     /// A new coordinator goes on: what was not committed is given up, what was is carried out.
     pub(super) fn resume_rescale(&mut self, at_ms: u64) -> Vec<Effect> {
-        let Some(Scaling { new, step, switched }) = &self.plans.under_way else { return Vec::new() };
+        let Some(Scaling { new, step, switched, .. }) = &self.plans.under_way else { return Vec::new() };
         let epoch = new.epoch;
         match step {
-            Step::Committed if *switched => Vec::new(),
+            Step::Committed if *switched => self.next_move().into_iter().collect(),
             Step::Committed => vec![Effect::Switch { run: self.run, epoch }],
             _ => self.rescale_failed(at_ms, epoch, "the coordinator ended before it was committed"),
         }
