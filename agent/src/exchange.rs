@@ -11,10 +11,6 @@ pub(crate) mod lane;
 pub(crate) mod load;
 pub(crate) mod manager;
 pub(crate) mod mark;
-#[cfg_attr(
-    any(not(test), feature = "shuttle"),
-    expect(dead_code, reason = "no plan moves key partitions yet")
-)]
 pub(crate) mod moving;
 pub(crate) mod outbound;
 pub(crate) mod outlet;

@@ -64,10 +64,6 @@ struct State {
     /// Another one whenever outlets or the owners of key partitions change.
     reach: Arc<Reach>,
     /// The last group of key partitions that has another owner.
-    #[cfg_attr(
-        any(not(test), feature = "shuttle"),
-        expect(dead_code, reason = "no plan moves key partitions yet")
-    )]
     moved: Option<(u32, u32)>,
     /// What went to targets that are no more: (target instance, its agent, rows, bytes).
     gone: Vec<(u32, u16, u64, u64)>,
@@ -76,7 +72,7 @@ struct State {
     turn: usize,
     least: Least,
     /// Its targets hear nothing of event time: see [`Edge::freeze`].
-    frozen: bool,
+    telling: Telling,
     hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
@@ -101,6 +97,15 @@ enum Channels {
     Shared,
     /// Each sender has its own: an ordered edge.
     Own,
+}
+
+/// When an edge's targets hear of event time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    /// As it goes on.
+    Now,
+    /// See [`Edge::freeze`].
+    Later,
 }
 
 /// What an edge's senders hear of event time.
@@ -217,7 +222,7 @@ impl Edge {
                 channels,
                 turn: 0,
                 least: Least::default(),
-                frozen: false,
+                telling: Telling::Now,
                 hearing: Hearing::Apart,
                 repump: false,
                 ended: false,
@@ -560,7 +565,7 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        if self.frozen {
+        if self.telling == Telling::Later {
             return;
         }
         let Self { senders, least, hearing, .. } = self;

@@ -1,9 +1,5 @@
 //! One sending instance's output queue on one edge: rows and marks that have not left yet.
 
-#[cfg_attr(
-    any(not(test), feature = "shuttle"),
-    expect(dead_code, reason = "no plan moves key partitions yet")
-)]
 mod lanes;
 
 use std::collections::VecDeque;

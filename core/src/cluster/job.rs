@@ -14,7 +14,6 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
-mod moving;
 mod scaling;
 mod seal;
 

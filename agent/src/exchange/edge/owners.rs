@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Edge, State};
+use super::{Edge, State, Telling};
 use crate::exchange::mark::Mark;
 use crate::exchange::moving::Group;
 use crate::exchange::outlet::{Outlet, Outlets};
@@ -27,7 +27,7 @@ impl Edge {
         }
         let before = state.instances();
         let stays = |place: &u32| before.get(*place as usize).is_some_and(|instance| keep(*instance));
-        if let Some(place) = state.reach.map.iter().find(|place| !stays(*place)) {
+        if let Some(place) = state.reach.map.iter().find(|place| !stays(place)) {
             let instance = before.get(*place as usize).copied().unwrap_or_default();
             return Err(format!("instance {instance} is to go, and still holds a key partition"));
         }
@@ -102,13 +102,13 @@ impl Edge {
     /// Its targets hear nothing more of event time until [`Edge::thaw`]: what is still to come out of partitions that
     /// are on their way must not find their time gone on. Neither new rows nor ends are held up.
     pub(crate) fn freeze(&self) {
-        lock(&self.state).frozen = true;
+        lock(&self.state).telling = Telling::Later;
     }
 
     /// They hear again, and at once what they have missed.
     pub(crate) fn thaw(&self) {
         let mut state = lock(&self.state);
-        state.frozen = false;
+        state.telling = Telling::Now;
         if !state.closed && !state.ended {
             state.advance();
             state.outlets.iter().for_each(Outlets::flush);
@@ -153,7 +153,9 @@ impl State {
             first.extend(self.least.is_idle().then_some(Mark::Idle));
         }
         for outlet in new {
-            first.iter().for_each(|mark| outlet.mark(*mark));
+            for mark in &first {
+                outlet.mark(*mark);
+            }
         }
     }
 }

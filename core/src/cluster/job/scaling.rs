@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Job;
-use super::moving::Moving;
 use crate::cluster::command::{Effect, NewScale};
 use crate::cluster::rescale::{Rescale, Step};
 use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
+use moving::Moving;
+
+mod moving;
 
 /// So many rescales of a job are remembered, the newest.
 const KEPT: usize = 100;
@@ -19,12 +21,12 @@ const KEPT: usize = 100;
 /// The rescale that is under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scaling {
-    pub(super) new: NewScale,
-    pub(super) step: Step,
+    new: NewScale,
+    step: Step,
     /// All agents route by the new plan, but for key partitions that have not moved.
-    pub(super) switched: bool,
+    switched: bool,
     /// Its key partitions.
-    pub(super) moving: Moving,
+    moving: Moving,
 }
 
 /// A job's plans.
@@ -35,8 +37,8 @@ pub(super) struct Plans {
     /// The last number that was used.
     last: u64,
     /// Who holds each key partition by the plan that holds, of vertices whose partitions a rescale has moved.
-    pub(super) maps: BTreeMap<VertexId, Vec<u32>>,
-    pub(super) under_way: Option<Scaling>,
+    maps: BTreeMap<VertexId, Vec<u32>>,
+    under_way: Option<Scaling>,
     history: Vec<Rescale>,
     left_out: u64,
 }
@@ -278,7 +280,7 @@ impl Job {
         }
     }
 
-    pub(super) fn rescale_done(&mut self, at_ms: u64) {
+    fn rescale_done(&mut self, at_ms: u64) {
         let done = self.plans.under_way.as_ref().is_some_and(|scaling| {
             scaling.switched
                 && scaling.moving.is_over(&scaling.new.maps)

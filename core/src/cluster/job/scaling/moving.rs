@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Job;
+use crate::cluster::Job;
 use crate::cluster::command::Effect;
 use crate::cluster::rescale::Step;
 use crate::cluster::types::JobPhase;
