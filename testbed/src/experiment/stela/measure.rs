@@ -150,11 +150,7 @@ pub struct Tally {
 
 /// Counts the rows that came to one sink against those that were to come: of each number in `sent` as many as `copies`
 /// says. Other numbers are left out: they were sent too late to be there for sure.
-pub fn tally(
-    sent: &Range<u64>,
-    copies: impl Fn(u64) -> u32,
-    came: impl IntoIterator<Item = u64>,
-) -> Tally {
+pub fn tally(sent: &Range<u64>, copies: impl Fn(u64) -> u32, came: impl IntoIterator<Item = u64>) -> Tally {
     let mut counts = vec![0_u32; usize::try_from(sent.end.saturating_sub(sent.start)).unwrap_or(0)];
     for number in came {
         let place = number.checked_sub(sent.start).and_then(|place| usize::try_from(place).ok());

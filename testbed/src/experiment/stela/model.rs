@@ -63,8 +63,14 @@ fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pre
     let now = placement.steady(graph, engine);
     let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement| {
         let rates = placement.steady(graph, engine).rates;
-        let ask =
-            Ask { graph, engine, slots, rates, congestion: Congestion::default(), placement: Some(placement) };
+        let ask = Ask {
+            graph,
+            engine,
+            slots,
+            rates,
+            congestion: Congestion::default(),
+            placement: Some(placement),
+        };
         planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
     };
     let adds = if planner == DEFAULT_N { "round-robin" } else { planner };

@@ -94,7 +94,9 @@ pub(super) const FACTORS: [&str; 5] = ["topology", "planner", "mechanism", "over
 impl Cell {
     /// What names it in tables: all factors but the repeat.
     pub(super) fn factors(&self) -> Vec<String> {
-        [self.topology.key, self.planner, self.mechanism.name(), self.overflow.name()].map(str::to_owned).into()
+        [self.topology.key, self.planner, self.mechanism.name(), self.overflow.name()]
+            .map(str::to_owned)
+            .into()
     }
 }
 
@@ -200,13 +202,17 @@ mod tests {
 
     #[test]
     fn the_sets_are_parts_of_the_whole() {
-        let factors = |set: Set| -> Vec<Vec<String>> { Plan::new(set).cells.iter().map(Cell::factors).collect() };
+        let factors =
+            |set: Set| -> Vec<Vec<String>> { Plan::new(set).cells.iter().map(Cell::factors).collect() };
         let [quick, standard, full] = [Set::Quick, Set::Standard, Set::Full].map(factors);
         // Seven topologies, two kinds of queue, six configurations; in all eight and four planners with three mechanisms.
         assert_eq!((quick.len(), standard.len(), full.len()), (36, 84, (6 * 8 + 4) * 3 * 2));
         let all: BTreeSet<_> = full.iter().collect();
         assert_eq!(all.len(), full.len());
-        assert!(quick.iter().all(|cell| standard.contains(cell)) && standard.iter().all(|cell| all.contains(cell)));
+        assert!(
+            quick.iter().all(|cell| standard.contains(cell))
+                && standard.iter().all(|cell| all.contains(cell))
+        );
         assert!(full.iter().all(|cell| cell.len() + 1 == FACTORS.len()));
         let plan = Plan::new(Set::Quick);
         assert_eq!((plan.runs(), plan.time()), (36, Duration::from_secs(36 * 40)));
@@ -219,7 +225,17 @@ mod tests {
         for planner in OUT.iter().chain(&IN).filter(|planner| **planner != DEFAULT_N) {
             assert!(known.get(planner).is_ok(), "{planner}");
         }
-        let own = ["storm-default", "stela", "stela-code", "best", "ds2", "round-robin", "least-link-load", "etp-sum", "random"];
+        let own = [
+            "storm-default",
+            "stela",
+            "stela-code",
+            "best",
+            "ds2",
+            "round-robin",
+            "least-link-load",
+            "etp-sum",
+            "random",
+        ];
         assert_eq!(known.names().collect::<BTreeSet<_>>(), BTreeSet::from(own), "a planner is not compared");
     }
 }

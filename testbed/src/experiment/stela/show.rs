@@ -86,8 +86,7 @@ impl Predictions {
         }
         let scale_in = TOPOLOGIES.iter().filter(|topology| !topology.is_scale_out());
         for topology in scale_in {
-            let places: Vec<_> =
-                (1u32..).zip(Overflow::ALL.map(|overflow| (topology, overflow))).collect();
+            let places: Vec<_> = (1u32..).zip(Overflow::ALL.map(|overflow| (topology, overflow))).collect();
             let id = file_id(false, Overflow::Grow);
             let machines = topology.machines;
             let title =
@@ -134,11 +133,7 @@ impl Predictions {
             x: Axis::linear(across).close(),
             y: Axis::linear("throughput over that of Storm's default"),
             series,
-            levels: vec![Level {
-                name: "Storm's default".to_owned(),
-                at: 1.0,
-                upright: false,
-            }],
+            levels: vec![Level { name: "Storm's default".to_owned(), at: 1.0, upright: false }],
         }
     }
 
@@ -191,8 +186,10 @@ impl Predictions {
     /// What the model predicts for one topology, in words.
     fn words(&self, topology: &Topology, overflow: Overflow) -> String {
         let Some(default) = self.find(topology, overflow, DEFAULT) else { return "no prediction".to_owned() };
-        let mut words =
-            format!("predicted, rows/s: {:.0} before, {:.0} with Storm's default", default.before, default.after);
+        let mut words = format!(
+            "predicted, rows/s: {:.0} before, {:.0} with Storm's default",
+            default.before, default.after
+        );
         for predicted in self.of(topology, overflow).filter(|predicted| predicted.planner != DEFAULT) {
             let against = self.over(predicted, DEFAULT).map_or_else(String::new, percent);
             words.push_str(&format!("; {} {:.0} ({against}", predicted.planner, predicted.after));

@@ -76,19 +76,19 @@ const fn machines(before: u32, after: u32) -> Machines {
     Machines { before, after, known: true }
 }
 
-const fn deck(by: f64) -> Option<Published> {
-    Some(Published { least: by, most: by, source: "slides" })
+const fn slides(by: f64) -> Published {
+    Published { least: by, most: by, source: "slides" }
 }
 
 /// All (elasticity.md, section 2).
-pub const TOPOLOGIES: [Topology; 7] = [
+pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "star",
         title: "Star",
         file: file!("star.toml"),
         machines: machines(4, 5),
         kind: PC3000,
-        published: deck(0.65),
+        published: Some(slides(0.65)),
     },
     Topology {
         key: "linear",
@@ -96,7 +96,7 @@ pub const TOPOLOGIES: [Topology; 7] = [
         file: file!("linear.toml"),
         machines: machines(6, 7),
         kind: PC3000,
-        published: deck(0.45),
+        published: Some(slides(0.45)),
     },
     Topology {
         key: "diamond",
@@ -104,7 +104,7 @@ pub const TOPOLOGIES: [Topology; 7] = [
         file: file!("diamond.toml"),
         machines: machines(6, 7),
         kind: PC3000,
-        published: deck(1.20),
+        published: Some(slides(1.20)),
     },
     Topology {
         key: "page-load",
@@ -282,9 +282,9 @@ impl Walk<'_> {
             Ok(FlowVertex { selectivity: emits, ..FlowVertex::new(vertex.label(), instances, capacity) })
         });
         let vertices = vertices.collect::<Result<_, String>>()?;
-        let graph = FlowGraph::new(vertices, edges.clone());
-        let graph = graph
-            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        let graph = FlowGraph::new(vertices, edges);
+        let graph =
+            graph.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         Ok((operators, graph))
     }
 
@@ -369,8 +369,9 @@ mod tests {
             let graph = &placed.graph;
             let id = |vertex: usize| graph.vertices()[vertex].id.as_str();
             let edges = graph.edges().iter();
-            let mut edges: Vec<String> =
-                edges.map(|edge| format!("{} {} {:.2}", id(edge.from), id(edge.to), edge.selectivity)).collect();
+            let mut edges: Vec<String> = edges
+                .map(|edge| format!("{} {} {:.2}", id(edge.from), id(edge.to), edge.selectivity))
+                .collect();
             edges.sort();
             edges
         };
