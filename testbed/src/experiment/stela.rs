@@ -54,7 +54,7 @@ pub enum StelaError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The table.
-    #[error("{MODEL}: {0}")]
+    #[error("model.csv: {0}")]
     Table(#[from] csv::Error),
     /// A figure.
     #[error(transparent)]
@@ -68,7 +68,9 @@ pub enum StelaError {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Listed {
     schema: &'static str,
-    /// Configurations: topology, planner, mechanism, what a full queue does.
+    /// What is set in a configuration, in the order in which `cells` have it.
+    pub factors: [&'static str; 4],
+    /// Configurations.
     pub cells: Vec<String>,
     /// Runs of each.
     pub repeats: u32,
@@ -83,6 +85,7 @@ pub fn dry_run(set: Set) -> Listed {
     let plan = Plan::new(set);
     Listed {
         schema: "tuplane/stela-plan/1",
+        factors: plan::FACTORS,
         cells: plan.cells.iter().map(|cell| cell.factors().join(",")).collect(),
         repeats: plan.repeats,
         seconds: plan.time().as_secs(),

@@ -13,6 +13,7 @@ use crate::simulate::Output;
 
 /// Scaling by ETP: what the model predicts for the published topologies, and the runs that would measure it
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Stela {
     /// Predicts throughput on the fluid model: no agents, done at once
     #[arg(long, conflicts_with_all = ["quick", "full", "dry_run"])]

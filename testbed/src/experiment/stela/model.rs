@@ -109,11 +109,11 @@ fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pr
     let Placed { topology, graph, placement, .. } = placed;
     let engine = overflow.engine();
     let machines = (topology.machines.before - topology.machines.after) as usize;
-    let ask = TakeAsk::new(graph, placement, engine, machines);
-    let before = ask.placement.steady(graph, engine).throughput;
+    let before = placement.steady(graph, engine).throughput;
     let after = if planner == DEFAULT {
         dealt(placement, topology.machines.after as usize)
     } else {
+        let ask = TakeAsk::new(graph, placement, engine, machines);
         Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
     };
     let places = |placement: &Placement| placement.on.concat();

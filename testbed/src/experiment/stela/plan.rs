@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::model::{DEFAULT, DEFAULT_N, Predicted};
 use super::topology::{TOPOLOGIES, Topology};
 use tuplane_core::scale::Engine;
@@ -17,8 +15,7 @@ const AFTER: Duration = Duration::from_secs(20);
 const AROUND: Duration = Duration::from_secs(5);
 
 /// How much of the plan is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// Three topologies, each configuration once.
     Quick,
@@ -88,11 +85,11 @@ pub(super) struct Cell {
     pub(super) overflow: Overflow,
 }
 
-/// What is set in a run, the repeat last.
-pub(super) const FACTORS: [&str; 5] = ["topology", "planner", "mechanism", "overflow", "repeat"];
+/// What is set in a run, beside the number of its repeat.
+pub(super) const FACTORS: [&str; 4] = ["topology", "planner", "mechanism", "overflow"];
 
 impl Cell {
-    /// What names it in tables: all factors but the repeat.
+    /// What names it in tables, by [`FACTORS`].
     pub(super) fn factors(&self) -> Vec<String> {
         [self.topology.key, self.planner, self.mechanism.name(), self.overflow.name()]
             .map(str::to_owned)
@@ -213,7 +210,7 @@ mod tests {
             quick.iter().all(|cell| standard.contains(cell))
                 && standard.iter().all(|cell| all.contains(cell))
         );
-        assert!(full.iter().all(|cell| cell.len() + 1 == FACTORS.len()));
+        assert!(full.iter().all(|cell| cell.len() == FACTORS.len()));
         let plan = Plan::new(Set::Quick);
         assert_eq!((plan.runs(), plan.time()), (36, Duration::from_secs(36 * 40)));
         assert_eq!(Plan::new(Set::Standard).runs(), 252);

@@ -61,7 +61,7 @@ impl Predictions {
                 published.map(|published| published.most),
             ];
             Record {
-                factors: [topology.key, overflow.name(), planner].map(str::to_owned).into(),
+                factors: [topology.key, overflow.name(), *planner].map(str::to_owned).into(),
                 metrics: metrics.into_iter().map(|figure| figure.map(rounded)).collect(),
             }
         };
@@ -176,7 +176,7 @@ impl Predictions {
             &format!("throughput-{}", topology.key),
             &claim,
             source,
-            "it is measured, which the model does not",
+            "runs with agents show it, which are not there yet",
             parts.into(),
         )
         .because("These are predictions; nothing was run.")

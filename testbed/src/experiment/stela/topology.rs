@@ -66,7 +66,7 @@ pub struct Topology {
     pub published: Option<Published>,
 }
 
-macro_rules! file {
+macro_rules! job_file {
     ($name:literal) => {
         ($name, include_str!(concat!("../../../experiments/stela/", $name)))
     };
@@ -85,7 +85,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "star",
         title: "Star",
-        file: file!("star.toml"),
+        file: job_file!("star.toml"),
         machines: machines(4, 5),
         kind: PC3000,
         published: Some(slides(0.65)),
@@ -93,7 +93,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "linear",
         title: "Linear",
-        file: file!("linear.toml"),
+        file: job_file!("linear.toml"),
         machines: machines(6, 7),
         kind: PC3000,
         published: Some(slides(0.45)),
@@ -101,7 +101,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "diamond",
         title: "Diamond",
-        file: file!("diamond.toml"),
+        file: job_file!("diamond.toml"),
         machines: machines(6, 7),
         kind: PC3000,
         published: Some(slides(1.20)),
@@ -109,7 +109,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "page-load",
         title: "PageLoad",
-        file: file!("page-load.toml"),
+        file: job_file!("page-load.toml"),
         machines: machines(7, 8),
         kind: PC3000,
         published: None,
@@ -117,7 +117,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "processing",
         title: "Processing",
-        file: file!("processing.toml"),
+        file: job_file!("processing.toml"),
         machines: machines(8, 9),
         kind: PC3000,
         published: None,
@@ -125,7 +125,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "network-monitoring",
         title: "network monitoring",
-        file: file!("network-monitoring.toml"),
+        file: job_file!("network-monitoring.toml"),
         machines: Machines { known: false, ..machines(8, 9) },
         kind: PC3000,
         published: Some(Published {
@@ -137,7 +137,7 @@ pub static TOPOLOGIES: [Topology; 7] = [
     Topology {
         key: "page-load-scale-in",
         title: "PageLoad scale-in",
-        file: file!("page-load-scale-in.toml"),
+        file: job_file!("page-load-scale-in.toml"),
         machines: machines(8, 4),
         kind: D710,
         published: Some(Published {
@@ -326,6 +326,8 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
+
     use super::*;
 
     fn placed(key: &str) -> Placed {
@@ -350,7 +352,6 @@ mod tests {
             assert_eq!((placed.graph.len(), placed.executors()), (operators, executors), "{key}");
             let Machines { before, after, .. } = placed.topology.machines;
             if let Some(slots) = slots {
-                use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
                 let new = after - before;
                 let ours = (slots_by_slide(new, executors, before), slots_by_code(new, executors, before));
                 assert_eq!(ours, slots, "{key}");
