@@ -240,7 +240,7 @@ mod tests {
         for figure in &figures {
             figure.svg().unwrap();
         }
-        let files: Vec<String> = figures.iter().map(|figure| figure.file()).collect();
+        let files: Vec<String> = figures.iter().map(Figure::file).collect();
         for claim in all.claims() {
             assert_eq!(claim.verdict, Verdict::NotShown);
             assert!(!claim.figures.is_empty() && claim.figures.iter().all(|figure| files.contains(figure)));

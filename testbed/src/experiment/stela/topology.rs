@@ -221,7 +221,7 @@ impl Placed {
 /// Whether the filter of this number keeps a row: it drops one remainder of five of another digit than the others, so that
 /// two of them keep 64 % together.
 fn keeps(filter: u32, number: u64) -> bool {
-    (number / 5u64.saturating_pow(filter)) % 5 != 0
+    !(number / 5u64.saturating_pow(filter)).is_multiple_of(5)
 }
 
 /// The `where` of the filter of this number.
@@ -314,7 +314,9 @@ impl Walk<'_> {
         if receivers.is_empty() {
             ways.entry(self.dag.vertex(vertex).label()).or_default().push(passed.clone());
         }
-        receivers.iter().for_each(|to| self.follow(*to, &passed, ways));
+        for to in receivers {
+            self.follow(to, &passed, ways);
+        }
     }
 
     /// The number of a filter, which its condition says.
