@@ -30,7 +30,14 @@ fn the_model_needs_no_agents() {
         (&"tuplane/claims/1".into(), 7)
     );
     let folder = std::path::PathBuf::from(claims["folder"].as_str().unwrap());
-    assert!(folder.join("model.csv").exists() && folder.join("model-in.svg").exists());
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert!(read("manifest.json").contains("\"complete\""));
+    // Six topologies with eight planners, one with four, under both kinds of queue.
+    assert_eq!(read("model.csv").lines().count(), 1 + 2 * (6 * 8 + 4));
+    let page = read("claims.md");
+    for figure in ["model-out-grow.svg", "model-out-block.svg", "model-in.svg"] {
+        assert!(read(figure).contains("published (Stela)") && page.contains(figure), "{figure}");
+    }
 }
 
 #[test]

@@ -174,13 +174,13 @@ fn compared(topology: &Topology) -> Vec<(&'static str, Mechanism)> {
     }
 }
 
-/// What the model says of every topology, engine and planner.
+/// What the model says of these topologies under every kind of queue and planner.
 ///
 /// # Errors
 /// If a topology cannot be planned or a planner refuses.
-pub(super) fn predictions() -> Result<Vec<Predicted>, super::StelaError> {
+pub(super) fn predictions(of: &'static [Topology]) -> Result<Vec<Predicted>, super::StelaError> {
     let mut all = Vec::new();
-    for topology in &TOPOLOGIES {
+    for topology in of {
         let placed = topology.place()?;
         for overflow in Overflow::ALL {
             for planner in planners(topology) {

@@ -221,25 +221,22 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    fn all() -> Predictions {
-        Predictions(super::super::plan::predictions().unwrap())
+    /// Of topologies that machines are added to; the search for machines to take has its own tests, and takes a while.
+    fn of(topologies: std::ops::Range<usize>) -> Predictions {
+        Predictions(super::super::plan::predictions(&TOPOLOGIES[topologies]).unwrap())
     }
 
     #[test]
-    fn every_topology_planner_and_queue_has_a_row_and_a_point() {
-        let all = all();
-        let table = all.table();
-        assert_eq!(table.records().len(), (6 * OUT.len() + IN.len()) * Overflow::ALL.len());
+    fn every_planner_and_queue_has_a_row_a_point_and_a_word() {
+        let all = of(0..6);
+        assert_eq!(all.table().records().len(), 6 * OUT.len() * Overflow::ALL.len());
         for predicted in &all.0 {
             assert!(predicted.before > 0.0 && predicted.after > 0.0, "{predicted:?}");
             let added: u32 = predicted.added.iter().map(|(_, n)| n).sum();
             assert!(added <= predicted.slots, "{predicted:?}");
         }
         let figures = all.figures();
-        assert_eq!(figures.len(), 3);
-        for figure in &figures {
-            figure.svg().unwrap();
-        }
+        figures[..2].iter().for_each(|figure| assert!(figure.svg().unwrap().contains("published (Stela)")));
         let files: Vec<String> = figures.iter().map(Figure::file).collect();
         for claim in all.claims() {
             assert_eq!(claim.verdict, Verdict::NotShown);
@@ -249,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_the_model_says_where_it_can_be_reckoned_by_hand() {
-        let all = all();
+        let all = of(1..2);
         let of = |key: &str, overflow, planner: &str| {
             let topology = TOPOLOGIES.iter().find(|topology| topology.key == key).unwrap();
             all.find(topology, overflow, planner).unwrap().clone()
