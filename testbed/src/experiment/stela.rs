@@ -136,6 +136,7 @@ fn notes() -> Vec<String> {
          published runs used (`stela` here has the slides', `stela-code` the code's: one less).",
         "Ours: each row takes 1 ms of a core, and 2 ms in the operators that the job files name; an instance has at most one \
          core, and a machine's instances share its cores. Memory and links (100 Mbit) are not limited.",
+        "Planners for more instances count instances and not cores: where cores bind, `best` is not the best of the model.",
         "`storm-default` deals all instances anew and adds none, as in the publication; `storm-default-n` adds as many as \
          Stela, one for each operator in turn, and deals all anew.",
         "The published test of congestion needs queues that grow; where they block nothing is congested, and Stela's \
