@@ -1,7 +1,7 @@
 //! `tuplane scale`.
 
 mod history;
-mod show;
+pub(super) mod show;
 
 use std::time::{Duration, Instant};
 
@@ -253,7 +253,8 @@ async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
     }
 }
 
-async fn until_done(cluster: &Cluster, run: u64, epoch: u64, limit: Option<Duration>) -> Outcome<Rescale> {
+/// Waits until a plan is done, or was given up.
+pub(super) async fn until_done(cluster: &Cluster, run: u64, epoch: u64, limit: Option<Duration>) -> Outcome<Rescale> {
     let began = Instant::now();
     loop {
         let known = scalings(cluster, run.to_string()).await?;
