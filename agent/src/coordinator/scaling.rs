@@ -66,14 +66,18 @@ pub(super) struct Change {
 pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFault> {
     match ask {
         ScaleAsk::Set { vertex, instances, place } => known.set(vertex, *instances, *place),
-        ScaleAsk::In { agents, agent: Some(agent), planner: None, .. } if *agents <= 1 => known.leave(agent),
+        ScaleAsk::In { agents, agent: Some(agent), planner: None, keep } if *agents <= 1 => {
+            known.leave(agent, *keep)
+        }
         ScaleAsk::In { agent: Some(agent), .. } => {
             Err(refused(format!("{agent} is named: no other agent and no planner can be asked for with it")))
         }
         ScaleAsk::Out { agents, instances, planner, anywhere } => {
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
-        ScaleAsk::In { agents, agent: None, planner, .. } => known.take(*agents, planner.as_deref()),
+        ScaleAsk::In { agents, agent: None, planner, keep } => {
+            known.take(*agents, planner.as_deref(), *keep)
+        }
     }
 }
 
@@ -109,6 +113,11 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
 
 /// A job's agents with those that join it, and new instances by vertex and index of the agent.
 type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
+
+/// What becomes of an agent that is empty.
+fn afterwards(keep: bool) -> &'static str {
+    if keep { "stays in the cluster" } else { "is released once it is empty, unless another job uses it" }
+}
 
 /// So many instances are on an agent, and no other one takes any.
 fn nowhere_else(instances: usize, agent: &str) -> String {
@@ -209,7 +218,7 @@ impl Known<'_> {
     }
 
     /// Everything that an agent has goes elsewhere.
-    fn leave(&self, agent: &str) -> Result<Change, WireFault> {
+    fn leave(&self, agent: &str, keep: bool) -> Result<Change, WireFault> {
         if !self.agents.iter().any(|info| info.id.name == agent) {
             let names: Vec<&str> = self.agents.iter().map(|info| info.id.name.as_str()).collect();
             let message = format!("there is no agent `{agent}` (there are {})", names.join(", "));
@@ -226,7 +235,7 @@ impl Known<'_> {
             let to = self.emptiest(one.vertex, &others, &change)?;
             change.add.push((one.vertex, to));
         }
-        change.notes.push(format!("{agent} stays in the cluster"));
+        change.notes.push(format!("{agent} {}", afterwards(keep)));
         Ok(change)
     }
 

@@ -13,7 +13,7 @@ use tuplane_core::scale::planner::{Move, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, refused};
+use super::{Change, Known, afterwards, refused};
 use crate::coordinator::etp::Seen;
 
 /// Vertices of which no instance can be added while the job runs, and why.
@@ -125,7 +125,12 @@ impl Known<'_> {
     }
 
     /// So many agents less.
-    pub(super) fn take(&self, agents: u32, planner: Option<&str>) -> Result<Change, WireFault> {
+    pub(super) fn take(
+        &self,
+        agents: u32,
+        planner: Option<&str>,
+        keep: bool,
+    ) -> Result<Change, WireFault> {
         let mut used = self.used();
         used.sort_by(|a, b| a.id.name.cmp(&b.id.name));
         let planner = planner.unwrap_or(match self.spec.options.settings {
@@ -152,7 +157,7 @@ impl Known<'_> {
         let names = names.join(", ");
         change.predicted = finite(removal.after).filter(|_| as_planned);
         change.why = Some(format!("{names}: {}", removal.why));
-        notes.push(format!("{names}: nothing of the job stays there; the agents stay in the cluster"));
+        notes.push(format!("{names}: nothing of the job stays there; each {}", afterwards(keep)));
         if !as_planned {
             notes.push("what was planned for agents that are drained goes to others".to_owned());
         }
