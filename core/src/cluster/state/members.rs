@@ -31,13 +31,12 @@ impl State {
 
     /// What live jobs have on an agent.
     pub fn held_by(&self, id: &AgentId) -> Vec<Held<'_>> {
-        let held = |job: &'_ Job| Held {
+        let all = self.jobs().filter(|job| job.is_live()).map(|job| Held {
             instances: job.standing_on(id),
             prepares: job.prepares_on(id),
             files: job.has_files_on(&id.name),
             job,
-        };
-        let all = self.jobs().filter(|job| job.is_live()).map(held);
+        });
         all.filter(|held| !held.instances.is_empty() || held.prepares || held.files).collect()
     }
 
