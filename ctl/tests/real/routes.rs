@@ -254,7 +254,14 @@ fn decisions_of_two_jobs_on_the_same_agents_are_those_of_their_queue_lengths() {
     std::thread::sleep(Duration::from_secs(4));
     for name in ["one", "other"] {
         let routes = at(&["routes", name, "--decisions"]);
-        let decisions: Vec<Decided> = serde_json::from_value(sender(&routes)["decisions"].clone()).unwrap();
+        let mut kept = sender(&routes)["decisions"].clone();
+        for decided in kept.as_array_mut().unwrap() {
+            // No bound is null in the document.
+            if decided["gamma"].is_null() {
+                decided["gamma"] = u64::MAX.into();
+            }
+        }
+        let decisions: Vec<Decided> = serde_json::from_value(kept).unwrap();
         assert_eq!(decisions.len(), 100, "{name}");
         assert!(decisions.iter().map(|decided| decided.sends.len()).sum::<usize>() > 9, "{name}");
         for decided in &decisions {
