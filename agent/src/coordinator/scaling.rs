@@ -75,9 +75,7 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
         ScaleAsk::Out { agents, instances, planner, anywhere } => {
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
-        ScaleAsk::In { agents, agent: None, planner, keep } => {
-            known.take(*agents, planner.as_deref(), *keep)
-        }
+        ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
     }
 }
 
@@ -180,13 +178,10 @@ impl Known<'_> {
         }
         while own.len() > wanted as usize {
             let on = |agent: u16| own.iter().filter(|one| one.agent == agent).count();
-            let most = own
-                .iter()
-                .enumerate()
-                .max_by_key(|(_, one)| {
-                    let drained = self.drained.contains(self.agent_of(one));
-                    (drained, on(one.agent), Reverse(self.queued(one)), one.number)
-                });
+            let most = own.iter().enumerate().max_by_key(|(_, one)| {
+                let drained = self.drained.contains(self.agent_of(one));
+                (drained, on(one.agent), Reverse(self.queued(one)), one.number)
+            });
             let Some((index, _)) = most else { break };
             change.remove.push(own.remove(index).id);
         }

@@ -182,8 +182,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             // Who is not empty cannot be released.
             let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
             let before = agents::used_by(&cluster, &job).await?;
-            let ask =
-                ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
+            let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
             let done = carry_out(&cluster, job.clone(), ask, &carry, global, output).await?;
             let after = agents::used_by(&cluster, &job).await?;
             let emptied: Vec<String> = before.difference(&after).cloned().chain(agent).collect();
@@ -295,7 +294,12 @@ async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
 }
 
 /// Waits until a plan is done, or was given up.
-pub(super) async fn until_done(cluster: &Cluster, run: u64, epoch: u64, limit: Option<Duration>) -> Outcome<Rescale> {
+pub(super) async fn until_done(
+    cluster: &Cluster,
+    run: u64,
+    epoch: u64,
+    limit: Option<Duration>,
+) -> Outcome<Rescale> {
     let began = Instant::now();
     loop {
         let known = scalings(cluster, run.to_string()).await?;

@@ -12,7 +12,9 @@ fn recorded(world: &World) -> Vec<(String, u32)> {
     let file = std::fs::read(world.path("run/tuplane/t/cluster.json")).unwrap();
     let file: Value = serde_json::from_slice(&file).unwrap();
     let agents = file["agents"].as_array().unwrap().iter();
-    agents.map(|one| (one["name"].as_str().unwrap().to_owned(), one["pid"].as_u64().unwrap() as u32)).collect()
+    agents
+        .map(|one| (one["name"].as_str().unwrap().to_owned(), one["pid"].as_u64().unwrap() as u32))
+        .collect()
 }
 
 fn agent(world: &World, name: &str) -> Value {
@@ -154,7 +156,11 @@ fn scale_out_starts_agents_and_scale_in_releases_them() {
     assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{out}");
     let pid = world.pids()["c"];
     let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s"]);
-    assert_eq!((&back["agents_released"], &back["outcome"]["step"]), (&json!(["c"]), &"done".into()), "{back}");
+    assert_eq!(
+        (&back["agents_released"], &back["outcome"]["step"]),
+        (&json!(["c"]), &"done".into()),
+        "{back}"
+    );
     assert!(!alive(pid));
     assert!(vertex(&world.status("line"), "work")["rows_out"].as_u64().unwrap() > 0);
     world.json(&["cancel", "line", "--yes"]);

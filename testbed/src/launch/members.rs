@@ -100,11 +100,14 @@ impl Members {
     }
 
     /// Not before the file names them all: until then they end with this process.
-    async fn hand_over(&mut self, started: &mut [Started], entries: &[AgentEntry]) -> Result<(), LaunchError> {
+    async fn hand_over(
+        &mut self,
+        started: &mut [Started],
+        entries: &[AgentEntry],
+    ) -> Result<(), LaunchError> {
         self.file.agents.extend_from_slice(entries);
         self.folder.write(&self.file)?;
-        let order =
-            if self.file.detached { LaunchRequest::Detach } else { LaunchRequest::EndWithCluster };
+        let order = if self.file.detached { LaunchRequest::Detach } else { LaunchRequest::EndWithCluster };
         for agent in started {
             agent.let_go(&order).await?;
         }
@@ -131,12 +134,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (folder, _) = ClusterFolder::create(&root.path().join("tuplane"), "t").unwrap();
         let process = ProcessId::current().unwrap();
-        let agent = |name: &str| AgentEntry {
-            name: name.into(),
-            address: "127.0.0.1:1".into(),
-            process,
-            host: None,
-        };
+        let agent =
+            |name: &str| AgentEntry { name: name.into(), address: "127.0.0.1:1".into(), process, host: None };
         let file = ClusterFile {
             schema: SCHEMA.into(),
             name: "t".into(),

@@ -131,8 +131,7 @@ impl Started {
             cause: format!("it could not be detached: {cause}"),
         };
         let Some(lifeline) = &mut self.lifeline else { return Ok(()) };
-        let mut order =
-            serde_json::to_vec(order).map_err(|cause| fail(&self.entry, cause.to_string()))?;
+        let mut order = serde_json::to_vec(order).map_err(|cause| fail(&self.entry, cause.to_string()))?;
         order.push(b'\n');
         lifeline.write_all(&order).await.map_err(|cause| fail(&self.entry, cause.to_string()))?;
         lifeline.flush().await.map_err(|cause| fail(&self.entry, cause.to_string()))

@@ -64,8 +64,7 @@ impl Driver {
         let known = self.known(job, &spec, &dag);
         let (change, stays) = known.evacuate(agent);
         answer.stays = stays;
-        let ask =
-            ScaleAsk::In { agents: 1, agent: Some(agent.to_owned()), planner: None, keep: true };
+        let ask = ScaleAsk::In { agents: 1, agent: Some(agent.to_owned()), planner: None, keep: true };
         if change.remove.is_empty() {
             return Ok(());
         }

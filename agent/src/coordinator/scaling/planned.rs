@@ -125,12 +125,7 @@ impl Known<'_> {
     }
 
     /// So many agents less.
-    pub(super) fn take(
-        &self,
-        agents: u32,
-        planner: Option<&str>,
-        keep: bool,
-    ) -> Result<Change, WireFault> {
+    pub(super) fn take(&self, agents: u32, planner: Option<&str>, keep: bool) -> Result<Change, WireFault> {
         let mut used = self.used();
         used.sort_by(|a, b| a.id.name.cmp(&b.id.name));
         let planner = planner.unwrap_or(match self.spec.options.settings {

@@ -68,7 +68,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
 pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &Options) -> Outcome<Added> {
     let Some((folder, file)) = cluster.home() else {
         return Err(Failure::Usage(
-            "agents are added on the machine that started the cluster; give its name there with --cluster".into(),
+            "agents are added on the machine that started the cluster; give its name there with --cluster"
+                .into(),
         ));
     };
     if file.road.is_some() {

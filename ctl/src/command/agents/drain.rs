@@ -69,7 +69,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
             let done = interrupt.or(until_done(&cluster, job.run, epoch, left)).await?;
             if let Some(why) = done.fault {
-                let message = format!("plan {epoch} of job {} was given up, and the old one goes on: {why}", job.job);
+                let message =
+                    format!("plan {epoch} of job {} was given up, and the old one goes on: {why}", job.job);
                 return Err(Failure::Failed { kind: "agent", message });
             }
         }

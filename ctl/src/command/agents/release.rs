@@ -45,9 +45,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
 /// Ends an agent and takes it out of the cluster. `None`: its process is none that this machine has started.
 pub(in crate::command) async fn release(cluster: &Cluster, name: &str) -> Outcome<Option<Stopped>> {
     let mut members = cluster.home().map(|(folder, _)| Members::hold(folder)).transpose()?;
-    let entry = members.as_ref().and_then(|members| {
-        members.file.agents.iter().find(|agent| agent.name == name).cloned()
-    });
+    let entry = members
+        .as_ref()
+        .and_then(|members| members.file.agents.iter().find(|agent| agent.name == name).cloned());
     let was_there = entry.as_ref().is_some_and(|entry| entry.host.is_some() || entry.is_alive_here());
     match cluster.tell(ClusterRequest::Release { agent: name.to_owned() }).await {
         // An earlier command was broken off before it had ended the process.
