@@ -31,7 +31,7 @@ fn refused(world: &World, args: &[&str], code: i32, says: &str) {
 
 #[test]
 fn an_agent_is_added_gets_instances_is_drained_and_released() {
-    const ROWS: u64 = 60_000;
+    const ROWS: u64 = 300_000;
     let world = World::new();
     world.up(&["--local", "2", "--slots", "2"]);
     world.json(&["submit", &job(&world, ROWS, 2, 2.0, "")]);
