@@ -739,7 +739,7 @@ fn any_command() -> impl Strategy<Value = Command> {
             Command::SplitReturned { run, stage: "src".to_owned(), instance, split }
         }),
         1 => run.clone().prop_map(|run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned(), options: String::new() }),
-        3 => (run.clone(), agent).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),
+        3 => (run.clone(), agent.clone()).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),
         1 => (run, fault).prop_map(|(run, fault)| Command::RestartFailed { run, fault }),
         1 => Just(Command::ShutdownRequested),
         3 => (agent.clone(), any::<bool>())

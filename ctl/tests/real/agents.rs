@@ -143,7 +143,10 @@ fn an_owner_that_ends_and_a_down_elsewhere_end_added_agents_too() {
 fn scale_out_starts_agents_and_scale_in_releases_them() {
     let world = World::new();
     world.up(&["--local", "1", "--slots", "2"]);
-    world.json(&["submit", &job(&world, 1_000_000, 2, 5.0, "")]);
+    // Without a rate nothing is known of what a source offers that is always held up.
+    let file = std::fs::read_to_string(job(&world, 1_000_000, 2, 5.0, "")).unwrap();
+    let file = file.replace("distributed = false", "distributed = false\nrate = 1000");
+    world.json(&["submit", &world.file("line.toml", file)]);
     wait("rates are known", Duration::from_secs(40), || {
         world.tuplane(&["scale", "out", "line", "--instances", "1", "--dry-run"]).status.success()
     });
