@@ -81,12 +81,11 @@ pub(super) async fn release_idle(
         } else {
             release_one(cluster, &name).await.err().map(|failure| failure.to_string())
         };
-        match stays {
-            Some(why) => output.notice(&format!("{name} stays in the cluster: {why}")),
-            None => {
-                output.notice(&format!("released: {name}"));
-                released.push(name);
-            }
+        if let Some(why) = stays {
+            output.notice(&format!("{name} stays in the cluster: {why}"));
+        } else {
+            output.notice(&format!("released: {name}"));
+            released.push(name);
         }
     }
     Ok(released)
