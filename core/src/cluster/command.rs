@@ -198,6 +198,18 @@ pub enum Command {
         /// Rows a second that all sinks took together.
         rows_per_second: f64,
     },
+    /// An agent gets no new instances, or gets some again.
+    AgentDrained {
+        /// Its name: the next incarnation is drained too.
+        name: String,
+        /// It gets none.
+        drained: bool,
+    },
+    /// An agent is not one of the cluster any more; it ends.
+    AgentReleased {
+        /// Who.
+        id: AgentId,
+    },
 }
 
 /// A plan for a job that runs: what there is stays where it is, but for what goes.
