@@ -59,7 +59,7 @@ pub enum NodeError {
 /// Why an agent has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Farewell {
-    /// The cluster was shut down.
+    /// The cluster was shut down, or has released this agent.
     Shutdown,
     /// Its owner's end of standard input is closed.
     OwnerGone,

@@ -200,12 +200,13 @@ fn read_config(
             let _ = farewells.send(Farewell::OwnerGone);
             return;
         }
+        let mut order = String::new();
+        let read = input.read_line(&mut order).unwrap_or(0);
+        let let_go = if detached { LaunchRequest::Detach } else { LaunchRequest::EndWithCluster };
+        if read > 0 && serde_json::from_str(&order).is_ok_and(|order: LaunchRequest| order == let_go) {
+            return;
+        }
         if detached {
-            let mut order = String::new();
-            let read = input.read_line(&mut order).unwrap_or(0);
-            if read > 0 && matches!(serde_json::from_str(&order), Ok(LaunchRequest::Detach)) {
-                return;
-            }
             // Its launcher is gone before the start was complete.
             let _ = farewells.send(Farewell::OwnerGone);
             return;

@@ -12,12 +12,12 @@ pub mod types;
 
 pub use command::{Command, Effect, Logged, NewJob, NewScale, Placed, SealTask, SealWork};
 pub use job::{Job, NextSplit, PlanUnderWay};
-pub use state::{Agent, Presence, State};
+pub use state::{Agent, Held, Presence, State};
 pub use types::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 
 /// The format of a kept [`State`] and of kept [`Command`]s: raised by every change of a type that either
 /// holds, but for a variant at the end of an enum.
-pub const FORMAT: u16 = 6;
+pub const FORMAT: u16 = 7;
 
 #[cfg(test)]
 mod tests;

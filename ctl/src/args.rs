@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Clean(clean::Args),
     /// Looks at the hosts of a hosts file
     Hosts(hosts::Args),
-    /// Lists the agents
+    /// Lists the agents; starts more of them, drains and releases them
     Agents(agents::Args),
     /// Checks a job file: structure, functions and types
     Check(check::Args),
@@ -278,7 +278,7 @@ pub(crate) fn whole<N: TryFrom<u64> + Clone + Send + Sync + 'static>(
     }
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().or_else(|| tuplane_core::job::units::size(text));
     match size {
         Some(bytes) if bytes >= LEAST_MEMORY => Ok(bytes),

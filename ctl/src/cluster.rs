@@ -9,6 +9,7 @@ use tuplane_testbed::launch::{
 };
 use tuplane_wire::client::{CallError, Carrier, Client, LinkState};
 use tuplane_wire::etp::JobFlow;
+use tuplane_wire::members::AgentDrain;
 use tuplane_wire::message::{
     AgentReply, AgentRequest, AgentStatus, ClusterReply, ClusterRequest, JobRoutes, JobStatus, JobSummary,
     Peeked,
@@ -138,6 +139,11 @@ impl Cluster {
         Self { timeout: self.timeout.min(patience), ..self }
     }
 
+    /// Its folder and file, where it was started on this machine.
+    pub(crate) fn home(&self) -> Option<(&ClusterFolder, &ClusterFile)> {
+        self.local.as_ref().map(|(folder, file)| (folder, file))
+    }
+
     /// Its agents are processes of this machine.
     pub(crate) fn is_on_this_machine(&self) -> bool {
         self.local.as_ref().is_some_and(|(_, file)| file.road.is_none())
@@ -244,6 +250,14 @@ impl Cluster {
     pub(crate) async fn agents(&self) -> Outcome<Vec<AgentStatus>> {
         match self.ask(ClusterRequest::Agents).await? {
             ClusterReply::Agents(agents) => Ok(agents),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// No new instances for an agent, or some again; what moves away, and what stays.
+    pub(crate) async fn drain(&self, agent: &str, undo: bool, dry_run: bool) -> Outcome<AgentDrain> {
+        match self.ask(ClusterRequest::Drain { agent: agent.to_owned(), undo, dry_run }).await? {
+            ClusterReply::Drained(drain) => Ok(*drain),
             other => Err(unexpected(&other)),
         }
     }

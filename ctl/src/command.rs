@@ -39,7 +39,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Clean(args) => clean::run(args, global, output).await,
         Command::Hosts(args) => hosts::run(args, output).await,
         Command::Down(args) => down::run(args, global, output).await,
-        Command::Agents(args) => agents::run(args, global, output).await,
+        Command::Agents(args) => Box::pin(agents::run(args, global, output)).await,
         Command::Check(args) => check::run(&args, global, output).await,
         Command::Plan(args) => plan::run(&args, output),
         // By far the largest of them.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tuplane_testbed::launch::{AgentEntry, ClusterFolder};
+use tuplane_testbed::launch::{AgentEntry, ClusterFile, ClusterFolder};
 
 use crate::failure::{Failure, Outcome};
 
@@ -79,7 +79,9 @@ impl Interrupt {
 fn end_at_once(guarded: &Mutex<Option<Guarded>>) {
     if let Some(guarded) = guarded.lock().unwrap_or_else(PoisonError::into_inner).take() {
         // Those on other hosts end with this process: it holds their lifelines.
-        for process in guarded.agents.iter().filter_map(AgentEntry::here) {
+        let file = ClusterFile::read(&guarded.folder.file());
+        let now = file.map_or_else(|_| Vec::new(), |file| file.agents);
+        for process in guarded.agents.iter().chain(&now).filter_map(AgentEntry::here) {
             process.kill();
         }
         // What stays is found stale by the next command.

@@ -1,5 +1,6 @@
 //! Real agents as real processes, driven by the real command.
 
+mod agents;
 mod bounds;
 mod documents;
 mod etp;

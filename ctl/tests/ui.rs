@@ -398,7 +398,7 @@ fn an_agent_that_is_gone_and_a_coordinator_that_is_stopped_show_and_the_way_out_
     let script = format!(
         "cd {folder}; stty -a > before; {act} $TUPLANE tui --cluster t 2> errors; echo $? > code; stty -a > after; wait"
     );
-    let pty = pty.step("wait:3/3 agents").step("send:5").step("wait:silent").step("wait:LOST");
+    let pty = pty.step("wait:3/3 agents").step("send:6").step("wait:silent").step("wait:LOST");
     let ran = pty.step("wait:LIVE").step("wait:lost").step("send:q").script(&script, &[]);
     ran.is_restored("0", "agents stopped and gone");
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::experiment::potus::PaperError;
+use crate::experiment::stela::StelaError;
 use crate::sim::Registry;
 use crate::{bench, demo, paper, simulate};
 
@@ -53,7 +54,8 @@ fn is_refusal(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(PaperError::Option(_) | PaperError::SetUp(_) | PaperError::Trace(_))
     );
-    of_paper || error.is::<simulate::Refused>()
+    let of_stela = matches!(error.downcast_ref(), Some(StelaError::NoRunner));
+    of_paper || of_stela || error.is::<simulate::Refused>()
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -1,6 +1,6 @@
 //! Experiments: a folder of results, a tidy table, intervals, figures, and a page of claims.
 //!
-//! Nothing here knows what is measured: [`potus`] is one experiment on it.
+//! Nothing here knows what is measured: [`potus`] and [`stela`] are experiments on it.
 
 mod axis;
 pub mod claims;
@@ -10,6 +10,7 @@ mod folder;
 pub mod potus;
 mod runs;
 mod stats;
+pub mod stela;
 mod svg;
 mod table;
 

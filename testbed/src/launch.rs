@@ -3,6 +3,7 @@
 mod costs;
 mod folder;
 mod local;
+mod members;
 mod process;
 pub mod ssh;
 mod start;
@@ -15,6 +16,7 @@ pub use folder::{
 };
 pub(crate) use local::agent_name;
 pub use local::{AgentPlan, LocalOptions, LocalPlan, find_agent, processors};
+pub use members::Members;
 pub use process::{Ended, ProcessId};
 pub use start::{LocalCluster, start};
 pub use stop::{Stopped, end_processes, wait_until_gone};

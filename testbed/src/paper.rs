@@ -1,5 +1,7 @@
 //! The command `paper`: repeats a publication's experiments.
 
+mod stela;
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +19,7 @@ use crate::simulate::Output;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Paper {
     Potus(Potus),
+    Stela(stela::Stela),
 }
 
 /// Routing by POTUS, on the simulator: docs/experiments.md lists its figures and claims
@@ -88,7 +91,10 @@ impl Potus {
 
 /// Repeats it.
 pub(crate) fn run(paper: &Paper, registry: &Registry, out: &mut impl Write) -> Result<ExitCode> {
-    let Paper::Potus(args) = paper;
+    let args = match paper {
+        Paper::Potus(args) => args,
+        Paper::Stela(args) => return stela::run(args, out),
+    };
     if args.dry_run {
         return dry_run(args, registry, out);
     }

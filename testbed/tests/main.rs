@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as it should be")]
 
 mod paper;
+mod stela;

@@ -3,6 +3,7 @@
 mod act;
 mod ask;
 mod measure;
+mod members;
 mod routes;
 mod scale;
 
@@ -233,14 +234,18 @@ impl Driver {
             Note::Asked { request, reply } => self.asked(turn, *request, reply),
             Note::Checked { result, mixing, reply } => {
                 let result = match *result {
-                    // An agent was lost meanwhile: it is placed again, on those that are left.
-                    Ok(new) if new.placed.agents.iter().any(|info| !self.state.is_alive(&info.id)) => {
+                    // An agent was lost or drained meanwhile: it is placed again, on those that are left.
+                    Ok(new) if !self.takes_all(&new.placed) => {
                         return self.check(turn, new.job, mixing, reply);
                     }
                     Ok(new) => self.submit(turn, new, mixing),
                     Err(fault) => Err(fault),
                 };
                 turn.answer(reply, result);
+            }
+            // An agent was drained meanwhile; of one that was lost the state takes care.
+            Note::Placed { run, result: Ok(placed) } if self.on_drained(&placed) => {
+                turn.effects.push(Effect::Replace { run });
             }
             Note::Placed { run, result: Ok(placed) } => self.apply(turn, Command::Restarted { run, placed }),
             Note::Placed { run, result: Err(fault) } => {

@@ -1,7 +1,7 @@
 //! Requests to scale a job: which instances are to be added where and which end, and the plan that this makes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tuplane_core::cluster::{Job, NewScale};
 use tuplane_core::job;
@@ -17,6 +17,7 @@ use super::live::LiveRun;
 
 pub(super) use planned::fixed;
 
+mod evacuate;
 mod planned;
 
 /// What is known when a request to scale is looked at.
@@ -31,6 +32,8 @@ pub(super) struct Known<'a> {
     pub(super) running: Vec<Instance>,
     /// Agents that are alive, by name.
     pub(super) agents: Vec<AgentInfo>,
+    /// Names of those that get no new instances.
+    pub(super) drained: BTreeSet<String>,
     /// What the agents have said of the run.
     pub(super) live: Option<&'a LiveRun>,
     /// Bytes that each agent's queues may hold, by its name; as far as it has said so.
@@ -63,14 +66,16 @@ pub(super) struct Change {
 pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFault> {
     match ask {
         ScaleAsk::Set { vertex, instances, place } => known.set(vertex, *instances, *place),
-        ScaleAsk::In { agents, agent: Some(agent), planner: None, .. } if *agents <= 1 => known.leave(agent),
+        ScaleAsk::In { agents, agent: Some(agent), planner: None, keep } if *agents <= 1 => {
+            known.leave(agent, *keep)
+        }
         ScaleAsk::In { agent: Some(agent), .. } => {
             Err(refused(format!("{agent} is named: no other agent and no planner can be asked for with it")))
         }
         ScaleAsk::Out { agents, instances, planner, anywhere } => {
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
-        ScaleAsk::In { agents, agent: None, planner, .. } => known.take(*agents, planner.as_deref()),
+        ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
     }
 }
 
@@ -119,6 +124,16 @@ fn possible(dag: &Dag, after: After) -> Result<After, String> {
     }
 }
 
+/// What becomes of an agent that is empty.
+fn afterwards(keep: bool) -> &'static str {
+    if keep { "stays in the cluster" } else { "is released once it is empty, unless another job uses it" }
+}
+
+/// So many instances are on an agent, and no other one takes any.
+fn nowhere_else(instances: usize, agent: &str) -> String {
+    format!("{instances} instances are on {agent}, and no other agent takes instances")
+}
+
 fn refused(message: impl Into<String>) -> WireFault {
     WireFault::new(FaultCode::Refused, message)
 }
@@ -140,7 +155,11 @@ impl Known<'_> {
 
     /// Agents that can take instances.
     fn open(&self) -> impl Iterator<Item = &AgentInfo> {
-        self.agents.iter().filter(|agent| agent.slots > 0)
+        self.agents.iter().filter(|agent| self.is_open(agent))
+    }
+
+    fn is_open(&self, agent: &AgentInfo) -> bool {
+        agent.slots > 0 && !self.drained.contains(&agent.id.name)
     }
 
     /// So many instances of one vertex.
@@ -171,10 +190,10 @@ impl Known<'_> {
         }
         while own.len() > wanted as usize {
             let on = |agent: u16| own.iter().filter(|one| one.agent == agent).count();
-            let most = own
-                .iter()
-                .enumerate()
-                .max_by_key(|(_, one)| (on(one.agent), Reverse(self.queued(one)), one.number));
+            let most = own.iter().enumerate().max_by_key(|(_, one)| {
+                let drained = self.drained.contains(self.agent_of(one));
+                (drained, on(one.agent), Reverse(self.queued(one)), one.number)
+            });
             let Some((index, _)) = most else { break };
             change.remove.push(own.remove(index).id);
         }
@@ -206,7 +225,7 @@ impl Known<'_> {
     }
 
     /// Everything that an agent has goes elsewhere.
-    fn leave(&self, agent: &str) -> Result<Change, WireFault> {
+    fn leave(&self, agent: &str, keep: bool) -> Result<Change, WireFault> {
         if !self.agents.iter().any(|info| info.id.name == agent) {
             let names: Vec<&str> = self.agents.iter().map(|info| info.id.name.as_str()).collect();
             let message = format!("there is no agent `{agent}` (there are {})", names.join(", "));
@@ -215,8 +234,7 @@ impl Known<'_> {
         let own: Vec<&Instance> = self.running.iter().filter(|one| self.agent_of(one) == agent).collect();
         let others: Vec<&AgentInfo> = self.open().filter(|info| info.id.name != agent).collect();
         if others.is_empty() && !own.is_empty() {
-            let message = format!("{} instances are on {agent}, and there is no other agent", own.len());
-            return Err(refused(message));
+            return Err(refused(nowhere_else(own.len(), agent)));
         }
         let mut change = Change { why: Some(format!("all that is on {agent} moves")), ..Change::default() };
         for one in own {
@@ -224,7 +242,7 @@ impl Known<'_> {
             let to = self.emptiest(one.vertex, &others, &change)?;
             change.add.push((one.vertex, to));
         }
-        change.notes.push(format!("{agent} stays in the cluster"));
+        change.notes.push(format!("{agent} {}", afterwards(keep)));
         Ok(change)
     }
 
@@ -325,6 +343,9 @@ impl Known<'_> {
             let Some(info) = self.agents.iter().find(|info| info.id.name == *name) else {
                 return Err(WireFault::new(FaultCode::NotFound, format!("there is no agent `{name}`")));
             };
+            if self.drained.contains(name) {
+                return Err(refused(format!("agent {name} is drained: it gets no new instances")));
+            }
             let known = agents.iter().position(|agent| agent.id == info.id);
             let index = known.unwrap_or_else(|| {
                 agents.push(info.clone());
@@ -412,6 +433,7 @@ mod tests {
         spec: job::Job,
         dag: Dag,
         agents: Vec<AgentInfo>,
+        drained: BTreeSet<String>,
         planners: Planners,
     }
 
@@ -437,7 +459,7 @@ mod tests {
                 placed: Placed { agents: agents[..1].to_vec(), instances, splits: BTreeMap::new() },
             })));
             apply(Command::Prepared { run: 1 });
-            Self { state, spec, dag, agents, planners: Planners::default() }
+            Self { state, spec, dag, agents, drained: BTreeSet::new(), planners: Planners::default() }
         }
 
         fn known(&self, budget: Option<u64>) -> Known<'_> {
@@ -448,6 +470,7 @@ mod tests {
                 dag: &self.dag,
                 running: job.standing().copied().collect(),
                 agents: self.agents.clone(),
+                drained: self.drained.clone(),
                 live: None,
                 planners: &self.planners,
                 budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
@@ -501,6 +524,32 @@ mod tests {
         assert_eq!((plan.moved[0].from.name.as_str(), plan.moved[0].to.agent.as_str()), ("w#0", "b"));
         let new = new.unwrap();
         assert_eq!((new.epoch, new.before, new.agents.len()), (2, known.job.instances.len(), 2));
+    }
+
+    #[test]
+    fn an_agent_that_is_drained_gets_nothing_and_gives_what_can_move() {
+        let mut world = World::new(vec![info("a", 2), info("b", 2), info("c", 2)]);
+        world.drained.insert("b".to_owned());
+        assert_eq!(agents(&world.set(4, ScalePlace::OnlyFresh).unwrap()), ["c", "c"]);
+        world.drained.insert("c".to_owned());
+        let refused = world.set(4, ScalePlace::OnlyFresh).unwrap_err();
+        assert!(refused.message.contains("all 1 agents"), "{refused:?}");
+        let known = world.known(None);
+        let (change, stays) = known.evacuate("a");
+        assert_eq!((change, stays.len()), (Change::default(), 4), "nobody takes it: {stays:?}");
+        world.drained.remove("c");
+        let known = world.known(None);
+        let (change, stays) = known.evacuate("a");
+        let to: Vec<&str> = change.add.iter().map(|(_, agent)| agent.as_str()).collect();
+        assert_eq!((change.remove.len(), to), (3, vec!["c"; 3]), "{change:?}");
+        let [source] = &stays[..] else { panic!("{stays:?}") };
+        assert_eq!((source.instance.name.as_str(), source.instance.agent.as_str()), ("s#0", "a"));
+        assert!(source.why.contains("`s` is a source"), "{source:?}");
+        // Whatever a plan that was shown before had there.
+        let change = Change { add: vec![(VertexId(1), "b".to_owned())], ..Change::default() };
+        let ask = ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::Anywhere };
+        let refused = known.plan(&ask, change).unwrap_err();
+        assert!(refused.message.contains("b is drained"), "{refused:?}");
     }
 
     #[test]

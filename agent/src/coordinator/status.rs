@@ -155,6 +155,7 @@ pub(super) fn agents(state: &State, live: &Live, coordinator: &AgentId) -> Vec<A
                     Presence::Dead { cause } => Some(cause.clone()),
                 },
                 round_trips: last.map(|last| last.round_trips.clone()).unwrap_or_default(),
+                drained: state.is_drained(&id.name),
             }
         })
         .collect()

@@ -249,6 +249,7 @@ fn targets_change_under_full_queues(policy: &'static str) {
         of_source: false,
         me: 0,
         slots: &Slots::begin(),
+        ahead: None,
     };
     edge.retarget(comes, &|id| id != 1, &route).unwrap();
     for sender in senders {

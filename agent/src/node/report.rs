@@ -150,6 +150,11 @@ async fn recover(node: &Arc<Node>, fault: &WireFault, last_contact: Instant) -> 
     let fault = match fault.code {
         FaultCode::Stale | FaultCode::NotFound => match node.register().await {
             Ok(()) => return None,
+            // Nothing of a job is here any more.
+            Err(fault) if fault.code == FaultCode::Refused => {
+                tracing::info!(%fault, "the cluster does not take this agent back");
+                return Some(Farewell::Shutdown);
+            }
             Err(fault) => fault,
         },
         _ => fault.clone(),

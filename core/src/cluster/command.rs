@@ -223,6 +223,18 @@ pub enum Command {
         run: u64,
         /// The plan's number.
         epoch: u64,
+        },
+    /// An agent gets no new instances, or gets some again.
+    AgentDrained {
+        /// Its name: the next incarnation is drained too.
+        name: String,
+        /// It gets none.
+        drained: bool,
+    },
+    /// An agent is not one of the cluster any more; it ends.
+    AgentReleased {
+        /// Who.
+        id: AgentId,
     },
 }
 

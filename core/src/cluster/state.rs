@@ -8,6 +8,10 @@ use super::command::{Command, Effect, Logged, NewJob};
 use super::job::Job;
 use super::types::{AgentId, AgentInfo, FaultCode, WireFault};
 
+mod members;
+
+pub use members::Held;
+
 /// Jobs that have ended and are still listed, the newest ones, each with its ledger; their agents keep what
 /// `fetch` needs of them.
 pub(super) const KEPT_JOBS: usize = 100;
@@ -20,6 +24,10 @@ pub struct State {
     jobs: BTreeMap<u64, Job>,
     last_run: u64,
     shutting_down: bool,
+    /// Names of agents that get no new instances.
+    drained: BTreeSet<String>,
+    /// Agents that were released, by name: the process that ran one does not join again.
+    released: BTreeMap<String, AgentInfo>,
 }
 
 /// One agent by name: its newest incarnation.
@@ -114,6 +122,10 @@ impl State {
 
     /// Why an agent may not join as it is, if it may not.
     pub fn refuses(&self, info: &AgentInfo) -> Option<WireFault> {
+        if self.was_released(info) {
+            let message = format!("agent {} was released from the cluster", info.id.name);
+            return Some(WireFault::new(FaultCode::Refused, message));
+        }
         let known = self.agents.get(&info.id.name)?;
         let dead = matches!(known.presence, Presence::Dead { .. });
         let stale = match info.id.incarnation.cmp(&known.info.id.incarnation) {
@@ -227,6 +239,11 @@ impl State {
                 job.owners_released(at_ms, epoch);
                 Vec::new()
             }),
+            Command::AgentDrained { name, drained } => {
+                self.set_drained(name, drained);
+                Vec::new()
+            }
+            Command::AgentReleased { id } => self.agent_released(&id),
         };
         effects.extend(self.forget_oldest());
         if self.shutting_down && !self.jobs.values().any(Job::is_live) {
@@ -284,6 +301,7 @@ impl State {
             effects = self.agent_lost(at_ms, &old, "it was started again");
         }
         let name = info.id.name.clone();
+        self.released.remove(&name);
         self.agents.insert(name.clone(), Agent { info, presence: Presence::Alive });
         let alive = self.those_alive();
         effects.extend(self.jobs.values_mut().filter_map(|job| job.agent_is_back(&name, &alive)));

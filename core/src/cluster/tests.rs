@@ -10,6 +10,7 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod members;
 mod rescales;
 
 fn info(name: &str, incarnation: u64) -> AgentInfo {
@@ -738,9 +739,12 @@ fn any_command() -> impl Strategy<Value = Command> {
             Command::SplitReturned { run, stage: "src".to_owned(), instance, split }
         }),
         1 => run.clone().prop_map(|run| Command::PolicySet { run, edge: 0, policy: "shuffle".to_owned(), options: String::new() }),
-        3 => (run.clone(), agent).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),
+        3 => (run.clone(), agent.clone()).prop_map(|(run, agent)| Command::Restarted { run, placed: placed(&[agent]) }),
         1 => (run, fault).prop_map(|(run, fault)| Command::RestartFailed { run, fault }),
         1 => Just(Command::ShutdownRequested),
+        3 => (agent.clone(), any::<bool>())
+            .prop_map(|(info, drained)| Command::AgentDrained { name: info.id.name, drained }),
+        3 => agent.prop_map(|info| Command::AgentReleased { id: info.id }),
     ]
 }
 

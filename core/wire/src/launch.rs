@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub const READY_MARKER: &str = "TUPLANE-AGENT-READY ";
 
 /// The first line on an agent's standard input: JSON of this. Afterwards the open input is the
-/// agent's lifeline: its end ends the agent. Only [`LaunchRequest::Detach`] cuts it, for an agent
-/// that is `detached`, so that a start which is given up half-way leaves nothing behind. With
+/// agent's lifeline: its end ends the agent. Only [`LaunchRequest::Detach`] cuts it for an agent
+/// that is `detached`, and [`LaunchRequest::EndWithCluster`] for one that is not, so that a start which is given up half-way leaves nothing behind. With
 /// `road`, lines of other [`LaunchRequest`]s may come before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentConfig {
@@ -80,6 +80,9 @@ pub enum LaunchRequest {
     Peers(Vec<Peer>),
     /// Outlive this input; the answer is [`AgentReady::Detached`].
     Detach,
+    /// To an agent of the launcher's own machine that is not `detached`: outlive this input, and end when the
+    /// coordinator was not reached for a lease.
+    EndWithCluster,
 }
 
 /// An agent that another one will talk to.

@@ -5,6 +5,7 @@ pub mod codec;
 pub mod etp;
 pub mod frame;
 pub mod launch;
+pub mod members;
 pub mod message;
 pub mod net;
 pub mod routing;

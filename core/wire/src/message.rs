@@ -16,6 +16,7 @@ use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
 
 use crate::etp::JobFlow;
+use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
 use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
 
@@ -182,6 +183,21 @@ pub enum ClusterRequest {
         /// says (`paper`: 1.2; `default`: what more would reach than it can take).
         ratio: Option<f64>,
     },
+    /// An agent gets no new instances, and what live jobs have there moves away as far as it can.
+    Drain {
+        /// Its name.
+        agent: String,
+        /// It gets instances again; nothing moves.
+        undo: bool,
+        /// Nothing is changed: only what would be done is said.
+        dry_run: bool,
+    },
+    /// An agent that is drained and without which every job goes on, or that is dead, leaves the cluster; its
+    /// process ends itself when it next reports.
+    Release {
+        /// Its name.
+        agent: String,
+    },
 }
 
 /// Replies of the coordinator.
@@ -201,7 +217,7 @@ pub enum ClusterReply {
         /// Runs the coordinator still knows on this agent; others are to be dropped.
         runs: Vec<u64>,
     },
-    /// To `Events`, `Cancel`, `Set`, `Route`, `Shutdown`, `Check`.
+    /// To `Events`, `Cancel`, `Set`, `Route`, `Shutdown`, `Check`, `Release`.
     Done,
     /// To `NextSplit`: `None` when no split is left.
     Split(Option<Split>),
@@ -226,6 +242,8 @@ pub enum ClusterReply {
     Scalings(Box<JobScalings>),
     /// To `Etp`.
     Etp(Box<JobFlow>),
+    /// To `Drain`.
+    Drained(Box<AgentDrain>),
 }
 
 /// How the edges of a job stand that choose their targets.
@@ -603,4 +621,6 @@ pub struct AgentStatus {
     pub lost: Option<String>,
     /// Round trips to peers, microseconds.
     pub round_trips: Vec<(String, u64)>,
+    /// It gets no new instances.
+    pub drained: bool,
 }

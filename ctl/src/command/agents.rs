@@ -1,5 +1,9 @@
 //! `tuplane agents`.
 
+pub(super) mod add;
+mod drain;
+pub(super) mod release;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use tuplane_wire::message::AgentStatus;
@@ -14,7 +18,22 @@ use crate::presence;
 
 /// Options of `agents`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Lists the agents
+    List,
+    /// Starts more agents on this machine, for a cluster that runs here
+    Add(add::Args),
+    /// No new instances for an agent; what live jobs have there moves to others, as far as it can
+    Drain(drain::Args),
+    /// Ends an agent that is drained and that no job needs
+    Release(release::Args),
+}
 
 /// An agent as documents carry it.
 #[derive(Debug, Serialize)]
@@ -30,6 +49,7 @@ struct AgentView {
     version: String,
     alive: bool,
     coordinator: bool,
+    drained: bool,
     lost: Option<String>,
     instances: u32,
     report_age_ms: u64,
@@ -61,6 +81,7 @@ impl From<&AgentStatus> for AgentView {
             version: info.version.clone(),
             alive: status.alive,
             coordinator: status.coordinator,
+            drained: status.drained,
             lost: status.lost.clone(),
             instances: status.instances,
             report_age_ms: status.age_ms,
@@ -80,7 +101,16 @@ impl From<&AgentStatus> for AgentView {
     }
 }
 
-pub(super) async fn run(_: Args, global: &Global, output: &mut Output) -> Outcome {
+pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
+    match args.action {
+        None | Some(Action::List) => list(global, output).await,
+        Some(Action::Add(args)) => add::run(args, global, output).await,
+        Some(Action::Drain(args)) => drain::run(args, global, output).await,
+        Some(Action::Release(args)) => release::run(args, global, output).await,
+    }
+}
+
+async fn list(global: &Global, output: &mut Output) -> Outcome {
     let cluster = Cluster::find(global, output)?;
     let agents = cluster.agents().await?;
     if output.is_text() {
@@ -109,7 +139,9 @@ fn text(cluster: &str, agents: &[AgentStatus]) -> String {
     for status in agents {
         let (info, host) = (&status.info, &status.host);
         let word = presence::word(status, status.age_ms);
-        let state = if status.coordinator { format!("{word} (coordinator)") } else { word.into() };
+        let more = [(status.coordinator, "coordinator"), (status.drained, "drained")];
+        let more: Vec<&str> = more.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+        let state = if more.is_empty() { word.into() } else { format!("{word} ({})", more.join(", ")) };
         let clock = status.clock_offset_ns.map_or_else(
             || "-".into(),
             |(offset, error)| format!("{:+.2}ms ±{:.2}", offset as f64 / 1e6, error as f64 / 1e6),

@@ -1,11 +1,12 @@
 //! `tuplane scale`.
 
+mod agents;
 mod history;
-mod show;
+pub(super) mod show;
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tuplane_wire::message::{ClusterReply, ClusterRequest};
 use tuplane_wire::scaling::{JobScalings, Rescale, ScaleAsk, ScalePlace, ScalePlan, Step};
 
@@ -84,8 +85,8 @@ enum Place {
 struct OutArgs {
     /// Name or run id
     job: String,
-    /// So many more agents: registered ones without an instance of the job, with as many instances as the others have in
-    /// the mean
+    /// So many more agents: registered ones without an instance of the job, then new ones where the cluster is on this
+    /// machine, with as many instances as the others have in the mean
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
     agents: Option<u32>,
     /// So many more instances; without --agents on the agents that have some
@@ -126,7 +127,8 @@ struct InArgs {
     /// Who chooses the agents: best, etp-sum, random [default: best; etp-sum in the setting paper]
     #[arg(long, value_name = "NAME", conflicts_with = "agent")]
     planner: Option<String>,
-    /// The agents stay in the cluster, which they do in any case as it is
+    /// The agents stay in the cluster. Otherwise the command waits until they are empty, and releases those that no other
+    /// job uses
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -143,39 +145,88 @@ fn assignment(text: &str) -> Result<(String, u32), String> {
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     match args.action {
         Action::Set(SetArgs { job, assignment: (vertex, instances), place, carry }) => {
+            let cluster = Cluster::find(global, output)?;
             let place = match place {
                 Place::Anywhere => ScalePlace::Anywhere,
                 Place::New => ScalePlace::OnlyFresh,
             };
             let ask = ScaleAsk::Set { vertex, instances, place };
-            carry_out(job, ask, &carry, global, output).await
+            carry_out(&cluster, job, ask, &carry, global, output).await?.document(json!({}), output)
         }
         Action::Out(OutArgs { job, agents, instances, planner, place, carry }) => {
+            let cluster = Cluster::find(global, output)?;
             let ask = ScaleAsk::Out {
                 agents: agents.unwrap_or(0),
                 instances: instances.unwrap_or(0),
                 planner,
                 anywhere: place == OutPlace::Anywhere,
             };
-            carry_out(job, ask, &carry, global, output).await
+            let wanted = agents.filter(|_| !carry.dry_run).unwrap_or(0);
+            let started = agents::start_missing(&cluster, &job, wanted, output).await?;
+            match carry_out(&cluster, job, ask, &carry, global, output).await {
+                Ok(done) if started.is_empty() => done.document(json!({}), output),
+                Ok(done) => done.document(json!({"agents_started": started}), output),
+                Err(failure) => {
+                    agents::give_back(&cluster, &started, &failure, output).await;
+                    Err(failure)
+                }
+            }
         }
         Action::In(InArgs { job, agents, agent, planner, keep, carry }) => {
-            let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent, planner, keep };
-            carry_out(job, ask, &carry, global, output).await
+            let cluster = Cluster::find(global, output)?;
+            if keep || carry.dry_run {
+                let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent, planner, keep };
+                let done = carry_out(&cluster, job, ask, &carry, global, output).await?;
+                return done.document(json!({}), output);
+            }
+            // Who is not empty cannot be released.
+            let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
+            let before = agents::used_by(&cluster, &job).await?;
+            let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
+            let done = carry_out(&cluster, job.clone(), ask, &carry, global, output).await?;
+            let after = agents::used_by(&cluster, &job).await?;
+            let emptied: Vec<String> = before.difference(&after).cloned().chain(agent).collect();
+            let released = agents::release_idle(&cluster, emptied, output).await?;
+            done.document(json!({"agents_released": released}), output)
         }
         Action::History(args) => history::run(args, global, output).await,
     }
 }
 
+/// A plan, and what came of it where that was waited for.
+struct Done {
+    plan: ScalePlan,
+    outcome: Option<Rescale>,
+}
+
+impl Done {
+    /// As a document, with the members of `more`.
+    fn document(&self, more: Value, output: &mut Output) -> Outcome {
+        if output.is_text() {
+            return Ok(());
+        }
+        let mut body = show::document(&self.plan);
+        if let Some(object) = body.as_object_mut() {
+            if let Some(outcome) = &self.outcome {
+                object.insert("outcome".to_owned(), json!(history::EntryView::from(outcome)));
+            }
+            if let Value::Object(more) = more {
+                object.extend(more);
+            }
+        }
+        output.document("scale", &body)
+    }
+}
+
 /// Shows the plan, asks where it may be a slip, carries it out and waits if that is wanted.
 async fn carry_out(
+    cluster: &Cluster,
     job: String,
     ask: ScaleAsk,
     carry: &Carry,
     global: &Global,
     output: &mut Output,
-) -> Outcome {
-    let cluster = Cluster::find(global, output)?;
+) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
     let request = |dry_run: bool, if_epoch: Option<u64>| ClusterRequest::Scale {
         job: job.clone(),
@@ -183,23 +234,23 @@ async fn carry_out(
         if_epoch,
         dry_run,
     };
-    let mut plan = interrupt.or(planned(&cluster, request(true, carry.if_epoch))).await?;
+    let mut plan = interrupt.or(planned(cluster, request(true, carry.if_epoch))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;
     }
     if carry.dry_run || plan.is_empty() {
-        return document(&plan, None, output);
+        return Ok(Done { plan, outcome: None });
     }
     confirm_growth(&plan, global)?;
     // What was shown is what is done.
-    plan = interrupt.or(planned(&cluster, request(false, Some(plan.epoch)))).await?;
+    plan = interrupt.or(planned(cluster, request(false, Some(plan.epoch)))).await?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
             output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));
         }
-        return document(&plan, None, output);
+        return Ok(Done { plan, outcome: None });
     };
-    let done = interrupt.or(until_done(&cluster, plan.run, epoch, limit)).await?;
+    let done = interrupt.or(until_done(cluster, plan.run, epoch, limit)).await?;
     if let (Step::Failed, why) = (done.step, &done.fault) {
         let message = format!(
             "plan {epoch} of job {} was given up, and the old one goes on: {}",
@@ -211,18 +262,7 @@ async fn carry_out(
     if output.is_text() {
         output.text(&show::done(&plan, &done))?;
     }
-    document(&plan, Some(&done), output)
-}
-
-fn document(plan: &ScalePlan, done: Option<&Rescale>, output: &mut Output) -> Outcome {
-    if output.is_text() {
-        return Ok(());
-    }
-    let mut body = show::document(plan);
-    if let (Some(object), Some(done)) = (body.as_object_mut(), done) {
-        object.insert("outcome".to_owned(), json!(history::EntryView::from(done)));
-    }
-    output.document("scale", &body)
+    Ok(Done { plan, outcome: Some(done) })
 }
 
 fn confirm_growth(plan: &ScalePlan, global: &Global) -> Outcome {
@@ -253,7 +293,13 @@ async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
     }
 }
 
-async fn until_done(cluster: &Cluster, run: u64, epoch: u64, limit: Option<Duration>) -> Outcome<Rescale> {
+/// Waits until a plan is done, or was given up.
+pub(super) async fn until_done(
+    cluster: &Cluster,
+    run: u64,
+    epoch: u64,
+    limit: Option<Duration>,
+) -> Outcome<Rescale> {
     let began = Instant::now();
     loop {
         let known = scalings(cluster, run.to_string()).await?;

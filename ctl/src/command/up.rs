@@ -193,7 +193,9 @@ pub(super) async fn end(mut owned: LocalCluster, global: &Global, output: &Outpu
         owned.let_go();
         return owned.remove_folder().map_err(Failure::from);
     }
-    let cluster = Cluster::local((owned.folder.clone(), owned.file.clone()), global.timeout)?;
+    // With agents that were added since, and without those that were released.
+    let file = ClusterFile::read(&owned.folder.file()).unwrap_or_else(|_| owned.file.clone());
+    let cluster = Cluster::local((owned.folder.clone(), file), global.timeout)?;
     let stopped = cluster.down().await;
     owned.let_go();
     output.detail(&format!("ended: {stopped:?}"));

@@ -206,6 +206,9 @@ fn every_field_of_every_document_is_on_the_page() {
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],
         &["agents"],
+        &["agents", "add", "--local", "1"],
+        &["agents", "drain", "c"],
+        &["agents", "release", "c", "--yes"],
         &["down", "--yes"],
     ] {
         documents.add(&world.json(args));

@@ -12,7 +12,7 @@ use super::world::{ByHand, World, assert_exact_ledger, edge, signal, text, verte
 const DONE: Duration = Duration::from_secs(20);
 
 /// Numbered rows of one source into work with a few instances, and from there into a ledger.
-fn job(world: &World, rows: u64, instances: u32, ms: f64, policy: &str) -> String {
+pub(super) fn job(world: &World, rows: u64, instances: u32, ms: f64, policy: &str) -> String {
     let out = world.path("out");
     let text = format!(
         r#"
@@ -64,7 +64,7 @@ fn ids(folder: &Path) -> (Vec<u64>, BTreeMap<String, u64>) {
 }
 
 /// Nothing is lost and nothing is there twice.
-fn assert_each_once(folder: &Path, rows: u64) {
+pub(super) fn assert_each_once(folder: &Path, rows: u64) {
     let (ids, _) = ids(folder);
     assert_eq!(ids.len() as u64, rows);
     assert!(
@@ -79,7 +79,7 @@ fn instances<'a>(status: &'a Value, vertex: &str) -> Vec<&'a Value> {
 }
 
 /// Names of those that run, with their agent.
-fn running(status: &Value, vertex: &str) -> Vec<(u64, String)> {
+pub(super) fn running(status: &Value, vertex: &str) -> Vec<(u64, String)> {
     let all = instances(status, vertex).into_iter().filter(|one| one["state"] == "running");
     all.map(|one| (one["number"].as_u64().unwrap(), one["agent"].as_str().unwrap().to_owned())).collect()
 }
@@ -106,7 +106,7 @@ fn wait_for_full_queues(world: &World) {
 }
 
 /// One rescale, waited for; gives its time in ms.
-fn set(world: &World, count: u32) -> u64 {
+pub(super) fn set(world: &World, count: u32) -> u64 {
     let limit = format!("--wait={}s", DONE.as_secs());
     let done = world.json(&["scale", "set", "line", &format!("work={count}"), &limit, "--yes"]);
     assert_eq!(done["outcome"]["step"], "done", "{done}");
@@ -213,7 +213,7 @@ fn an_agent_without_the_job_gets_instances_gives_them_back_and_may_end() {
     let status = at(&["status", "line"]);
     assert_eq!(status["agents"], serde_json::json!(["a", "b"]));
     // And back: its instances move, are drained, and it is not needed any more.
-    let done = at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    let done = at(&["scale", "in", "line", "--agent", "b", "--keep", "--wait=20s"]);
     assert_eq!(done["moved"].as_array().unwrap().len(), 2, "{done}");
     let status = at(&["status", "line"]);
     assert!(running(&status, "work").iter().all(|(_, agent)| agent == "a"), "{status}");
@@ -414,7 +414,7 @@ fn all_that_an_agent_has_moves_at_once() {
         let status = at(&["status", "line"]);
         vertex(&status, "out")["rows_in"].as_u64().unwrap() > 500 && on_b(&status) == 4
     });
-    let done = at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    let done = at(&["scale", "in", "line", "--agent", "b", "--keep", "--wait=20s"]);
     assert_eq!(
         (&done["outcome"]["step"], done["moved"].as_array().unwrap().len()),
         (&"done".into(), 4),
@@ -425,7 +425,7 @@ fn all_that_an_agent_has_moves_at_once() {
     let done = at(&["scale", "set", "line", "out=6", "--place", "new", "--wait=20s"]);
     assert!(done["started"].as_array().unwrap().iter().all(|one| one["agent"] == "b"), "{done}");
     at(&["scale", "set", "line", "work=5", "--wait=20s"]);
-    at(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    at(&["scale", "in", "line", "--agent", "b", "--keep", "--wait=20s"]);
     finish(&world, &at, ROWS);
 }
 

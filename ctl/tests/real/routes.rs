@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tuplane_wire::routing::Decided;
 
-use super::world::{ByHand, World, text, vertex, wait};
+use super::world::{ByHand, World, decisions_of, text, vertex, wait};
 
 /// As long as the issue asks for, or for a short look. A long look has narrower bands.
 fn long() -> bool {
@@ -112,27 +111,34 @@ impl Seen {
         Self { rows, seconds: start.elapsed().as_secs_f64(), looks, most_waiting }
     }
 
-    /// Autocorrelation of the local share, counted over so many looks at a time, at a distance of so many of
-    /// those.
+    /// The local share, counted over so many looks at a time.
+    fn shares(&self, looks: usize) -> Vec<f64> {
+        let sum =
+            |rows: &[(f64, f64)]| rows.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+        let counted = self.looks.chunks_exact(looks).map(sum).filter(|(_, all)| *all > 0.0);
+        counted.map(|(local, all)| local / all).collect()
+    }
+
+    /// Autocorrelation of these shares at a distance of so many, and their standard deviation.
     ///
     /// A local instance that works all the time takes so many rows a second, and what is counted of them in a
     /// short time differs by the few that fall into this look or the next. Differences of such noise have -0.5
     /// at a distance of one by themselves and 0 at two. A sender that alternates has as much at two, upwards.
-    fn autocorrelation(&self, looks: usize, distance: usize) -> f64 {
-        let sum =
-            |rows: &[(f64, f64)]| rows.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
-        let counted = self.looks.chunks_exact(looks).map(sum).filter(|(_, all)| *all > 0.0);
-        let shares: Vec<f64> = counted.map(|(local, all)| local / all).collect();
+    fn autocorrelation(&self, looks: usize, distance: usize) -> (f64, f64) {
+        let shares = self.shares(looks);
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         let off: Vec<f64> = shares.iter().map(|share| share - mean).collect();
         let variance: f64 = off.iter().map(|x| x * x).sum();
         let lagged: f64 = off.iter().zip(&off[distance..]).map(|(now, later)| now * later).sum();
-        if variance > 0.0 { lagged / variance } else { 0.0 }
+        let deviation = (variance / shares.len() as f64).sqrt();
+        (if variance > 0.0 { lagged / variance } else { 0.0 }, deviation)
     }
 
-    /// Its shares swing from look to look and back.
+    /// Its shares swing from look to look and back, by more than a twentieth of all rows: rows leave a few at a
+    /// time, and looks that are no whole number of such times apart count one time more and one less by turns.
     fn alternates(&self) -> bool {
-        self.autocorrelation(1, 1) < -0.3 && self.autocorrelation(1, 2) > 0.3
+        let ((one, deviation), (two, _)) = (self.autocorrelation(1, 1), self.autocorrelation(1, 2));
+        one < -0.3 && two > 0.3 && deviation > 0.05
     }
 }
 
@@ -159,15 +165,15 @@ fn the_remote_share_falls_as_v_grows_and_a_slow_instance_loses_its_share() {
             1.0 - seen.share(0),
             seen.rows.iter().sum::<f64>() / seen.seconds,
             seen.most_waiting,
-            seen.autocorrelation(1, 1),
-            seen.autocorrelation(1, 2),
-            seen.autocorrelation(SECOND, 1)
+            seen.autocorrelation(1, 1).0,
+            seen.autocorrelation(1, 2).0,
+            seen.autocorrelation(SECOND, 1).0
         );
         assert!(seen.most_waiting < 400.0, "V {v}: {seen:?}");
         assert!(seen.rows.iter().sum::<f64>() / seen.seconds > 740.0, "V {v}: {seen:?}");
         assert!(!seen.alternates(), "V {v}: the local share alternates: {seen:?}");
         // Of few seconds chance alone makes more.
-        assert!(!long() || seen.autocorrelation(SECOND, 1) > -0.3, "V {v}: {seen:?}");
+        assert!(!long() || seen.autocorrelation(SECOND, 1).0 > -0.3, "V {v}: {seen:?}");
         remote.push(1.0 - seen.share(0));
     }
     let bands = if long() { [(0.65, 0.85), (0.325, 0.425)] } else { [(0.6, 0.9), (0.32, 0.5)] };
@@ -254,7 +260,7 @@ fn decisions_of_two_jobs_on_the_same_agents_are_those_of_their_queue_lengths() {
     std::thread::sleep(Duration::from_secs(4));
     for name in ["one", "other"] {
         let routes = at(&["routes", name, "--decisions"]);
-        let decisions: Vec<Decided> = serde_json::from_value(sender(&routes)["decisions"].clone()).unwrap();
+        let decisions = decisions_of(sender(&routes));
         assert_eq!(decisions.len(), 100, "{name}");
         assert!(decisions.iter().map(|decided| decided.sends.len()).sum::<usize>() > 9, "{name}");
         for decided in &decisions {

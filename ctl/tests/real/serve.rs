@@ -4,9 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use tuplane_wire::routing::Decided;
 
-use super::world::{World, assert_exact_ledger, edge, text, vertex, wait};
+use super::world::{World, assert_exact_ledger, decisions_of, edge, text, vertex, wait};
 
 /// Bursts: 12 rows within 50 ms, then none for 150 ms. Two targets of 10 ms a row need 60 ms for them.
 fn bursts() -> String {
@@ -160,8 +159,7 @@ fn a_window_is_over_rows_and_time_stands_still_before_they_arrive() {
         (&5000.into(), &1.into(), &0.into())
     );
     let decisions = world.json(&["routes", "serve", "--decisions"]);
-    let decided: Vec<Decided> =
-        serde_json::from_value(decisions["edges"][0]["senders"][0]["decisions"].clone()).unwrap();
+    let decided = decisions_of(&decisions["edges"][0]["senders"][0]);
     assert!(decided.iter().any(|decided| !decided.sends.is_empty()));
     assert!(decided.iter().all(|decided| Some(decided.decision()) == decided.again()));
     // Neither the policy nor its slots can be changed under the window.

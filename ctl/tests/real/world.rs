@@ -297,6 +297,17 @@ pub(crate) fn kib(pid: u32, field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// The decisions that a sender has kept. In the document no bound of gamma is null.
+pub(crate) fn decisions_of(sender: &Value) -> Vec<tuplane_wire::routing::Decided> {
+    let mut kept = sender["decisions"].clone();
+    for decided in kept.as_array_mut().unwrap() {
+        if decided["gamma"].is_null() {
+            decided["gamma"] = u64::MAX.into();
+        }
+    }
+    serde_json::from_value(kept).unwrap()
+}
+
 /// CPU seconds of a process.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

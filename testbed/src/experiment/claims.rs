@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::Interval;
+use super::folder::FolderError;
+use super::{Folder, Interval};
 
 /// Whether a claim holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -154,6 +155,21 @@ impl Claims {
     /// Of an experiment whose results are in a folder.
     pub fn new(name: &str, folder: String, notes: Vec<String>, claims: Vec<Claim>) -> Self {
         Self { schema: "tuplane/claims/1", name: name.to_owned(), folder, notes, claims }
+    }
+
+    /// Writes the page and the document into the folder of results.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn write(&self, folder: &Folder) -> Result<(), FolderError> {
+        let unfit = |cause: serde_json::Error| FolderError::Unfit {
+            path: folder.path().to_owned(),
+            why: cause.to_string(),
+        };
+        let document = serde_json::to_string_pretty(self).map_err(unfit)?;
+        folder.write("claims.md", self.page().as_bytes())?;
+        folder.write("claims.json", format!("{document}\n").as_bytes())?;
+        Ok(())
     }
 
     /// The page `claims.md`.

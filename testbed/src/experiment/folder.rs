@@ -207,7 +207,7 @@ impl Folder {
         &self.manifest
     }
 
-    /// Says how many runs are planned, and the [`digest`] of what they read.
+    /// Says how many runs are planned, and the digest of what they read.
     ///
     /// # Errors
     /// If the manifest cannot be written.

@@ -502,8 +502,7 @@ impl<'r> Experiment<'r> {
             );
         }
         let claims = Claims::new(NAME, folder.path().display().to_string(), prepared.notes.clone(), all);
-        folder.write("claims.md", claims.page().as_bytes())?;
-        folder.write("claims.json", format!("{}\n", serde_json::to_string_pretty(&claims)?).as_bytes())?;
+        claims.write(folder)?;
         Ok(claims)
     }
 }

@@ -111,8 +111,9 @@ struct Starting {
     agents: Vec<Started>,
 }
 
-struct Started {
-    entry: AgentEntry,
+/// An agent that came up, and still ends with this process.
+pub(super) struct Started {
+    pub(super) entry: AgentEntry,
     child: Child,
     lifeline: Option<ChildStdin>,
 }
@@ -120,6 +121,20 @@ struct Started {
 impl Started {
     fn fault(&self, cause: String) -> LaunchError {
         LaunchError::Agent { name: self.entry.name.clone(), address: self.entry.address.clone(), cause }
+    }
+
+    /// Cuts its lifeline by an order that does so: it outlives this process.
+    pub(super) async fn let_go(&mut self, order: &LaunchRequest) -> Result<(), LaunchError> {
+        let fail = |entry: &AgentEntry, cause: String| LaunchError::Agent {
+            name: entry.name.clone(),
+            address: entry.address.clone(),
+            cause: format!("it could not be detached: {cause}"),
+        };
+        let Some(lifeline) = &mut self.lifeline else { return Ok(()) };
+        let mut order = serde_json::to_vec(order).map_err(|cause| fail(&self.entry, cause.to_string()))?;
+        order.push(b'\n');
+        lifeline.write_all(&order).await.map_err(|cause| fail(&self.entry, cause.to_string()))?;
+        lifeline.flush().await.map_err(|cause| fail(&self.entry, cause.to_string()))
     }
 }
 
@@ -212,7 +227,7 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
     if plan.detached {
         // Not before its folder names them all: until then they end with this process.
         for agent in &mut starting.agents {
-            detach(agent).await?;
+            agent.let_go(&LaunchRequest::Detach).await?;
         }
     }
     starting.folder = None;
@@ -223,27 +238,13 @@ pub async fn start(plan: &LocalPlan, root: &Path) -> Result<LocalCluster, Launch
     Ok(LocalCluster::new(folder, file, notices, agents.collect(), None))
 }
 
-/// Cuts an agent's lifeline: it outlives this process.
-async fn detach(agent: &mut Started) -> Result<(), LaunchError> {
-    let Some(lifeline) = &mut agent.lifeline else { return Ok(()) };
-    let fail = |cause: String| LaunchError::Agent {
-        name: agent.entry.name.clone(),
-        address: agent.entry.address.clone(),
-        cause: format!("it could not be detached: {cause}"),
-    };
-    let mut order = serde_json::to_vec(&LaunchRequest::Detach).map_err(|cause| fail(cause.to_string()))?;
-    order.push(b'\n');
-    lifeline.write_all(&order).await.map_err(|cause| fail(cause.to_string()))?;
-    lifeline.flush().await.map_err(|cause| fail(cause.to_string()))
-}
-
 pub(super) fn generate_key() -> Result<KeyPem, LaunchError> {
     ClusterKey::generate()
         .map(|key| key.to_pem().clone())
         .map_err(|cause| LaunchError::Refused(format!("cannot make the cluster's key: {cause}")))
 }
 
-async fn start_agent(
+pub(super) async fn start_agent(
     plan: &LocalPlan,
     agent: AgentPlan,
     coordinator: Option<String>,

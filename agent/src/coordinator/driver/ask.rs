@@ -77,6 +77,8 @@ impl Driver {
                 .running(&job)
                 .and_then(|job| etp::answer(job, self.live.run(job.run), ratio, Instant::now()))
                 .map(|flow| ClusterReply::Etp(Box::new(flow))),
+            ClusterRequest::Drain { agent, undo, dry_run } => self.drain(turn, &agent, undo, dry_run),
+            ClusterRequest::Release { agent } => self.release(turn, &agent),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -249,7 +251,7 @@ impl Driver {
 
     pub(super) fn surroundings(&self) -> Surroundings {
         Surroundings {
-            agents: self.state.alive().cloned().collect(),
+            agents: self.state.open().cloned().collect(),
             folder: self.config.folder.clone(),
             registry: self.config.registry.clone(),
             costs: self.costs.clone(),
@@ -260,6 +262,9 @@ impl Driver {
     pub(super) fn check(&mut self, turn: &mut Turn, job: String, mixing: Mixing, reply: Reply) {
         if self.state.is_shutting_down() {
             let fault = WireFault::new(FaultCode::Refused, "the cluster is shutting down");
+            return turn.answer(reply, Err(fault));
+        }
+        if let Some(fault) = self.nobody_open() {
             return turn.answer(reply, Err(fault));
         }
         let (around, notes) = (self.surroundings(), self.notes.clone());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::rescale::Step;
-use tuplane_core::cluster::{Command, Job};
+use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::Dag;
 use tuplane_wire::message::{AgentId, ClusterReply, FaultCode, RunPlan, WireFault};
@@ -35,37 +35,11 @@ impl Driver {
             return Err(WireFault::new(FaultCode::Stale, message));
         }
         let run = job.run;
-        if let Some(plan) = job.under_way().filter(|_| !dry_run) {
-            let message = format!(
-                "job {} is being rescaled: plan {} ({}) is {}; wait for it (`tuplane scale history {}`)",
-                job.name,
-                plan.new.epoch,
-                plan.new.asked,
-                step_name(plan.step),
-                job.name
-            );
-            return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+        if !dry_run {
+            Self::has_no_plan_under_way(job)?;
         }
-        let broken = |e: serde_json::Error| {
-            WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"))
-        };
-        let spec: job::Job = serde_json::from_str(&job.job).map_err(broken)?;
-        let dag: Dag = serde_json::from_str(&job.dag).map_err(broken)?;
-        let going = job.under_way().filter(|plan| plan.step == Step::Committed);
-        let going = going.map_or(&[][..], |plan| &plan.new.going);
-        let agents: Vec<_> = self.state.alive().cloned().collect();
-        let budget =
-            |id: &AgentId| self.live.agent(id).map(|agent| agent.host.budget).filter(|budget| *budget > 0);
-        let known = Known {
-            job,
-            spec: &spec,
-            dag: &dag,
-            running: job.standing().filter(|one| !going.contains(&one.id)).copied().collect(),
-            budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
-            agents,
-            live: self.live.run(run),
-            planners: self.config.registry.planners(),
-        };
+        let (spec, dag) = read(job)?;
+        let known = self.known(job, &spec, &dag);
         let epoch = job.epoch();
         let change = match self.shown.get(&run).filter(|_| !dry_run).filter(|shown| shown.is(ask, epoch)) {
             Some(shown) => shown.change.clone(),
@@ -76,16 +50,56 @@ impl Driver {
             self.shown.insert(run, Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
         }
         if let Some(new) = new.filter(|_| !dry_run) {
-            let epoch = new.epoch;
-            self.apply(turn, Command::RescaleAsked { run, new: Box::new(new) });
-            let taken = self.state.run(run).and_then(Job::under_way);
-            if taken.is_none_or(|taken| taken.new.epoch != epoch) {
-                let message = "an agent was lost while the plan was made; try again";
-                return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
-            }
-            plan.next = Some(epoch);
+            plan.next = Some(self.carry_out(turn, run, new)?);
         }
         Ok(ClusterReply::Scaled(Box::new(plan)))
+    }
+
+    /// What is known of a job that is to be scaled.
+    pub(super) fn known<'a>(&'a self, job: &'a Job, spec: &'a job::Job, dag: &'a Dag) -> Known<'a> {
+        let going = job.under_way().filter(|plan| plan.step == Step::Committed);
+        let going = going.map_or(&[][..], |plan| &plan.new.going);
+        let agents: Vec<_> = self.state.alive().cloned().collect();
+        let budget =
+            |id: &AgentId| self.live.agent(id).map(|agent| agent.host.budget).filter(|budget| *budget > 0);
+        let drained = agents.iter().map(|agent| &agent.id.name).filter(|name| self.state.is_drained(name));
+        Known {
+            job,
+            spec,
+            dag,
+            running: job.standing().filter(|one| !going.contains(&one.id)).copied().collect(),
+            budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
+            drained: drained.cloned().collect(),
+            agents,
+            live: self.live.run(job.run),
+            planners: self.config.registry.planners(),
+        }
+    }
+
+    /// One plan of a job is carried out at a time.
+    pub(super) fn has_no_plan_under_way(job: &Job) -> Result<(), WireFault> {
+        let Some(plan) = job.under_way() else { return Ok(()) };
+        let message = format!(
+            "job {} is being rescaled: plan {} ({}) is {}; wait for it (`tuplane scale history {}`)",
+            job.name,
+            plan.new.epoch,
+            plan.new.asked,
+            step_name(plan.step),
+            job.name
+        );
+        Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+    }
+
+    /// Begins to carry out a plan; gives its number.
+    pub(super) fn carry_out(&mut self, turn: &mut Turn, run: u64, new: NewScale) -> Result<u64, WireFault> {
+        let epoch = new.epoch;
+        self.apply(turn, Command::RescaleAsked { run, new: Box::new(new) });
+        let taken = self.state.run(run).and_then(Job::under_way);
+        if taken.is_none_or(|taken| taken.new.epoch != epoch) {
+            let message = "an agent was lost while the plan was made; try again";
+            return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+        }
+        Ok(epoch)
     }
 
     /// The rescales of a job.
@@ -221,6 +235,14 @@ impl Shown {
     fn is(&self, ask: &ScaleAsk, epoch: u64) -> bool {
         self.ask == *ask && self.epoch == epoch && self.at.elapsed() < AGREED
     }
+}
+
+/// A job and its plan, as they were written into the log.
+pub(super) fn read(job: &Job) -> Result<(job::Job, Dag), WireFault> {
+    let broken =
+        |e: serde_json::Error| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"));
+    let spec = serde_json::from_str(&job.job).map_err(broken)?;
+    Ok((spec, serde_json::from_str(&job.dag).map_err(broken)?))
 }
 
 fn at(job: &Job, epoch: u64) -> bool {

@@ -13,7 +13,7 @@ use tuplane_core::scale::planner::{Move, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, possible, refused};
+use super::{Change, Known, afterwards, possible, refused};
 use crate::coordinator::etp::Seen;
 
 /// Vertices of which no instance can be added while the job runs, and why.
@@ -86,9 +86,9 @@ impl Known<'_> {
         let Question { seen, observed, rates, mut notes } = self.question(&fixed, false)?;
         // Agents that instances may go to, or come from.
         let candidates: Vec<&AgentInfo> = match (agents, anywhere) {
-            (0, _) => used.clone(),
+            (0, _) => used.iter().filter(|agent| self.is_open(agent)).copied().collect(),
             (_, false) => fresh.clone(),
-            (_, true) => used.iter().chain(&fresh).copied().collect(),
+            (_, true) => used.iter().chain(&fresh).filter(|agent| self.is_open(agent)).copied().collect(),
         };
         used.extend(&fresh);
         let (placement, ids) = self.placement(&used, |_| None);
@@ -107,8 +107,8 @@ impl Known<'_> {
             let agent = self.emptiest(vertex, &candidates, &change)?;
             change.add.push((vertex, agent));
         }
-        moved(&plan.moves, &used, &ids, &mut change);
-        change.predicted = finite(plan.after);
+        let as_planned = self.moved(&plan.moves, &used, &[], &ids, &mut change)?;
+        change.predicted = finite(plan.after).filter(|_| as_planned);
         let whys = plan.steps.iter().map(|step| format!("{} {}", name(self.dag, step.vertex), step.why));
         let mut whys: Vec<String> = whys.collect();
         whys.dedup();
@@ -128,7 +128,7 @@ impl Known<'_> {
     }
 
     /// So many agents less.
-    pub(super) fn take(&self, agents: u32, planner: Option<&str>) -> Result<Change, WireFault> {
+    pub(super) fn take(&self, agents: u32, planner: Option<&str>, keep: bool) -> Result<Change, WireFault> {
         let mut used = self.used();
         used.sort_by(|a, b| a.id.name.cmp(&b.id.name));
         let planner = planner.unwrap_or(match self.spec.options.settings {
@@ -149,15 +149,45 @@ impl Known<'_> {
         };
         let removal = self.planners.scale_in(planner, &ask).map_err(|refusal| refused(refusal.0))?;
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
-        moved(&removal.moves, &used, &ids, &mut change);
+        let as_planned = self.moved(&removal.moves, &used, &removal.machines, &ids, &mut change)?;
         let names: Vec<&str> =
             removal.machines.iter().map(|machine| placement.machines[*machine].name.as_str()).collect();
         let names = names.join(", ");
-        change.predicted = finite(removal.after);
+        change.predicted = finite(removal.after).filter(|_| as_planned);
         change.why = Some(format!("{names}: {}", removal.why));
-        notes.push(format!("{names}: nothing of the job stays there; the agents stay in the cluster"));
+        notes.push(format!("{names}: nothing of the job stays there; each {}", afterwards(keep)));
+        if !as_planned {
+            notes.push("what was planned for agents that are drained goes to others".to_owned());
+        }
         change.notes = notes;
         Ok(change)
+    }
+
+    /// Moves of a plan: an instance ends, another one begins elsewhere. An agent that is drained gets none: what a planner
+    /// would have there goes to the emptiest of those that stay (not `leave`, by index). False if that was so.
+    fn moved(
+        &self,
+        moves: &[Move],
+        agents: &[&AgentInfo],
+        leave: &[usize],
+        ids: &[Vec<u32>],
+        change: &mut Change,
+    ) -> Result<bool, WireFault> {
+        let stay = agents.iter().enumerate().filter(|(at, agent)| !leave.contains(at) && self.is_open(agent));
+        let open: Vec<&AgentInfo> = stay.map(|(_, agent)| *agent).collect();
+        let mut as_planned = true;
+        for one in moves {
+            let (vertex, to) = (VertexId(one.vertex as u32), agents[one.to]);
+            change.remove.push(ids[one.vertex][one.instance]);
+            let to = if self.drained.contains(&to.id.name) {
+                as_planned = false;
+                self.emptiest(vertex, &open, change)?
+            } else {
+                to.id.name.clone()
+            };
+            change.add.push((vertex, to));
+        }
+        Ok(as_planned)
     }
 
     fn is_used(&self, agent: &AgentInfo) -> bool {
@@ -240,14 +270,6 @@ impl Known<'_> {
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
         before.change(&add, &remove, &has_ended).and_then(|after| possible(self.dag, after)).err()
-    }
-}
-
-/// Moves of a plan: an instance ends, another one begins elsewhere.
-fn moved(moves: &[Move], agents: &[&AgentInfo], ids: &[Vec<u32>], change: &mut Change) {
-    for one in moves {
-        change.remove.push(ids[one.vertex][one.instance]);
-        change.add.push((VertexId(one.vertex as u32), agents[one.to].id.name.clone()));
     }
 }
 

@@ -104,8 +104,14 @@ impl Job {
 
     /// The current attempt cannot go on without this agent.
     pub fn needs(&self, id: &AgentId) -> bool {
+        !self.standing_on(id).is_empty()
+    }
+
+    /// Instances of the current attempt on an agent that no rescale has ended.
+    pub fn standing_on(&self, id: &AgentId) -> Vec<&Instance> {
         let index = self.agents.iter().position(|agent| agent.id == *id);
-        index.is_some_and(|index| self.standing().any(|instance| usize::from(instance.agent) == index))
+        let here = |one: &&Instance| index == Some(usize::from(one.agent));
+        self.standing().filter(here).collect()
     }
 
     /// An agent takes part in a plan that is being prepared.

@@ -12,7 +12,7 @@ fn named(instance: &Instance) -> Named {
 }
 
 /// A plan with so many new instances of vertex 1 on these agents, without those that go.
-fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
+pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
     let (mut agents, mut instances) = (job.agents.clone(), job.instances.clone());
     for info in add {
         let known = agents.iter().position(|agent| agent.id == info.id);
@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     /// A job on `a` that runs: `src#0` and `out#0`.
-    fn running(names: &[&str]) -> Self {
+    pub(super) fn running(names: &[&str]) -> Self {
         let mut cluster = Self::of(names);
         let agents = cluster.alive();
         cluster.apply(job("count", Restart::Never, &agents[..1]));
@@ -64,7 +64,7 @@ impl Cluster {
         cluster
     }
 
-    fn prepared_and_committed(&mut self, epoch: u64) -> Vec<Effect> {
+    pub(super) fn prepared_and_committed(&mut self, epoch: u64) -> Vec<Effect> {
         self.apply(Command::RescalePrepared { run: 1, epoch });
         self.apply(Command::RescaleCommitted { run: 1, epoch })
     }

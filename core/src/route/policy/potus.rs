@@ -11,7 +11,7 @@ use crate::route::weigh::{Seen, VRule, beta_in_force, v_in_force};
 /// POTUS for one sending instance on one edge.
 ///
 /// Agents and the simulator take its weights and terms, and decide whole edges at once with
-/// [`fast`](crate::route::fast()) and [`repriced`](crate::route::repriced). Asked for a choice, as a policy that is
+/// [`fast`](crate::route::fast()) and `repriced`. Asked for a choice, as a policy that is
 /// built on it may, it gives the first run of that decision.
 #[derive(Debug, Clone)]
 pub struct Potus {

@@ -1,3 +1,5 @@
+//! The automatic mode: when it acts, when it must not, and what it says.
+
 use super::*;
 use crate::scale::graph::FlowEdge;
 

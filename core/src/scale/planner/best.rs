@@ -18,7 +18,7 @@ const ROUNDS: usize = 50;
 /// largest common share of the sources' rates (which is optimal for one source under
 /// back-pressure), and round-robin, so that it is never below that.
 ///
-/// Scale-in: see [`super::take`].
+/// Scale-in: see `take`.
 #[derive(Debug, Clone, Copy)]
 pub struct Best;
 

@@ -1,3 +1,5 @@
+//! Rates from counters that stand still, restart, go back, or are missing.
+
 use proptest::prelude::*;
 
 use super::*;

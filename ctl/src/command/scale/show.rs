@@ -8,7 +8,7 @@ use crate::output::time::span;
 use crate::output::{number, safe};
 
 /// What a plan does, for people.
-pub(super) fn text(plan: &ScalePlan, room: Option<usize>) -> String {
+pub(in crate::command) fn text(plan: &ScalePlan, room: Option<usize>) -> String {
     let mut out = format!(
         "job {} (run {}), plan {}: {}\n",
         safe::line(&plan.job),
@@ -75,7 +75,7 @@ pub(super) fn named(one: &Named) -> Value {
 }
 
 /// A plan as a document.
-pub(super) fn document(plan: &ScalePlan) -> Value {
+pub(in crate::command) fn document(plan: &ScalePlan) -> Value {
     let all = |list: &[ScaleInstance]| list.iter().map(|one| named(&one.instance)).collect::<Vec<_>>();
     json!({
         "job": plan.job,

@@ -89,7 +89,12 @@ pub(crate) const INSTANCES: &[Column] = &[
 /// Screen 5.
 pub(crate) const AGENTS: &[Column] = &[
     column("agent", "its name; `*` before it marks the coordinator").wide(8).also("host"),
-    column("state", "up, silent (no report for 1.5 s), lost, with the cause").wide(6).toned(),
+    column(
+        "state",
+        "up, silent (no report for 1.5 s), lost, with the cause; drained: it gets no new instances",
+    )
+    .wide(6)
+    .toned(),
     column("age", "age of its last report").wide(6).right().of(Unit::Seconds),
     column("cpu", "of the whole machine").wide(5).right(),
     column("memory", "in use on the machine").wide(9).right().of(Unit::Bytes).rank(3),
@@ -327,6 +332,7 @@ fn agents(seen: &Seen<'_>) -> Vec<Row> {
         let word = presence::word(agent, seen.picture.age(index, seen.now));
         let state = match &agent.lost {
             Some(cause) => format!("{word}: {cause}"),
+            None if agent.drained => format!("{word} (drained)"),
             None => word.into(),
         };
         let host = &agent.host;

@@ -174,6 +174,7 @@ impl World {
             instances: self.instances.len() as u32 / 3,
             lost: None,
             round_trips: if agent == 0 { vec![("b".into(), 180), ("c".into(), 2400)] } else { Vec::new() },
+            drained: false,
         }
     }
 

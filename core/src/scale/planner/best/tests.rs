@@ -1,3 +1,5 @@
+//! The planner `best`: its search against all ways, and what it leaves.
+
 use super::*;
 use crate::route::rank::Lots;
 use crate::scale::fluid::Engine;

@@ -1,0 +1,105 @@
+//! Agents that a rescale takes on, and those that it gives back.
+
+use std::collections::BTreeSet;
+
+use tuplane_wire::message::JobPhase;
+
+use crate::cluster::Cluster;
+use crate::command::agents::{add, release};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+/// Names of the agents that have instances of a job which no rescale has ended.
+pub(super) async fn used_by(cluster: &Cluster, job: &str) -> Outcome<BTreeSet<String>> {
+    let status = cluster.status(Some(job.to_owned())).await?;
+    let standing = status.instances.iter().filter(|one| !status.scale.retired.contains(&one.id));
+    let agents = standing.filter_map(|one| status.agents.get(usize::from(one.agent)));
+    Ok(agents.map(|agent| agent.id.name.clone()).collect())
+}
+
+/// Starts agents where fewer than `wanted` are without an instance of a running job, if the cluster is one of this machine;
+/// gives their names. Elsewhere the coordinator refuses the plan with the numbers.
+pub(super) async fn start_missing(
+    cluster: &Cluster,
+    job: &str,
+    wanted: u32,
+    output: &Output,
+) -> Outcome<Vec<String>> {
+    if wanted == 0 || !cluster.is_on_this_machine() {
+        return Ok(Vec::new());
+    }
+    if cluster.status(Some(job.to_owned())).await?.summary.phase != JobPhase::Running {
+        return Ok(Vec::new());
+    }
+    let used = used_by(cluster, job).await?;
+    let agents = cluster.agents().await?;
+    let fresh = agents.iter().filter(|agent| {
+        agent.alive && !agent.drained && agent.info.slots > 0 && !used.contains(&agent.info.id.name)
+    });
+    let missing = wanted.saturating_sub(fresh.count() as u32);
+    if missing == 0 {
+        return Ok(Vec::new());
+    }
+    let added = add::start(cluster, missing, &add::Options::default()).await?;
+    let names: Vec<String> = added.entries.into_iter().map(|agent| agent.name).collect();
+    output.notice(&format!("started: {}", names.join(", ")));
+    Ok(names)
+}
+
+/// Releases agents that were started for a plan, if that was refused before anything changed.
+pub(super) async fn give_back(cluster: &Cluster, started: &[String], why: &Failure, output: &Output) {
+    let refused =
+        matches!(why, Failure::Usage(_) | Failure::NotFound(_) | Failure::Stale(_) | Failure::NeedsYes(_));
+    for name in started {
+        let outcome = if refused { release_one(cluster, name).await } else { Err(kept()) };
+        match outcome {
+            Ok(()) => output.notice(&format!("released again: {name}")),
+            Err(failure) => output.notice(&format!("{name} stays in the cluster: {failure}")),
+        }
+    }
+}
+
+fn kept() -> Failure {
+    Failure::Usage("a plan may have begun to use it (`tuplane agents` lists what is there)".to_owned())
+}
+
+/// Releases those of the agents that no job needs any more; gives their names, and says why the others stay.
+pub(super) async fn release_idle(
+    cluster: &Cluster,
+    agents: Vec<String>,
+    output: &Output,
+) -> Outcome<Vec<String>> {
+    let names: BTreeSet<String> = agents.into_iter().collect();
+    let mut released = Vec::new();
+    for name in names {
+        let known = cluster.agents().await?;
+        let Some(agent) = known.iter().find(|agent| agent.info.id.name == name) else { continue };
+        let stays = if agent.coordinator {
+            Some("it coordinates".to_owned())
+        } else if agent.instances > 0 {
+            Some(format!("{} instances of jobs are there", agent.instances))
+        } else {
+            release_one(cluster, &name).await.err().map(|failure| failure.to_string())
+        };
+        if let Some(why) = stays {
+            output.notice(&format!("{name} stays in the cluster: {why}"));
+        } else {
+            output.notice(&format!("released: {name}"));
+            released.push(name);
+        }
+    }
+    Ok(released)
+}
+
+/// Drains an agent without instances and releases it; where that is refused it is as it was.
+async fn release_one(cluster: &Cluster, name: &str) -> Outcome {
+    let known = cluster.agents().await?;
+    let before = known.iter().any(|agent| agent.info.id.name == name && agent.drained);
+    cluster.drain(name, false, false).await?;
+    let outcome = release::release(cluster, name).await;
+    if outcome.is_err() && !before {
+        // Why it was not released says more than that this failed too.
+        let _ = cluster.drain(name, true, false).await;
+    }
+    outcome.map(|_| ())
+}

@@ -1,0 +1,131 @@
+//! What the fluid model predicts for a topology: throughput before and after, under each planner.
+//!
+//! Machines bind: an instance has at most a core, and the instances of a machine share its cores
+//! (`core/scale/machines`). New instances go to new machines, as published. Planners see the rates that would be measured.
+
+use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
+use tuplane_core::scale::{Ask, Congestion, FlowGraph, FlowVertex, Placement, Planners, TakeAsk};
+
+use super::StelaError;
+use super::plan::Overflow;
+use super::topology::{Placed, Topology};
+
+/// Storm's default: it adds no instances and deals all anew over the machines.
+pub(super) const DEFAULT: &str = "storm-default";
+
+/// The same with as many instances more as Stela adds, one for each operator in turn.
+pub(super) const DEFAULT_N: &str = "storm-default-n";
+
+/// A prediction.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Predicted {
+    pub(super) topology: &'static Topology,
+    pub(super) planner: &'static str,
+    pub(super) overflow: Overflow,
+    /// Rows a second that the sinks take, before and after.
+    pub(super) before: f64,
+    pub(super) after: f64,
+    /// New instances that there are to be, by the planner's rule for N.
+    pub(super) slots: u32,
+    /// Operators that get some, and how many.
+    pub(super) added: Vec<(String, u32)>,
+    /// Instances that change their machine.
+    pub(super) moved: usize,
+}
+
+/// What the model predicts for one planner.
+///
+/// # Errors
+/// If there is no such planner, or it refuses.
+pub(super) fn predict(
+    placed: &Placed,
+    planner: &'static str,
+    overflow: Overflow,
+) -> Result<Predicted, StelaError> {
+    let refused = |why: String| StelaError::Planner { topology: placed.topology.key, planner, why };
+    let predicted = if placed.topology.is_scale_out() {
+        out(placed, planner, overflow)
+    } else {
+        take(placed, planner, overflow)
+    };
+    predicted.map_err(refused)
+}
+
+fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+    let Placed { topology, graph, placement, .. } = placed;
+    let (engine, planners) = (overflow.engine(), Planners::default());
+    let machines = topology.machines;
+    let new = machines.after - machines.before;
+    let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
+    let slots = rule(new, placed.executors(), machines.before);
+    let mut wide = placement.clone();
+    wide.machines.extend(topology.hosts(machines.before..machines.after));
+    let now = placement.steady(graph, engine);
+    let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement| {
+        let rates = placement.steady(graph, engine).rates;
+        let ask = Ask {
+            graph,
+            engine,
+            slots,
+            rates,
+            congestion: Congestion::default(),
+            placement: Some(placement),
+        };
+        planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
+    };
+    let adds = if planner == DEFAULT_N { "round-robin" } else { planner };
+    let plan = plan_of(adds, graph, &wide)?;
+    let added = graph.vertices().iter().zip(&plan.instances).map(|(v, n)| (v.id.clone(), n - v.instances));
+    let added: Vec<(String, u32)> = added.filter(|(_, n)| *n > 0).collect();
+    let mut moved = plan.moves.len();
+    for moving in &plan.moves {
+        wide.on[moving.vertex][moving.instance] = moving.to;
+    }
+    // New instances go to the new machines, in turn.
+    let mut turn = (placement.machines.len()..wide.machines.len()).cycle();
+    for (vertex, instances) in plan.instances.iter().enumerate() {
+        let missing = (*instances as usize).saturating_sub(wide.on[vertex].len());
+        wide.on[vertex].extend(turn.by_ref().take(missing));
+    }
+    let after = if planner == DEFAULT_N {
+        let dealt = plan_of(DEFAULT, &with(graph, &plan.instances)?, &wide)?;
+        moved = dealt.moves.len();
+        dealt.after
+    } else {
+        wide.steady(graph, engine).throughput
+    };
+    Ok(Predicted { topology, planner, overflow, before: now.throughput, after, slots, added, moved })
+}
+
+/// The graph with other numbers of instances.
+fn with(graph: &FlowGraph, instances: &[u32]) -> Result<FlowGraph, String> {
+    let vertices = graph.vertices().iter().zip(instances);
+    let vertices = vertices.map(|(vertex, instances)| FlowVertex { instances: *instances, ..vertex.clone() });
+    FlowGraph::new(vertices.collect(), graph.edges().to_vec())
+        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}
+
+fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+    let Placed { topology, graph, placement, .. } = placed;
+    let engine = overflow.engine();
+    let machines = (topology.machines.before - topology.machines.after) as usize;
+    let before = placement.steady(graph, engine).throughput;
+    let after = if planner == DEFAULT {
+        dealt(placement, topology.machines.after as usize)
+    } else {
+        let ask = TakeAsk::new(graph, placement, engine, machines);
+        Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
+    };
+    let places = |placement: &Placement| placement.on.concat();
+    let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
+    let after = after.steady(graph, engine).throughput;
+    Ok(Predicted { topology, planner, overflow, before, after, slots: 0, added: Vec::new(), moved })
+}
+
+/// Storm's default on the first machines alone. Which ones stay does not matter: everything is dealt anew.
+fn dealt(placement: &Placement, stay: usize) -> Placement {
+    let mut after = placement.clone();
+    let mut turn = (0..stay).cycle();
+    after.on.iter_mut().flatten().zip(&mut turn).for_each(|(at, machine)| *at = machine);
+    after
+}
