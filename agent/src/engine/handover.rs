@@ -184,4 +184,4 @@ fn said<T>(result: Result<T, UnitError>) -> Result<T, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
