@@ -23,6 +23,7 @@ mod hold;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 mod meter;
+mod moving;
 pub mod operator;
 pub(crate) mod output;
 pub(crate) mod rescale;

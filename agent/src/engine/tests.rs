@@ -85,6 +85,7 @@ path = "out"
         options: Vec::new(),
         policies: Vec::new(),
         maps: std::collections::BTreeMap::new(),
+        moving: Vec::new(),
     }
 }
 

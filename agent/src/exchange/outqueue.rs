@@ -76,8 +76,6 @@ pub(crate) struct OutQueue {
     kind: Kind,
     rows: u64,
     bytes: u64,
-    /// Rows that were ever appended (a broadcast row once per target).
-    appended: u64,
     /// When its rows came, where that is asked for.
     ages: Option<Ages>,
 }
@@ -99,7 +97,6 @@ impl OutQueue {
             kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets },
             rows: 0,
             bytes: 0,
-            appended: 0,
             ages: None,
         }
     }
@@ -111,7 +108,6 @@ impl OutQueue {
             kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 },
             rows: 0,
             bytes: 0,
-            appended: 0,
             ages: None,
         }
     }
@@ -299,7 +295,6 @@ impl OutQueue {
                 }
             }
         }
-        self.appended += self.rows - before;
         if let Some(ages) = &mut self.ages {
             ages.came(self.rows - before, Instant::now());
         }

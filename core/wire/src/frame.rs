@@ -39,6 +39,10 @@ pub enum FrameKind {
     Note = 7,
     /// The channel is idle: it holds no watermark back until its next one.
     Idle = 8,
+    /// From its arrival on the channel stands where its target stands.
+    Hold = 10,
+    /// The channel stands again where its last watermark says.
+    Resume = 11,
 }
 
 /// The fixed part of a frame. All numbers are little-endian on the wire.
@@ -150,6 +154,8 @@ impl Header {
             6 => FrameKind::Credit,
             7 => FrameKind::Note,
             8 => FrameKind::Idle,
+            10 => FrameKind::Hold,
+            11 => FrameKind::Resume,
             other => return Err(FrameError::Kind(other)),
         };
         let run = u64::from_le_bytes(next(bytes, &mut at));

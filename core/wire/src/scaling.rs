@@ -167,3 +167,20 @@ pub struct JobScale {
     /// Instances that have ended because a rescale left them out.
     pub retired: Vec<u32>,
 }
+
+/// A group of key partitions of a plan, on its way from one instance to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyGroup {
+    /// The run.
+    pub run: u64,
+    /// The plan.
+    pub epoch: u64,
+    /// Its number in the plan: groups move one after the other.
+    pub number: u32,
+    /// Dense id of the instance that holds them.
+    pub from: u32,
+    /// Dense id of the instance that is to hold them.
+    pub to: u32,
+    /// Which.
+    pub partitions: Vec<u16>,
+}
