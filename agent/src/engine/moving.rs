@@ -226,7 +226,8 @@ impl Engine {
     /// If it was not begun here, or cannot be given.
     pub async fn group_ship(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
         let Some(step) = self.step(group)? else { return Ok(()) };
-        let from = step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
+        let from =
+            step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
         let giving = step.run.groups.with(step.order(), |now| {
             let here = now.here.take();
             now.giving.get_or_insert_with(|| self.giving(&step, from, here)).clone()

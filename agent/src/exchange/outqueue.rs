@@ -104,12 +104,7 @@ impl OutQueue {
     /// A queue with a lane for each outlet.
     pub(crate) fn lanes(outlets: usize) -> Self {
         let lanes = (0..outlets).map(|_| VecDeque::new()).collect();
-        Self {
-            kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 },
-            rows: 0,
-            bytes: 0,
-            ages: None,
-        }
+        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0, ages: None }
     }
 
     /// Rows that wait (a broadcast row once per target that has not had it).

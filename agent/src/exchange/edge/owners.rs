@@ -117,6 +117,7 @@ impl Edge {
     }
 
     /// The owner of each key partition, by instance.
+    #[cfg(test)]
     pub(crate) fn owners(&self) -> Vec<u32> {
         let state = lock(&self.state);
         let list = state.instances();

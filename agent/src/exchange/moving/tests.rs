@@ -319,7 +319,7 @@ fn time_stands_still_where_older_rows_may_follow() {
 
 #[test]
 fn an_idle_channel_that_holds_time_is_awake() {
-    let mut world = World::new();
+    let world = World::new();
     for edge in &world.edges {
         edge.mark(0, Mark::Watermark(3));
         edge.mark(0, Mark::Idle);
