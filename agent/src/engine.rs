@@ -23,7 +23,7 @@ mod hold;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 mod meter;
-pub(crate) mod moving;
+mod moving;
 pub mod operator;
 pub(crate) mod output;
 pub(crate) mod rescale;

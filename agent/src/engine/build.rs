@@ -112,10 +112,14 @@ pub(crate) struct Made {
 pub(crate) struct Retarget {
     /// Index of the edge.
     pub(crate) edge: u32,
+    /// Rows go to them by key.
+    pub(crate) by_key: bool,
     /// New ones.
     pub(crate) add: Vec<Outlet>,
     /// All of them, by instance.
     pub(crate) keep: Vec<u32>,
+    /// The instance of each key partition, where that is not who held it before.
+    pub(crate) owners: Option<Vec<u32>>,
     /// Nothing was sent on it from here: new senders find the new list.
     pub(crate) at_start: bool,
 }
@@ -210,6 +214,7 @@ impl<'a> Builder<'a> {
             })
             .collect();
         let inboxes = self.inboxes(&mine, &fresh, bound, &wakes)?;
+        self.open_moves(&mine, &inboxes)?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         let (mut retargets, mut joined) = (Vec::new(), Vec::new());
@@ -295,6 +300,7 @@ impl<'a> Builder<'a> {
                 channels: Mutex::new(channels.clone()),
                 options,
                 asking,
+                inputs: self.input_columns(placed.vertex, &programs),
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: bound * self.queues_of(placed),
@@ -322,6 +328,7 @@ impl<'a> Builder<'a> {
                 options: changes,
                 asked,
                 state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
+                settled: Vec::new(),
                 start: self.started.clone(),
                 timer: self.shared.timer.clone(),
                 splits,
@@ -412,21 +419,34 @@ impl<'a> Builder<'a> {
             old.reopen();
             self.undo.reopened(old);
         }
-        if planned.routing != Routing::Unicast {
+        let by_key = matches!(planned.routing, Routing::Partitioned { .. });
+        if planned.routing != Routing::Unicast && !(by_key && (at_start || self.plan.moves(planned.to))) {
             return Ok(None);
         }
         let wanted = self.ordered_targets(edge);
         let keep: Vec<u32> = wanted.iter().map(|target| target.id).collect();
         let missing: Vec<Placed> =
             wanted.into_iter().filter(|target| !before.iter().any(|(id, _)| *id == target.id)).collect();
-        if missing.is_empty() && before.iter().all(|(id, _)| keep.contains(id)) {
+        // While nothing was sent from here, keys may have got other instances.
+        let owners = (by_key && at_start).then(|| self.owners(edge));
+        if owners.is_none() && missing.is_empty() && before.iter().all(|(id, _)| keep.contains(id)) {
             return Ok(None);
         }
         let (lane, schema) = (Lane::of(self.me), fingerprint(&programs[&planned.from].output));
         let add = missing.into_iter();
         let add: Result<Vec<Outlet>, WireFault> =
             add.map(|target| self.outlet(edge, target, lane, stand, inboxes, schema, wakes)).collect();
-        Ok(Some(Retarget { edge: edge.0, add: add?, keep, at_start }))
+        Ok(Some(Retarget { edge: edge.0, by_key, add: add?, keep, owners, at_start }))
+    }
+
+    /// The columns of each input of a vertex.
+    fn input_columns(
+        &self,
+        vertex: VertexId,
+        programs: &HashMap<VertexId, VertexProgram>,
+    ) -> Vec<(u32, SchemaRef)> {
+        let inputs = self.dag.inputs(vertex);
+        inputs.map(|(id, edge)| (id.0, Arc::clone(&programs[&edge.from].output))).collect()
     }
 
     /// An instance's queues.
@@ -476,7 +496,9 @@ impl<'a> Builder<'a> {
     /// Targets of an edge from here: this agent's first, then the others' in turn.
     fn ordered_targets(&self, edge: EdgeId) -> Vec<Placed> {
         let count = self.plan.agents.len() as u16;
-        let all: Vec<Placed> = self.plan.targets().copied().collect();
+        // One that goes takes rows as long as it holds key partitions.
+        let stays = |i: &&Placed| !self.plan.going.contains(&i.id) || self.plan.moves(i.vertex);
+        let all: Vec<Placed> = self.plan.instances.iter().filter(stays).copied().collect();
         let reached = targets(&self.dag, edge, &all, self.me);
         let mut found: Vec<Placed> = all.into_iter().filter(|i| reached.contains(&i.id)).collect();
         found.sort_by_key(|i| ((i.agent + count - self.me) % count, i.number));
@@ -489,15 +511,18 @@ impl<'a> Builder<'a> {
             Routing::AllToOne => Routes::One,
             Routing::Broadcast => Routes::Every,
             Routing::Partitioned { .. } => {
-                let partitions = self.job.options.partitions();
-                let map = self.plan.maps.get(&self.dag.edge(edge).to).cloned().unwrap_or_else(|| {
-                    let all: Vec<Placed> = self.plan.targets().copied().collect();
-                    partition_map(&self.dag, edge, &all, partitions, self.me)
-                });
                 let outlet = |id: &u32| outlets.iter().position(|o| o.instance == *id).unwrap_or(0) as u32;
-                Routes::ByPartition(map.iter().map(outlet).collect())
+                Routes::ByPartition(self.owners(edge).iter().map(outlet).collect())
             }
         }
+    }
+
+    /// The instance of each key partition of an edge.
+    fn owners(&self, edge: EdgeId) -> Vec<u32> {
+        self.plan.maps.get(&self.dag.edge(edge).to).cloned().unwrap_or_else(|| {
+            let all: Vec<Placed> = self.plan.targets().copied().collect();
+            partition_map(&self.dag, edge, &all, self.job.options.partitions(), self.me)
+        })
     }
 
     fn exit_key(&self, edge: EdgeId, key: KeyExprs) -> ExitKey {

@@ -10,6 +10,7 @@ use tuplane_wire::message::{FaultCode, Split, WireFault};
 use super::instance::{Body, Instance};
 use super::rows::Rows;
 use crate::exchange::inbox::Inbox;
+use crate::exchange::mark::Mark;
 
 /// One question to an instance.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) enum Ask {
     Loader { answer: Answer<Loader> },
     /// Takes the state of key partitions, and rows by input that waited for it elsewhere.
     Take { units: Vec<Unit>, rows: Vec<(usize, Rows)>, answer: Answer<()> },
-    /// All rows that waited for these partitions have been taken in.
+    /// All rows that waited for these partitions have been taken in. Answered when what comes of it has been passed on.
     Settle { partitions: Vec<u16>, answer: Answer<()> },
     /// How large the state of key partitions is, in bytes.
     Sizes { partitions: Vec<u16>, answer: Answer<Vec<u64>> },
@@ -28,7 +29,7 @@ pub(crate) enum Ask {
     GiveBack { answer: Answer<Option<Split>> },
 }
 
-type Answer<T> = oneshot::Sender<Result<T, WireFault>>;
+pub(super) type Answer<T> = oneshot::Sender<Result<T, WireFault>>;
 
 /// State that an instance has given.
 #[derive(Debug)]
@@ -38,7 +39,6 @@ pub(crate) struct Given {
     /// What they belong to.
     pub(crate) of: StateOf,
     /// Rows of the group that leaves, by input, which had come and were not worked on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
     pub(crate) rows: Vec<(usize, Rows)>,
     /// The event time (nanoseconds since 1970, UTC) that the instance has come to.
     #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
@@ -69,7 +69,6 @@ impl Asking {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
 impl Asking {
     /// Takes the state of key partitions out.
     pub(crate) async fn give(&self, partitions: Vec<u16>) -> Result<Given, WireFault> {
@@ -77,6 +76,7 @@ impl Asking {
     }
 
     /// What makes units of pieces, on the thread of whoever has them.
+    #[cfg_attr(not(test), expect(dead_code, reason = "key partitions move within an agent only"))]
     pub(crate) async fn loader(&self) -> Result<Loader, WireFault> {
         self.ask(|answer| Ask::Loader { answer }).await
     }
@@ -98,6 +98,7 @@ impl Asking {
     }
 
     /// The rest of a source's split; the source ends. `None`: there is no rest, or it finishes its split itself.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no plan ends an instance of a source"))]
     pub(crate) async fn give_back(&self) -> Result<Option<Split>, WireFault> {
         self.ask(|answer| Ask::GiveBack { answer }).await
     }
@@ -133,8 +134,10 @@ impl Instance {
                     drop(answer.send(taken.map_err(|e| self.refused(&e))));
                 }
                 Ask::Settle { partitions, answer } => {
-                    let settled = self.units().and_then(|(units, _)| said(units.settle(&partitions)));
-                    drop(answer.send(settled.map_err(|e| self.refused(&e))));
+                    match self.units().and_then(|(units, _)| said(units.settle(&partitions))) {
+                        Ok(()) => self.settled.push(answer),
+                        Err(e) => drop(answer.send(Err(self.refused(&e)))),
+                    }
                 }
                 Ask::Sizes { partitions, answer } => {
                     let sizes = self.units().map(|(units, _)| {
@@ -152,6 +155,16 @@ impl Instance {
             }
         }
         changed
+    }
+
+    /// What came of partitions that were settled has been passed on: whatever was older than what had been said of time
+    /// stands before this.
+    pub(super) fn pass_settled(&mut self) -> Result<(), WireFault> {
+        for answer in std::mem::take(&mut self.settled) {
+            self.pass(Mark::Resume)?;
+            drop(answer.send(Ok(())));
+        }
+        Ok(())
     }
 
     fn give(&mut self, partitions: &[u16]) -> Result<Given, WireFault> {

@@ -15,7 +15,7 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::due::DueClock;
-use super::handover::Ask;
+use super::handover::{Answer, Ask};
 use super::hold::Hold;
 use super::ledger::Counters;
 use super::meter::StateMeter;
@@ -71,6 +71,8 @@ pub(crate) struct Instance {
     pub(crate) asked: mpsc::UnboundedReceiver<Ask>,
     /// What that belongs to, where another instance could go on with it.
     pub(crate) state: Option<StateOf>,
+    /// Who waits until all has been passed on that came of settled partitions.
+    pub(crate) settled: Vec<Answer<()>>,
     pub(crate) start: watch::Receiver<bool>,
     pub(crate) timer: Timer,
     pub(crate) splits: Splits,
@@ -198,6 +200,7 @@ impl Instance {
                 meter.changed = true;
                 self.counters.clock.set(Doing::Busy);
                 self.pull().await?;
+                self.pass_settled()?;
             }
             let began = Instant::now();
             // Whether there was room when nothing more was to be taken; `None`: the step's time was up.
@@ -528,7 +531,7 @@ impl Instance {
         self.output.emit(batch).map_err(|e| fault(&self.name, &e))
     }
 
-    fn pass(&mut self, mark: Mark) -> Result<(), WireFault> {
+    pub(super) fn pass(&mut self, mark: Mark) -> Result<(), WireFault> {
         self.output.mark(mark).map_err(|e| fault(&self.name, &e))
     }
 

@@ -1,49 +1,341 @@
-//! Key partitions that move between instances of a run: what an agent does in each step.
+//! Key partitions that go from one instance to another while rows flow: what this agent does of each group. The
+//! coordinator asks for one step after the other, and may ask for any of them again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use tuplane_wire::message::{FaultCode, WireFault};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared as Joint};
+use tokio::sync::oneshot;
+use tuplane_core::plan::VertexId;
+use tuplane_expr::Unit;
+use tuplane_wire::message::{FaultCode, RunPlan, WireFault};
 use tuplane_wire::scaling::KeyGroup;
 
-use super::Engine;
+use super::run::{Local, Run, Stand};
+use super::{Engine, internal, lock, no_run};
+use crate::engine::rows::Rows;
+use crate::exchange::edge::Edge;
+use crate::exchange::inbox::Side;
+use crate::exchange::lane::edge_of;
+use crate::exchange::moving::Group;
 
-fn not_yet<T>() -> Result<T, WireFault> {
-    Err(WireFault::new(FaultCode::Internal, "key partitions cannot be moved yet"))
+/// Pause between two looks at rows that are being taken, or at what has arrived.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What has been given, at the instance that is to hold it.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    /// One for each partition of the group, in its order.
+    pub(crate) units: Vec<Unit>,
+    /// Rows by input that had come and were not worked on.
+    pub(crate) rows: Vec<(usize, Rows)>,
 }
 
-#[expect(clippy::unused_async, reason = "stands in for what is being built")]
+/// A step that is done once, by a task of its own, whoever asks for it and however often.
+type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
+
+/// A plan and the number of a group in it.
+type Order = (u64, u32);
+
+/// How far groups are on this agent. They move one after the other.
+#[derive(Default)]
+pub(crate) struct Groups(Mutex<Progress>);
+
+#[derive(Default)]
+struct Progress {
+    /// The last group that is done with.
+    done: Option<Order>,
+    now: Option<Now>,
+}
+
+/// The group that is on its way.
+struct Now {
+    order: Order,
+    /// Where the one that gives puts it, if both are on this agent.
+    here: Option<oneshot::Sender<Parcel>>,
+    giving: Option<Work>,
+    taking: Option<Work>,
+}
+
+impl Groups {
+    fn is_done(&self, order: Order) -> bool {
+        lock(&self.0).done.is_some_and(|done| done >= order)
+    }
+
+    /// Calls with the group that is on its way: this one.
+    fn with<T>(&self, order: Order, call: impl FnOnce(&mut Now) -> T) -> T {
+        let mut progress = lock(&self.0);
+        if progress.now.as_ref().is_none_or(|now| now.order != order) {
+            progress.now = None;
+        }
+        let now = progress.now.get_or_insert(Now { order, here: None, giving: None, taking: None });
+        call(now)
+    }
+
+    fn end(&self, order: Order) {
+        let mut progress = lock(&self.0);
+        progress.done = progress.done.max(Some(order));
+        progress.now = None;
+    }
+}
+
+/// A group, and the run that it belongs to as it is here.
+struct Step<'a> {
+    group: &'a KeyGroup,
+    run: Arc<Run>,
+    stand: Arc<Stand>,
+    plan: Arc<RunPlan>,
+}
+
+impl Step<'_> {
+    fn order(&self) -> Order {
+        (self.group.epoch, self.group.number)
+    }
+
+    /// An instance, if it is on this agent.
+    fn local(&self, instance: u32) -> Option<&Arc<Local>> {
+        self.stand.local.iter().find(|local| local.placed.id == instance)
+    }
+
+    /// As queues know it.
+    fn as_moved(&self) -> Group {
+        let KeyGroup { epoch, number, from, to, partitions, .. } = self.group;
+        Group {
+            epoch: *epoch as u32,
+            number: *number,
+            from: *from,
+            to: *to,
+            partitions: partitions.iter().copied().collect(),
+        }
+    }
+
+    fn said(&self, why: &str) -> WireFault {
+        let KeyGroup { number, from, to, .. } = self.group;
+        internal(&format!("group {number} of the key partitions that go from instance {from} to {to}: {why}"))
+    }
+
+    /// The edges by which rows are sent from here to a vertex.
+    fn edges_to(&self, vertex: VertexId) -> impl Iterator<Item = &Arc<Edge>> {
+        let dag = &self.stand.dag;
+        let sends = |from| self.plan.instances.iter().any(|i| i.vertex == from && i.agent == self.run.me);
+        let inputs = dag.inputs(vertex).filter(move |(_, edge)| sends(edge.from));
+        inputs.filter_map(|(id, _)| self.stand.edges.get(&id.0))
+    }
+
+    /// Waits until what was said on an instance's edges so far has arrived on other agents.
+    async fn until_heard(&self, local: &Local) {
+        let on_its_edges = |number: &u32| local.exits.iter().any(|(exit, _)| *exit == edge_of(*number));
+        let flights = self.stand.flights.iter().filter(|((number, _), _)| on_its_edges(number));
+        let sent: Vec<_> = flights.map(|((_, agent), flight)| (agent, flight, flight.marks_sent())).collect();
+        for (agent, flight, sent) in sent {
+            let session = self.stand.sessions.get(agent);
+            while flight.marks_arrived() < sent && !session.is_some_and(|session| session.is_dead()) {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+}
+
 impl Engine {
+    /// The run of a group, where rows go by its plan; `None` once all of it is done.
+    fn step<'a>(&self, group: &'a KeyGroup) -> Result<Option<Step<'a>>, WireFault> {
+        let held = self.find(group.run).ok_or_else(|| no_run(group.run))?;
+        if held.plan.epoch > group.epoch || held.run.groups.is_done((group.epoch, group.number)) {
+            return Ok(None);
+        }
+        if held.plan.epoch < group.epoch {
+            let message = format!("rows of run {} do not go by plan {} here", group.run, group.epoch);
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+        let stand = held.run.stand();
+        Ok(Some(Step { group, run: held.run, stand, plan: held.plan }))
+    }
+
+    /// How large the state of key partitions of an instance is, each in bytes.
+    ///
+    /// # Errors
+    /// If it is not here, or has ended.
     pub async fn key_sizes(
         self: &Arc<Self>,
-        _run: u64,
-        _epoch: u64,
-        _instance: u32,
-        _partitions: Vec<u16>,
+        run: u64,
+        epoch: u64,
+        instance: u32,
+        partitions: Vec<u16>,
     ) -> Result<Vec<u64>, WireFault> {
-        not_yet()
+        let group = KeyGroup { run, epoch, number: u32::MAX, from: instance, to: instance, partitions };
+        let Some(step) = self.step(&group)? else {
+            return Err(WireFault::new(FaultCode::Stale, format!("plan {epoch} of run {run} is over")));
+        };
+        let local = step.local(instance).ok_or_else(|| step.said("it is not on this agent"))?;
+        local.asking.sizes(group.partitions.clone()).await
     }
 
-    pub async fn group_begin(self: &Arc<Self>, _group: &KeyGroup) -> Result<(), WireFault> {
-        not_yet()
+    /// A group is about to move. To be said to the agent of the new instance first, then to that of the old one: rows
+    /// that come for the group wait at the new one from now on, and the time of the old one stands still. Whoever
+    /// takes what the new one gives has heard that some of it may be older than what it gave before.
+    ///
+    /// # Errors
+    /// If another group is on its way to one of them.
+    pub async fn group_begin(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+        let Some(step) = self.step(group)? else { return Ok(()) };
+        let from = step.local(group.from);
+        if let Some(to) = step.local(group.to) {
+            let began = to.inbox.begin_group(step.as_moved(), Side::Takes);
+            began.map_err(|why| step.said(&why))?;
+            step.run.groups.with(step.order(), |now| {
+                if now.taking.is_none() {
+                    now.taking = Some(self.taking(&step, to, from, &mut now.here)?);
+                    for (edge, sender) in &to.exits {
+                        if let Some(edge) = step.stand.edges.get(edge) {
+                            edge.hold(*sender);
+                        }
+                    }
+                }
+                Ok::<_, WireFault>(())
+            })?;
+            step.until_heard(to).await;
+        }
+        if let Some(from) = from {
+            let began = from.inbox.begin_group(step.as_moved(), Side::Gives);
+            began.map_err(|why| step.said(&why))?;
+        }
+        Ok(())
     }
 
-    pub async fn group_turn(self: &Arc<Self>, _group: &KeyGroup) -> Result<(), WireFault> {
-        not_yet()
+    /// Rows of the group that are sent from here go to its new instance from now on, those too that wait.
+    ///
+    /// # Errors
+    /// If an edge has not both instances as targets.
+    pub async fn group_turn(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+        let Some(step) = self.step(group)? else { return Ok(()) };
+        let Some(to) = step.plan.instances.iter().find(|instance| instance.id == group.to) else {
+            return Err(step.said("the plan has no such instance"));
+        };
+        for edge in step.edges_to(to.vertex) {
+            edge.move_group(&step.as_moved()).map_err(|why| step.said(&why))?;
+            // A piece of many rows may have been divided.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
-    pub async fn group_ship(self: &Arc<Self>, _group: &KeyGroup) -> Result<(), WireFault> {
-        not_yet()
+    /// Once all who send have said that it moves, the old instance, which is here, gives the group away.
+    ///
+    /// # Errors
+    /// If it was not begun here, or cannot be given.
+    pub async fn group_ship(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+        let Some(step) = self.step(group)? else { return Ok(()) };
+        let from =
+            step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
+        let giving = step.run.groups.with(step.order(), |now| {
+            let here = now.here.take();
+            now.giving.get_or_insert_with(|| self.giving(&step, from, here)).clone()
+        });
+        giving.await
     }
 
-    pub async fn group_await(self: &Arc<Self>, _group: &KeyGroup) -> Result<(), WireFault> {
-        not_yet()
+    /// The new instance, which is here, has the group: its state, and all rows that came with it or have waited.
+    ///
+    /// # Errors
+    /// If it was not begun here, or does not come.
+    pub async fn group_await(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+        let Some(step) = self.step(group)? else { return Ok(()) };
+        let taking = step.run.groups.with(step.order(), |now| now.taking.clone());
+        taking.ok_or_else(|| step.said("it was not begun on this agent"))?.await
     }
 
-    pub async fn group_end(self: &Arc<Self>, _group: &KeyGroup) -> Result<(), WireFault> {
-        not_yet()
+    /// A group has arrived, and nothing of it is needed any more.
+    ///
+    /// # Errors
+    /// If the run is not here.
+    pub async fn group_end(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+        let Some(step) = self.step(group)? else { return Ok(()) };
+        if let Some(from) = step.local(group.from) {
+            from.inbox.end_group(step.as_moved().order());
+        }
+        step.run.groups.end(step.order());
+        Ok(())
     }
 
-    pub async fn release(self: &Arc<Self>, _run: u64, _epoch: u64) -> Result<(), WireFault> {
-        not_yet()
+    /// All groups of a plan have moved: nothing is sent any more to instances that go, and those that hold key partitions
+    /// end when their input does.
+    ///
+    /// # Errors
+    /// If one that is to go still holds a partition.
+    pub async fn release(self: &Arc<Self>, run: u64, epoch: u64) -> Result<(), WireFault> {
+        let none = KeyGroup { run, epoch, number: u32::MAX, from: 0, to: 0, partitions: Vec::new() };
+        let Some(step) = self.step(&none)? else { return Ok(()) };
+        let stays = |id: u32| step.plan.targets().any(|instance| instance.id == id);
+        for edge in step.plan.moving.iter().flat_map(|vertex| step.edges_to(*vertex)) {
+            let name = step.stand.edge_name(edge.index());
+            let changed = edge.change_owners(Vec::new(), &stays, None, step.run.me);
+            changed.map_err(|why| internal(&format!("{name}: {why}")))?;
+        }
+        for local in step.stand.local.iter().filter(|local| step.plan.moves(local.placed.vertex)) {
+            local.inbox.close_moves();
+        }
+        Ok(())
     }
+
+    /// Takes a group in when it comes.
+    fn taking(
+        &self,
+        step: &Step<'_>,
+        to: &Arc<Local>,
+        from: Option<&Arc<Local>>,
+        here: &mut Option<oneshot::Sender<Parcel>>,
+    ) -> Result<Work, WireFault> {
+        let coming = if from.is_some() {
+            let (give, comes) = oneshot::channel();
+            *here = Some(give);
+            let gone = || WireFault::new(FaultCode::Stale, "the run has ended while key partitions moved");
+            comes.map(move |parcel| parcel.map_err(|_| gone())).boxed()
+        } else {
+            expect_from(step)?
+        };
+        let (to, from, partitions) = (Arc::clone(to), from.cloned(), step.group.partitions.clone());
+        let order = step.as_moved().order();
+        Ok(self.work(async move {
+            let Parcel { units, rows } = coming.await?;
+            to.asking.take(units, rows).await?;
+            if let Some(from) = from {
+                // They wait there from now on, and here no more.
+                from.inbox.end_group(order);
+            }
+            while to.inbox.is_catching_up() {
+                tokio::time::sleep(LOOK).await;
+            }
+            to.asking.settle(partitions).await
+        }))
+    }
+
+    /// Gives a group away.
+    fn giving(&self, step: &Step<'_>, from: &Arc<Local>, here: Option<oneshot::Sender<Parcel>>) -> Work {
+        let (from, order) = (Arc::clone(from), step.as_moved().order());
+        let partitions = step.group.partitions.clone();
+        self.work(async move {
+            from.inbox.all_marked(order).await;
+            let given = from.asking.give(partitions).await?;
+            let Some(here) = here else { return Err(elsewhere()) };
+            let parcel = Parcel { units: given.units, rows: given.rows };
+            here.send(parcel).map_err(|_| internal("nobody waits for key partitions that were given away"))
+        })
+    }
+
+    /// Runs on the data runtime to its end.
+    fn work(&self, work: impl Future<Output = Result<(), WireFault>> + Send + 'static) -> Work {
+        let task = self.shared.data.spawn(work);
+        let failed = |e| internal(&format!("moving key partitions failed: {e}"));
+        async move { task.await.map_err(failed)? }.boxed().shared()
+    }
+}
+
+fn elsewhere() -> WireFault {
+    WireFault::new(FaultCode::Refused, "key partitions cannot go to another agent yet")
+}
+
+/// What comes of a group from another agent.
+fn expect_from(_step: &Step<'_>) -> Result<BoxFuture<'static, Result<Parcel, WireFault>>, WireFault> {
+    Err(elsewhere())
 }

@@ -10,6 +10,7 @@ use super::run::{Local, Run, Stand};
 use super::{Engine, Held, internal, lock, no_run, over};
 use crate::exchange::edge::Edge;
 use crate::exchange::inbound::{Door, Inbound};
+use crate::exchange::inbox::Inbox;
 use crate::exchange::outbound::{ChannelKey, Outbound};
 
 /// What a plan has prepared here.
@@ -36,6 +37,8 @@ enum Step {
     Reopened(Arc<Edge>),
     /// An instance listens to a channel; by this key, if it is a new one.
     ChannelIn { local: Arc<Local>, channel: usize, key: Option<(u32, u16)> },
+    /// An instance does not end while key partitions may move.
+    Moves(Arc<Inbox>),
     /// A session knows a channel.
     ChannelOut { session: Arc<Outbound>, key: ChannelKey },
     /// Frames find other targets.
@@ -57,6 +60,10 @@ impl Undo {
 
     pub(crate) fn channel_in(&self, local: &Arc<Local>, channel: usize, key: Option<(u32, u16)>) {
         self.push(Step::ChannelIn { local: Arc::clone(local), channel, key });
+    }
+
+    pub(crate) fn moves(&self, inbox: &Arc<Inbox>) {
+        self.push(Step::Moves(Arc::clone(inbox)));
     }
 
     pub(crate) fn channel_out(&self, session: &Arc<Outbound>, key: ChannelKey) {
@@ -86,6 +93,7 @@ impl Undo {
                     }
                     local.inbox.leave(channel);
                 }
+                Step::Moves(inbox) => inbox.close_moves(),
                 Step::ChannelOut { session, key } => session.remove_channel(key),
                 Step::Door { session, run, number, before } => session.restore(run, number, before),
             }
@@ -118,12 +126,15 @@ impl Run {
 
     /// Rows go to other targets from now on.
     fn retarget(&self, stand: &Stand, plan: &RunPlan, retarget: Retarget) -> Result<(), WireFault> {
-        let Retarget { edge: index, add, keep, .. } = retarget;
+        let Retarget { edge: index, by_key, add, keep, owners, .. } = retarget;
         let refused = |why: String| internal(&format!("{}: {why}", stand.edge_name(index)));
         let Some(edge) = stand.edges.get(&index) else { return Ok(()) };
+        let kept: &dyn Fn(u32) -> bool = &|id| keep.contains(&id);
+        if by_key {
+            return edge.change_owners(add, kept, owners.as_deref(), self.me).map_err(refused);
+        }
         let given = self.given(stand, index, &plan.policies).map_err(refused)?;
         let given = given.ok_or_else(|| internal("the targets of an edge change that has no choice"))?;
-        let kept: &dyn Fn(u32) -> bool = &|id| keep.contains(&id);
         edge.retarget(add, kept, &self.as_route(stand, index, &given)).map_err(refused)
     }
 }

@@ -17,6 +17,7 @@ use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunRe
 use super::handover::Asking;
 use super::instance::SetOption;
 use super::ledger::Counters;
+use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
 use super::tap::Tap;
@@ -61,6 +62,8 @@ pub(crate) struct Run {
     stand: RwLock<Arc<Stand>>,
     /// What the next plan brings, until it is committed and all rows go by it.
     pub(crate) next: Mutex<Option<Next>>,
+    /// Key partitions that are on their way.
+    pub(crate) groups: Groups,
 }
 
 /// What a run has on this agent; changed as a whole when a plan brings more.
@@ -94,8 +97,10 @@ pub(crate) struct Local {
     pub(crate) channels: Mutex<HashMap<(u32, u16), usize>>,
     pub(crate) options: mpsc::UnboundedSender<SetOption>,
     /// Asks for its state, when partitions or splits move.
-    #[expect(dead_code, reason = "nothing in the exchange moves partitions yet")]
     pub(crate) asking: Asking,
+    /// Its inputs: the edge, and its columns.
+    #[expect(dead_code, reason = "key partitions move within an agent only")]
+    pub(crate) inputs: Vec<(u32, SchemaRef)>,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)
@@ -127,6 +132,7 @@ impl Run {
             routing,
             stand: RwLock::new(Arc::new(stand)),
             next: Mutex::default(),
+            groups: Groups::default(),
         }
     }
 

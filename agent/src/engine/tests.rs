@@ -10,6 +10,7 @@ use tuplane_wire::message::{AgentInfo, Split};
 
 use super::*;
 
+mod keyed;
 mod plans;
 
 struct NoSplits;
@@ -62,11 +63,16 @@ connector = "file"
 format = "csv"
 path = "out"
 "#;
+    plan_for(text, run, agents)
+}
+
+/// The first plan of a job.
+fn plan_for(text: &str, run: u64, agents: Vec<AgentInfo>) -> RunPlan {
     let job = tuplane_core::job::Job::parse(text, FileFormat::Toml).unwrap();
     let dag = plan::plan(&job).unwrap();
     let slots: Vec<_> = (0u16..)
         .zip(&agents)
-        .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: 1 })
+        .map(|(index, agent)| AgentSlot { index, name: agent.id.name.clone(), slots: agent.slots })
         .collect();
     let first_agents = agents.len() as u16;
     RunPlan {
@@ -85,6 +91,7 @@ path = "out"
         options: Vec::new(),
         policies: Vec::new(),
         maps: std::collections::BTreeMap::new(),
+        moving: Vec::new(),
     }
 }
 

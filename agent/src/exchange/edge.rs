@@ -2,10 +2,6 @@
 //! channels that their rows leave by.
 
 mod ahead;
-#[cfg_attr(
-    any(not(test), feature = "shuttle"),
-    expect(dead_code, reason = "no plan moves key partitions yet")
-)]
 mod owners;
 mod pricing;
 mod retarget;
@@ -71,8 +67,6 @@ struct State {
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     least: Least,
-    /// Its targets hear nothing of event time: see [`Edge::freeze`].
-    telling: Telling,
     hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
@@ -97,15 +91,6 @@ enum Channels {
     Shared,
     /// Each sender has its own: an ordered edge.
     Own,
-}
-
-/// When an edge's targets hear of event time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Telling {
-    /// As it goes on.
-    Now,
-    /// See [`Edge::freeze`].
-    Later,
 }
 
 /// What an edge's senders hear of event time.
@@ -222,7 +207,6 @@ impl Edge {
                 channels,
                 turn: 0,
                 least: Least::default(),
-                telling: Telling::Now,
                 hearing: Hearing::Apart,
                 repump: false,
                 ended: false,
@@ -555,7 +539,7 @@ impl State {
                 self.senders[number].barrier = Some(barrier);
                 self.pass_barrier(barrier);
             }
-            Mark::Moved { .. } => self.send_mark(mark),
+            Mark::Moved { .. } | Mark::Hold | Mark::Resume => self.send_mark(mark),
         }
     }
 
@@ -565,9 +549,6 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
-        if self.telling == Telling::Later {
-            return;
-        }
         let Self { senders, least, hearing, .. } = self;
         let in_step = *hearing == Hearing::InStep;
         let open = senders.iter().filter(|s| !s.ended).map(|s| s.standing);

@@ -245,6 +245,8 @@ impl Inbound {
             FrameKind::Idle => Mark::Idle,
             FrameKind::Barrier => Mark::Barrier(header.value as u64),
             FrameKind::Moved => Mark::Moved { epoch: header.epoch, group: header.value as u32 },
+            FrameKind::Hold => Mark::Hold,
+            FrameKind::Resume => Mark::Resume,
             FrameKind::End => Mark::End,
             FrameKind::Credit | FrameKind::Note | FrameKind::State => {
                 return Err(io::Error::other("credit came on the sending half"));

@@ -3,11 +3,8 @@
 
 mod channel;
 mod fresh;
+mod held;
 mod more;
-#[cfg_attr(
-    any(not(test), feature = "shuttle"),
-    expect(dead_code, reason = "no plan moves key partitions yet")
-)]
 mod moves;
 
 use std::sync::Arc;
@@ -23,10 +20,6 @@ use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
 use channel::Channel;
 use moves::Moves;
-#[cfg_attr(
-    any(not(test), feature = "shuttle"),
-    expect(unused_imports, reason = "no plan moves key partitions yet")
-)]
 pub(crate) use moves::Side;
 
 /// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
@@ -210,6 +203,12 @@ impl Inbox {
             }
             return;
         }
+        if let Item::Mark(Mark::Hold) = item {
+            state.hold(channel);
+            drop(state);
+            self.wake.notify_one();
+            return;
+        }
         let State { channels, inputs, open, load, watchers, moves, .. } = &mut *state;
         let (number, channel) = (channel, &mut channels[channel]);
         if let Item::Rows(rows) = &item {
@@ -311,6 +310,7 @@ impl Inbox {
             input.dropped_rows += moves.away(number);
         }
         moves.clear();
+        self.marked.notify_waiters();
         for channel in channels {
             inputs[channel.input].dropped_rows += channel.queued_rows;
             channel.queue.clear();
@@ -444,6 +444,9 @@ impl State {
                 self.channels[index].barrier = Some(number);
                 self.align()
             }
+            // It was seen when it came.
+            Mark::Hold => Ok(None),
+            Mark::Resume => Ok(self.resume(index)),
             Mark::Moved { group, .. } => {
                 Err(format!("a sender says that group {group} moves, of which nothing is known here"))
             }
@@ -521,10 +524,13 @@ impl State {
     }
 
     fn advance(&mut self) -> Option<Taken> {
+        if self.moves.holds_time() {
+            return None;
+        }
         let Self { inputs, channels, least, .. } = self;
         let open = |(number, input): (usize, &Input)| {
             let open = channels.iter().filter(move |c| c.input == number && !c.ended);
-            Standing::counted(input.in_step, open.map(|c| c.standing))
+            Standing::counted(input.in_step, open.map(Channel::counted))
         };
         let moved = least.next(inputs.iter().enumerate().flat_map(open))?;
         self.recheck = true;

@@ -21,6 +21,11 @@ pub(crate) enum Mark {
         /// The group.
         group: u32,
     },
+    /// What has been said of event time on this channel counts no more, from the moment when this comes (it passes what
+    /// waits): until [`Mark::Resume`] the channel stands where its target stands then. Rows may follow that are older.
+    Hold,
+    /// Those rows have all been given: the channel stands where its last watermark says.
+    Resume,
     /// Nothing follows.
     End,
 }

@@ -53,8 +53,24 @@ pub(crate) struct Flight {
     pub(crate) rows: AtomicU64,
     /// Marks sent and not acknowledged.
     pub(crate) marks: AtomicU64,
+    /// Marks ever sent.
+    marks_sent: AtomicU64,
     /// Bytes on the wire, headers included.
     pub(crate) wire_bytes: AtomicU64,
+}
+
+impl Flight {
+    /// Marks ever sent.
+    pub(crate) fn marks_sent(&self) -> u64 {
+        self.marks_sent.load(Ordering::Acquire)
+    }
+
+    /// Marks that have arrived, of all that were ever sent: they arrive in their order.
+    pub(crate) fn marks_arrived(&self) -> u64 {
+        // In this order, so that one that is sent meanwhile is not taken for one that has arrived.
+        let sent = self.marks_sent();
+        sent.saturating_sub(self.marks.load(Ordering::Acquire))
+    }
 }
 
 /// What the sending half needs to know of an edge.
@@ -266,6 +282,7 @@ impl Outbound {
         let State { pending, turns, ready, credits, edges, dead, .. } = &mut *state;
         let Some(facts) = edges.get(&(to.run, to.edge)).filter(|_| !*dead) else { return };
         facts.flight.marks.fetch_add(1, Ordering::Relaxed);
+        facts.flight.marks_sent.fetch_add(1, Ordering::Release);
         let before_it = |key: &ChannelKey| {
             key.run == to.run && key.edge == to.edge && (to.target == ALL || key.target == to.target)
         };
@@ -476,6 +493,8 @@ impl Outbound {
                             header.epoch = epoch;
                             (FrameKind::Moved, i64::from(group))
                         }
+                        Mark::Hold => (FrameKind::Hold, 0),
+                        Mark::Resume => (FrameKind::Resume, 0),
                         Mark::End => (FrameKind::End, 0),
                     };
                     None

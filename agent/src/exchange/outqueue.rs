@@ -76,8 +76,6 @@ pub(crate) struct OutQueue {
     kind: Kind,
     rows: u64,
     bytes: u64,
-    /// Rows that were ever appended (a broadcast row once per target).
-    appended: u64,
     /// When its rows came, where that is asked for.
     ages: Option<Ages>,
 }
@@ -99,7 +97,6 @@ impl OutQueue {
             kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets },
             rows: 0,
             bytes: 0,
-            appended: 0,
             ages: None,
         }
     }
@@ -107,13 +104,7 @@ impl OutQueue {
     /// A queue with a lane for each outlet.
     pub(crate) fn lanes(outlets: usize) -> Self {
         let lanes = (0..outlets).map(|_| VecDeque::new()).collect();
-        Self {
-            kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 },
-            rows: 0,
-            bytes: 0,
-            appended: 0,
-            ages: None,
-        }
+        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0, ages: None }
     }
 
     /// Rows that wait (a broadcast row once per target that has not had it).
@@ -299,7 +290,6 @@ impl OutQueue {
                 }
             }
         }
-        self.appended += self.rows - before;
         if let Some(ages) = &mut self.ages {
             ages.came(self.rows - before, Instant::now());
         }

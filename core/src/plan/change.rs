@@ -500,6 +500,14 @@ mod tests {
             "{}",
             total.refused(&[("c", 0)], &[])
         );
+        let ahead = world(
+            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\nrate=5\nwindow=3\n[[stage]]\nid='g'\nop='group_by'\n\
+             in='s'\nkey='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
+             [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n",
+            2,
+        );
+        let early = ahead.refused(&[("c", 0)], &[]);
+        assert!(early.contains("gives its rows before they arrive"), "{early}");
         let ordered = world(&format!("[job]\npreserve_order = true\n{LINE}"), 2);
         let isolated = ordered.refused(&[("w", 0)], &[]);
         assert!(isolated.contains("joins fixed pairs"), "{isolated}");

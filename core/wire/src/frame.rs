@@ -56,6 +56,10 @@ pub enum FrameKind {
     Idle = 8,
     /// State of key partitions that move: a piece of it, or a part of a piece; or the end of a parcel.
     State = 9,
+    /// From its arrival on the channel stands where its target stands.
+    Hold = 10,
+    /// The channel stands again where its last watermark says.
+    Resume = 11,
 }
 
 /// The fixed part of a frame. All numbers are little-endian on the wire.
@@ -168,6 +172,8 @@ impl Header {
             7 => FrameKind::Note,
             8 => FrameKind::Idle,
             9 => FrameKind::State,
+            10 => FrameKind::Hold,
+            11 => FrameKind::Resume,
             other => return Err(FrameError::Kind(other)),
         };
         let run = u64::from_le_bytes(next(bytes, &mut at));
@@ -345,7 +351,7 @@ mod tests {
         bytes[4] = 9;
         assert_eq!(Header::decode(&bytes), Err(FrameError::Version(9)));
         let mut bytes = sample().encode();
-        for kind in [0, 10] {
+        for kind in [0, 12] {
             bytes[6] = kind;
             assert_eq!(Header::decode(&bytes), Err(FrameError::Kind(kind)));
         }

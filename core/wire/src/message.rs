@@ -54,6 +54,8 @@ pub struct RunPlan {
     pub policies: Vec<(u32, String, String)>,
     /// Who holds each key partition now, of the vertices where that does not follow from their instances.
     pub maps: BTreeMap<VertexId, Vec<u32>>,
+    /// Vertices whose key partitions this plan moves, once rows go by it: until then those that end hold theirs.
+    pub moving: Vec<VertexId>,
 }
 
 impl RunPlan {
@@ -66,6 +68,11 @@ impl RunPlan {
     /// Instances that take rows by this plan.
     pub fn targets(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().filter(|instance| !self.going.contains(&instance.id))
+    }
+
+    /// It moves key partitions of this vertex.
+    pub fn moves(&self, vertex: VertexId) -> bool {
+        self.moving.contains(&vertex)
     }
 
     /// Instances that have sent rows by the plan before.

@@ -151,6 +151,7 @@ impl Driver {
                 .map(|(edge, (name, given))| (*edge, name.clone(), given.clone()))
                 .collect(),
             maps: job.maps(),
+            moving: next.map_or_else(Vec::new, |plan| plan.new.maps.iter().map(|map| map.vertex).collect()),
         }
     }
 

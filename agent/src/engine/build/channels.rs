@@ -56,8 +56,8 @@ impl Builder<'_> {
     /// Agents that send on an edge to an instance, by index.
     fn senders(&self, edge: EdgeId, target: &Placed) -> Vec<u16> {
         let planned = self.dag.edge(edge);
-        // One that goes is sent to by those alone that did so before.
-        let goes = self.plan.going.contains(&target.id);
+        // One that goes is sent to by those alone that did so before, if it does not hold key partitions until then.
+        let goes = self.plan.going.contains(&target.id) && !self.plan.moves(target.vertex);
         let distributed = if goes { self.was_distributed(edge) } else { planned.distributed };
         let mut agents: Vec<u16> = self
             .plan
@@ -127,6 +127,25 @@ impl Builder<'_> {
         Credit::with(Arc::clone(wake), window)
     }
 
+    /// Instances whose key partitions this plan moves do not end before that is over.
+    pub(super) fn open_moves(
+        &self,
+        mine: &[Placed],
+        inboxes: &HashMap<u32, Inputs>,
+    ) -> Result<(), WireFault> {
+        for placed in mine.iter().filter(|placed| self.plan.moves(placed.vertex)) {
+            let inbox = &inboxes[&placed.id].inbox;
+            inbox.open_moves().map_err(|why| self.refusal(placed, &why))?;
+            self.undo.moves(inbox);
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, placed: &Placed, why: &str) -> WireFault {
+        let name = format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number);
+        WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
+    }
+
     fn upstream(&self, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
         if lane.agent == self.me {
             return Upstream::Local(self.local_credit(number, target, wake));
@@ -192,10 +211,7 @@ impl Builder<'_> {
         let Some(local) = self.old().find(|local| local.placed.id == placed.id) else {
             return Err(internal("an instance that there was has no inbox"));
         };
-        let refused = |why: String| {
-            let name = format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number);
-            WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
-        };
+        let refused = |why: String| self.refusal(placed, &why);
         for (input, (id, _)) in self.dag.inputs(placed.vertex).enumerate() {
             if !self.takers(id).iter().any(|taker| taker.id == placed.id) {
                 continue;
@@ -235,15 +251,14 @@ impl Builder<'_> {
 
     /// A sender's queue on an edge.
     pub(super) fn out_queue(&self, edge: EdgeId, sender: &Placed) -> Result<OutQueue, WireFault> {
-        let all = self.ordered_targets(edge);
-        if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
-            return Ok(OutQueue::lanes(all.len()));
-        }
         // The edge's targets now, in the order of its outlets: a plan that changes them changes this too.
         let outlets = match self.old_edge(edge) {
             Some(old) => old.list(),
-            None => all.iter().map(|target| (target.id, target.agent)).collect(),
+            None => self.ordered_targets(edge).iter().map(|target| (target.id, target.agent)).collect(),
         };
+        if !matches!(self.dag.edge(edge).routing, Routing::Unicast | Routing::Isolated) {
+            return Ok(OutQueue::lanes(outlets.len()));
+        }
         let senders: Vec<Placed> = self.plan.targets().copied().collect();
         let mine = targets_of(&self.dag, edge, &senders, sender);
         let isolated = self.dag.edge(edge).routing == Routing::Isolated;

@@ -179,6 +179,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         counters: Arc::clone(&counters),
         options: changes,
         asked: Asking::new(&source).1,
+        settled: Vec::new(),
         state: None,
         start: started,
         timer: Timer::start().unwrap(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Edge, State, Telling};
+use super::{Channels, Edge, State};
 use crate::exchange::mark::Mark;
 use crate::exchange::moving::Group;
 use crate::exchange::outlet::{Outlet, Outlets};
@@ -12,6 +12,8 @@ use crate::sync::lock;
 impl Edge {
     /// Instances that hold nothing yet come onto the list, and those that are not kept and hold nothing any more go
     /// off it. The first word to a new one is the watermark, to one that goes it is the end. `me` is this agent.
+    /// `owners` gives the instance of each key partition where that is not who holds it now: only an edge without
+    /// senders may be told so.
     ///
     /// # Errors
     /// If one that would go holds a partition. Nothing has changed then.
@@ -19,6 +21,7 @@ impl Edge {
         &self,
         add: Vec<Outlet>,
         keep: &dyn Fn(u32) -> bool,
+        owners: Option<&[u32]>,
         me: u16,
     ) -> Result<(), String> {
         let mut state = lock(&self.state);
@@ -26,10 +29,11 @@ impl Edge {
             return Ok(());
         }
         let before = state.instances();
-        let stays = |place: &u32| before.get(*place as usize).is_some_and(|instance| keep(*instance));
-        if let Some(place) = state.reach.map.iter().find(|place| !stays(place)) {
-            let instance = before.get(*place as usize).copied().unwrap_or_default();
-            return Err(format!("instance {instance} is to go, and still holds a key partition"));
+        let held = state.reach.map.iter().filter_map(|place| before.get(*place as usize).copied());
+        let owners: Vec<u32> = owners.map_or_else(|| held.collect(), <[u32]>::to_vec);
+        let comes = |id: u32| add.iter().any(|outlet| outlet.instance == id);
+        if let Some(owner) = owners.iter().find(|id| !(comes(**id) || before.contains(id) && keep(**id))) {
+            return Err(format!("instance {owner} is to go, and still holds a key partition"));
         }
         state.greet(&add);
         let Some(outlets) = state.outlets.first_mut() else { return Ok(()) };
@@ -38,10 +42,9 @@ impl Edge {
             state.gone.push((outlet.instance, outlet.agent, outlet.sent_rows, outlet.sent_bytes));
         }
         let now = state.instances();
-        let former: Vec<Option<usize>> =
-            now.iter().map(|instance| before.iter().position(|old| old == instance)).collect();
-        let place = |old: &u32| former.iter().position(|former| *former == Some(*old as usize)).unwrap_or(0);
-        let map = state.reach.map.iter().map(|old| place(old) as u32).collect();
+        let place = |list: &[u32], id: u32| list.iter().position(|one| *one == id);
+        let former: Vec<Option<usize>> = now.iter().map(|id| place(&before, *id)).collect();
+        let map = owners.iter().map(|id| place(&now, *id).unwrap_or(0) as u32).collect();
         state.reach = Arc::new(Reach { width: now.len(), map });
         for sender in &mut state.senders {
             sender.queue.relane(&former);
@@ -99,36 +102,22 @@ impl Edge {
         Ok(())
     }
 
-    /// Its targets hear nothing more of event time until [`Edge::thaw`]: what is still to come out of partitions that
-    /// are on their way must not find their time gone on. Neither new rows nor ends are held up.
-    pub(crate) fn freeze(&self) {
-        lock(&self.state).telling = Telling::Later;
-    }
-
-    /// They hear again, and at once what they have missed.
-    pub(crate) fn thaw(&self) {
-        let mut state = lock(&self.state);
-        state.telling = Telling::Now;
-        if !state.closed && !state.ended {
-            state.advance();
-            state.outlets.iter().for_each(Outlets::flush);
+    /// A sender's rows may be older from now on than what its targets have heard of event time, until its
+    /// [`Mark::Resume`]: they hold theirs as soon as this has come to them.
+    pub(crate) fn hold(&self, sender: usize) {
+        let state = lock(&self.state);
+        if state.closed {
+            return;
+        }
+        let set = if state.channels == Channels::Own { sender } else { 0 };
+        if let Some(outlets) = state.outlets.get(set) {
+            outlets.send_mark(Mark::Hold);
+            outlets.flush();
         }
     }
 
-    /// The end of a sender's queue as it is now.
-    pub(crate) fn place(&self, sender: usize) -> u64 {
-        lock(&self.state).senders[sender].queue.place()
-    }
-
-    /// All rows of a sender that stood before a place have left: they are on their channels, before whatever is sent
-    /// from now on.
-    pub(crate) fn has_passed(&self, sender: usize, place: u64) -> bool {
-        let state = lock(&self.state);
-        let sender = &state.senders[sender];
-        state.closed || sender.overflow.is_none() && sender.queue.has_passed(place)
-    }
-
     /// The owner of each key partition, by instance.
+    #[cfg(test)]
     pub(crate) fn owners(&self) -> Vec<u32> {
         let state = lock(&self.state);
         let list = state.instances();

@@ -6,9 +6,10 @@ use tuplane_core::time::Standing;
 
 use std::sync::Arc;
 
+use super::held::Holding;
 use super::{Grant, Upstream};
 use crate::exchange::credit::LEAST_WINDOW;
-use crate::exchange::mark::Item;
+use crate::exchange::mark::{Item, Mark};
 
 /// What has come on one channel and was not taken, and its credit.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(super) struct Channel {
     pub(super) used: u64,
     pub(super) used_rows: u64,
     pub(super) standing: Standing,
+    pub(super) holding: Holding,
     pub(super) barrier: Option<u64>,
     /// Not read now; see [`super::Reading::ByChannel`].
     pub(super) held: bool,
@@ -50,11 +52,18 @@ impl Channel {
             used: 0,
             used_rows: 0,
             standing: Standing::default(),
+            holding: Holding::default(),
             barrier: None,
             held: false,
             opens: 1,
             ended: false,
         }
+    }
+
+    /// Nothing follows behind what has come.
+    pub(super) fn is_over(&self) -> bool {
+        let ends = self.queue.iter().filter(|item| matches!(item, Item::Mark(Mark::End)));
+        self.ended || ends.count() as u32 >= self.opens
     }
 
     /// What the sender cuts its frames by: over the agent's budget they are small, since every channel

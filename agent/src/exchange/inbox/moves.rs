@@ -46,6 +46,8 @@ struct Moving {
     marked: Vec<bool>,
     held: VecDeque<Held>,
     held_bytes: u64,
+    /// Its rows were taken out of the queue.
+    cut: bool,
 }
 
 #[derive(Debug)]
@@ -58,8 +60,16 @@ struct Held {
 
 impl Inbox {
     /// From now on, until [`Inbox::close_moves`], key partitions may come or go: its input does not end before.
-    pub(crate) fn open_moves(&self) {
-        lock(&self.state).moves.open = true;
+    ///
+    /// # Errors
+    /// A sentence, if it has ended.
+    pub(crate) fn open_moves(&self) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        if state.ended || state.closed {
+            return Err("all that it reads has come to its end".to_owned());
+        }
+        state.moves.open = true;
+        Ok(())
     }
 
     /// No more partitions come or go.
@@ -70,7 +80,8 @@ impl Inbox {
         self.nudge();
     }
 
-    /// A group is about to move. Has to be known to both its owners before any sender says so. Said a second time it
+    /// A group is about to move. The event time of the instance that gives it stands still until its rows are cut:
+    /// rows that are sent to the new one from now on must not find their windows given. Has to be known to both its owners before any sender says so. Said a second time it
     /// changes nothing.
     ///
     /// # Errors
@@ -87,16 +98,23 @@ impl Inbox {
             None => {}
         }
         state.moves.open = true;
-        let marked = vec![false; state.channels.len()];
-        state.moves.group = Some(Moving { group, side, marked, held: VecDeque::new(), held_bytes: 0 });
+        // Who has ended says nothing any more, and sends nothing.
+        let marked = state.channels.iter().map(Channel::is_over).collect();
+        state.moves.group =
+            Some(Moving { group, side, marked, held: VecDeque::new(), held_bytes: 0, cut: false });
         Ok(())
     }
 
-    /// Waits until all who send to the instance have said that a group moves. At once for one that has moved.
+    /// Waits until all who send to the instance have said that a group moves. At once for one that has moved, and when
+    /// the run stops.
     pub(crate) async fn all_marked(&self, order: (u32, u32)) {
         loop {
             let told = self.marked.notified();
-            if !lock(&self.state).moves.waits_for_marks(order) {
+            let waits = {
+                let state = lock(&self.state);
+                !state.closed && state.moves.waits_for_marks(order)
+            };
+            if !waits {
                 return;
             }
             told.await;
@@ -145,16 +163,32 @@ impl Inbox {
         }
         moves.done = moves.done.max(Some(order));
         moves.away.clear();
+        // Its time goes on, where that was not cut before.
+        state.recheck = true;
+        drop(state);
+        self.nudge();
+    }
+}
+
+impl Moving {
+    /// All who send have said that it moves.
+    fn is_marked(&self) -> bool {
+        self.marked.iter().all(|marked| *marked)
     }
 }
 
 impl Moves {
     fn waits_for_marks(&self, order: (u32, u32)) -> bool {
         match &self.group {
-            Some(moving) if moving.group.order() == order => !moving.marked.iter().all(|marked| *marked),
+            Some(moving) if moving.group.order() == order => !moving.is_marked(),
             // One that comes later has not begun yet.
             _ => self.done.is_none_or(|done| done < order),
         }
+    }
+
+    /// Partitions are on their way out: see [`Inbox::begin_group`].
+    pub(super) fn holds_time(&self) -> bool {
+        self.group.as_ref().is_some_and(|moving| moving.side == Side::Gives && !moving.cut)
     }
 
     fn may_end(&self) -> bool {
@@ -198,13 +232,26 @@ impl Moves {
 
     /// Something has come on a channel: what of it goes into the channel's queue; and whether all marks are there now.
     pub(super) fn came(&mut self, number: usize, channel: &mut Channel, item: Item, over: bool) -> Came {
+        if let Item::Mark(Mark::Moved { epoch, group }) = item
+            && self.done.is_some_and(|done| done >= (epoch, group))
+        {
+            // To one that comes nobody's word is waited for, nor is that of one that has ended.
+            return Came { queue: None, grant: None, marked: false };
+        }
         let Some(moving) = &mut self.group else { return Came::queued(item) };
         match item {
             Item::Mark(Mark::Moved { epoch, group }) if (epoch, group) == moving.group.order() => {
                 if let Some(marked) = moving.marked.get_mut(number) {
                     *marked = true;
                 }
-                Came { queue: None, grant: None, marked: moving.marked.iter().all(|marked| *marked) }
+                Came { queue: None, grant: None, marked: moving.is_marked() }
+            }
+            Item::Mark(Mark::End) => {
+                channel.queue.push_back(item);
+                if let Some(marked) = moving.marked.get_mut(number) {
+                    *marked |= channel.is_over();
+                }
+                Came { queue: None, grant: None, marked: moving.is_marked() }
             }
             Item::Rows(rows) if moving.side == Side::Takes => match split(rows, &moving.group.partitions) {
                 Ok((others, mine)) => {
@@ -252,12 +299,13 @@ impl Channel {
 
 impl State {
     fn cut_group(&mut self, over: bool) -> Result<Vec<(usize, Rows)>, String> {
-        let Self { moves, channels, inputs, opened, .. } = self;
-        let moving = moves.group.as_ref().filter(|moving| moving.side == Side::Gives);
+        let Self { moves, channels, inputs, opened, recheck, .. } = self;
+        let moving = moves.group.as_mut().filter(|moving| moving.side == Side::Gives);
         let Some(moving) = moving else { return Ok(Vec::new()) };
-        if !moving.marked.iter().all(|marked| *marked) {
+        if !moving.is_marked() {
             return Err("not all who send to the instance have said that the group moves".to_owned());
         }
+        (moving.cut, *recheck) = (true, true);
         let mut cut = Vec::new();
         moves.away.resize(inputs.len(), 0);
         for channel in channels {

@@ -223,7 +223,7 @@ fn rows_that_wait_follow_their_group_and_each_step_may_be_done_twice() {
 fn an_owner_does_not_end_before_its_partitions_have_come() {
     let mut world = World::new();
     let moves = group(0, &[0, 1]);
-    world.inboxes.iter().for_each(|inbox| inbox.open_moves());
+    world.inboxes.iter().for_each(|inbox| inbox.open_moves().unwrap());
     world.give(0, &[0, 0]);
     world.inboxes[0].begin_group(moves.clone(), Side::Gives).unwrap();
     world.inboxes[1].begin_group(moves.clone(), Side::Takes).unwrap();
@@ -256,9 +256,9 @@ fn owners_come_before_they_hold_anything_and_go_when_they_hold_nothing() {
     world.edges.iter().for_each(|edge| edge.mark(0, Mark::Watermark(5)));
     let outlets = world.join();
     for (edge, outlet) in world.edges.iter().zip(outlets) {
-        edge.change_owners(vec![outlet], &|_| true, 0).unwrap();
+        edge.change_owners(vec![outlet], &|_| true, None, 0).unwrap();
         assert_eq!(edge.owners(), [0, 0, 1, 1]);
-        let refused = edge.change_owners(Vec::new(), &|owner| owner != 0, 0).unwrap_err();
+        let refused = edge.change_owners(Vec::new(), &|owner| owner != 0, None, 0).unwrap_err();
         assert_eq!(refused, "instance 0 is to go, and still holds a key partition");
     }
     let moves = Group { epoch: 2, number: 0, from: 0, to: 2, partitions: [0, 1].into_iter().collect() };
@@ -270,7 +270,7 @@ fn owners_come_before_they_hold_anything_and_go_when_they_hold_nothing() {
     world.inboxes[2].resume_group(cut).unwrap();
     world.inboxes[0].end_group(moves.order());
     for edge in &world.edges {
-        edge.change_owners(Vec::new(), &|owner| owner != 0, 0).unwrap();
+        edge.change_owners(Vec::new(), &|owner| owner != 0, None, 0).unwrap();
         assert_eq!(edge.owners(), [2, 2, 1, 1]);
     }
     world.inboxes.iter().for_each(|inbox| inbox.close_moves());
@@ -284,41 +284,93 @@ fn owners_come_before_they_hold_anything_and_go_when_they_hold_nothing() {
 }
 
 #[test]
-fn a_frozen_edge_says_nothing_of_time_and_all_of_it_afterwards() {
+fn time_stands_still_where_older_rows_may_follow() {
     let mut world = World::new();
     let say = |world: &World, time| world.edges.iter().for_each(|edge| edge.mark(0, Mark::Watermark(time)));
     say(&world, 3);
     world.take_all();
     assert_eq!(world.watermarks, [Some(3); 2]);
-    world.edges[0].freeze();
-    say(&world, 7);
+    // What waits at the owners is behind the word, which passes it.
+    say(&world, 5);
+    world.edges[0].hold(0);
+    world.edges[0].hold(0);
     world.give(0, &[0, 2]);
     say(&world, 9);
     world.take_all();
     assert_eq!(world.watermarks, [Some(3); 2]);
     assert_eq!((world.taken[0].len(), world.taken[1].len()), (1, 1));
-    world.edges[0].thaw();
+    world.edges[0].mark(0, Mark::Resume);
+    world.take_all();
+    assert_eq!(world.watermarks, [Some(3); 2], "two groups may follow each other");
+    world.give(0, &[0, 2]);
+    world.edges[0].mark(0, Mark::Resume);
+    for owner in 0..2 {
+        assert!(world.take(owner, 100) && world.watermarks[owner] == Some(3), "the rows come first");
+    }
     world.take_all();
     assert_eq!(world.watermarks, [Some(9); 2]);
+    // One that has ended holds nobody up.
+    world.edges[0].hold(0);
+    world.edges[0].mark(0, Mark::End);
+    world.edges[1].mark(0, Mark::Watermark(11));
+    world.take_all();
+    assert_eq!(world.watermarks, [Some(11); 2]);
 }
 
 #[test]
-fn it_is_known_when_all_that_waits_has_left() {
+fn an_idle_channel_that_holds_time_is_awake() {
+    let world = World::new();
+    for edge in &world.edges {
+        edge.mark(0, Mark::Watermark(3));
+        edge.mark(0, Mark::Idle);
+    }
+    world.inboxes[0].take(1, false).unwrap();
+    while !matches!(world.inboxes[0].take(1, false).unwrap(), Taken::Idle) {}
+    world.edges[1].hold(0);
+    world.edges[0].mark(0, Mark::Watermark(8));
+    assert!(matches!(world.inboxes[0].take(1, false).unwrap(), Taken::Watermark(3)));
+    assert!(matches!(world.inboxes[0].take(1, false).unwrap(), Taken::Nothing));
+    world.edges[1].mark(0, Mark::Resume);
+    assert!(matches!(world.inboxes[0].take(1, false).unwrap(), Taken::Watermark(8)));
+}
+
+#[test]
+fn the_time_of_who_gives_stands_still_until_its_rows_are_cut() {
     let mut world = World::new();
-    let edge = Arc::clone(&world.edges[0]);
-    assert!(edge.has_passed(0, edge.place(0)));
-    // More than the first window of one lane.
-    for _ in 0..20 {
-        world.give(0, &[0; 200]);
-    }
-    let place = edge.place(0);
-    world.give(0, &[2]);
-    assert!(!edge.has_passed(0, place), "one lane waits, the other does not");
-    while edge.waiting(0) > 0 {
-        assert!(!edge.has_passed(0, edge.place(0)));
-        world.take(0, 100);
-    }
-    assert!(edge.has_passed(0, place));
+    let moves = group(0, &[1]);
+    let say = |world: &World, time| world.edges.iter().for_each(|edge| edge.mark(0, Mark::Watermark(time)));
+    say(&world, 3);
+    world.take_all();
+    world.inboxes[1].begin_group(moves.clone(), Side::Takes).unwrap();
+    world.inboxes[0].begin_group(moves.clone(), Side::Gives).unwrap();
+    world.edges.iter().for_each(|edge| edge.move_group(&moves).unwrap());
+    // A row of the group waits at the new owner; its time is 5.
+    world.give(0, &[1]);
+    say(&world, 7);
+    world.take_all();
+    assert_eq!(world.watermarks, [Some(3), Some(7)]);
+    assert_eq!(world.inboxes[0].cut_group().unwrap().len(), 0);
+    world.take_all();
+    assert_eq!(world.watermarks[0], Some(7));
+}
+
+#[test]
+fn who_has_ended_needs_no_word_and_a_late_one_does_no_harm() {
+    let mut world = World::new();
+    let moves = group(0, &[0]);
+    world.inboxes.iter().for_each(|inbox| inbox.open_moves().unwrap());
+    world.edges[0].mark(0, Mark::End);
+    world.inboxes[1].begin_group(moves.clone(), Side::Takes).unwrap();
+    world.inboxes[0].begin_group(moves.clone(), Side::Gives).unwrap();
+    world.edges[1].mark(0, Mark::End);
+    assert!(world.inboxes[0].cut_group().unwrap().is_empty());
+    world.inboxes[1].resume_group(Vec::new()).unwrap();
+    world.inboxes[0].end_group(moves.order());
+    world.edges.iter().for_each(|edge| edge.move_group(&moves).unwrap());
+    world.inboxes.iter().for_each(|inbox| inbox.close_moves());
+    world.take_all();
+    assert_eq!(world.ended, [true, true]);
+    assert!(world.inboxes[0].open_moves().unwrap_err().contains("come to its end"));
 }
 
 #[tokio::test]

@@ -20,25 +20,6 @@ impl OutQueue {
         }
     }
 
-    /// The end of the queue as it is now, for [`OutQueue::has_passed`].
-    pub(crate) fn place(&self) -> u64 {
-        match &self.kind {
-            Kind::Pool { .. } => self.appended,
-            Kind::Lanes { next, .. } => *next,
-        }
-    }
-
-    /// All rows that stood before a place have left.
-    pub(crate) fn has_passed(&self, place: u64) -> bool {
-        match &self.kind {
-            Kind::Pool { .. } => self.appended - self.rows >= place,
-            // A lane may be held up while others go on.
-            Kind::Lanes { lanes, .. } => {
-                lanes.iter().filter_map(VecDeque::front).all(|(number, _)| *number >= place)
-            }
-        }
-    }
-
     /// Rows of these partitions that wait in one lane wait in another from now on, where they stood: none of them
     /// passes a mark or another of its partition.
     ///

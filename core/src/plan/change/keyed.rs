@@ -54,6 +54,15 @@ impl Before<'_> {
         matches!(vertex.role, Role::Whole | Role::Combine) && stages().any(|stage| keeps_by_key(&stage.op))
     }
 
+    /// Rows may be in its hands that have not arrived: neither in its queue nor in its state.
+    fn waits_for_arrivals(&self, vertex: VertexId) -> bool {
+        let takes = |op: &Op| matches!(op, Op::Aggregate { .. } | Op::CoAggregate { .. });
+        let stages = &self.dag.vertex(vertex).stages;
+        let aggregates = self.job.stages.iter().any(|stage| stages.contains(&stage.id) && takes(&stage.op));
+        aggregates
+            && self.job.stages.iter().filter_map(|stage| stage.op.source()).any(|source| source.ahead() > 0)
+    }
+
     /// What an input of a keyed vertex says about a change of its instances.
     pub(super) fn key_input(&self, id: EdgeId, edge: &Edge) -> Result<(), String> {
         let (name, to) = (self.dag.edge_name(id), self.dag.vertex(edge.to).label());
@@ -79,6 +88,12 @@ impl Before<'_> {
     /// The map of a keyed vertex as it is, and over these instances; `None` if nobody has to move.
     pub(super) fn key_map(&self, vertex: VertexId, after: &[Instance]) -> Result<Option<KeyMap>, String> {
         let label = self.dag.vertex(vertex).label();
+        if self.waits_for_arrivals(vertex) {
+            return Err(format!(
+                "a source gives its rows before they arrive (its `window`), and `{label}` keeps them until they do: such \
+                 rows cannot be moved, and its instances stay as they are"
+            ));
+        }
         let Some((edge, _)) = self.dag.inputs(vertex).next() else {
             return Err(format!("`{label}` keeps state by key and has no input"));
         };

@@ -1,0 +1,293 @@
+//! Instances that hold key partitions come and go on one agent while rows flow: no row is lost, comes twice or too late.
+
+use std::collections::BTreeMap;
+
+use tuplane_core::plan::{Before, Dag, VertexId};
+use tuplane_core::route::moves::{Group, moves};
+use tuplane_wire::scaling::KeyGroup;
+
+use super::*;
+
+/// A run whose instances of one vertex change.
+struct Scaled {
+    engine: Arc<Engine>,
+    events: mpsc::UnboundedReceiver<Event>,
+    plan: RunPlan,
+    vertex: VertexId,
+    retired: BTreeSet<u32>,
+    /// Its owners now.
+    owners: Vec<u32>,
+}
+
+impl Scaled {
+    async fn new(folder: &std::path::Path, text: &str, stage: &str) -> Self {
+        let (engine, events) = engine(folder);
+        let agent = AgentInfo { slots: 2, ..info("a", "127.0.0.1:1") };
+        let plan = plan_for(text, 1, vec![agent]);
+        let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
+        let vertex = dag.find_vertex(stage).unwrap();
+        let owners = plan.instances.iter().filter(|one| one.vertex == vertex).map(|one| one.id).collect();
+        engine.prepare(plan.clone()).await.unwrap();
+        engine.start(1).unwrap();
+        Self { engine, events, plan, vertex, retired: BTreeSet::new(), owners }
+    }
+
+    /// So many more instances, and these go. Each request comes twice, and none does harm when it comes too early.
+    async fn change(&mut self, add: usize, remove: &[u32]) {
+        let before = &self.plan;
+        let dag: Dag = serde_json::from_str(&before.dag).unwrap();
+        let job = serde_json::from_str(&before.job).unwrap();
+        let all = Before {
+            dag: &dag,
+            job: &job,
+            instances: &before.instances,
+            retired: &self.retired,
+            agents: &["a".to_owned()],
+            maps: &before.maps,
+        };
+        let after = all.change(&vec![(self.vertex, 0); add], remove, &|_| false).unwrap();
+        let [map] = &after.maps[..] else { panic!("{:?}", after.maps) };
+        let stands = before.instances.iter().filter(|one| !self.retired.contains(&one.id));
+        let mut plan = RunPlan {
+            dag: serde_json::to_string(&after.dag).unwrap(),
+            instances: stands.chain(&after.new).copied().collect(),
+            epoch: before.epoch + 1,
+            coming: after.new.iter().map(|one| one.id).collect(),
+            going: remove.to_vec(),
+            maps: BTreeMap::from([(self.vertex, map.before.clone())]),
+            moving: vec![self.vertex],
+            ..before.clone()
+        };
+        let (engine, epoch) = (&self.engine, plan.epoch);
+        engine.extend(plan.clone()).await.unwrap();
+        engine.connect(1).await.unwrap();
+        engine.start_new(1, epoch).unwrap();
+        let early = KeyGroup { run: 1, epoch, number: 0, from: 0, to: 0, partitions: Vec::new() };
+        assert!(engine.group_begin(&early).await.unwrap_err().message.contains("do not go by plan"));
+        for _ in 0..2 {
+            engine.switch(1, epoch).unwrap();
+        }
+        let mut sizes = BTreeMap::new();
+        for owner in &self.owners {
+            let held: Vec<u16> =
+                (0..).zip(&map.before).filter(|(_, of)| *of == owner).map(|(id, _)| id).collect();
+            let bytes = engine.key_sizes(1, epoch, *owner, held.clone()).await.unwrap();
+            sizes.extend(held.into_iter().zip(bytes));
+        }
+        let most = sizes.values().sum::<u64>() / 4;
+        let groups = moves(&map.before, &map.after, &|partition| sizes[&partition], most);
+        for (number, Group { from, to, partitions }) in (0..).zip(groups) {
+            let group = KeyGroup { run: 1, epoch, number, from, to, partitions };
+            for _ in 0..2 {
+                engine.group_begin(&group).await.unwrap();
+            }
+            for _ in 0..2 {
+                engine.group_turn(&group).await.unwrap();
+            }
+            for _ in 0..2 {
+                engine.group_ship(&group).await.unwrap();
+            }
+            for _ in 0..2 {
+                engine.group_await(&group).await.unwrap();
+            }
+            for _ in 0..2 {
+                engine.group_end(&group).await.unwrap();
+            }
+            // From the beginning, as a coordinator does that has just taken over.
+            engine.group_begin(&group).await.unwrap();
+            engine.group_ship(&group).await.unwrap();
+        }
+        for _ in 0..2 {
+            engine.release(1, epoch).await.unwrap();
+        }
+        let mut going: BTreeSet<u32> = remove.iter().copied().collect();
+        while !going.is_empty() {
+            match self.events.recv().await.unwrap() {
+                Event::InstanceEnded { instance, .. } => assert!(going.remove(&instance), "{instance} ended"),
+                other => panic!("{other:?}"),
+            }
+        }
+        self.retired.extend(remove);
+        self.owners.retain(|id| !remove.contains(id));
+        self.owners.extend(&plan.coming);
+        plan.maps = BTreeMap::from([(self.vertex, map.after.clone())]);
+        (plan.coming, plan.going) = (Vec::new(), Vec::new());
+        self.plan = plan;
+    }
+
+    /// 2, 3, 1, 4, 4 others, 2 instances, and again.
+    async fn change_often(&mut self, rounds: usize) {
+        assert_eq!(self.owners.len(), 2);
+        for _ in 0..rounds {
+            self.change(1, &[]).await;
+            let gone = self.owners[..2].to_vec();
+            self.change(0, &gone).await;
+            self.change(3, &[]).await;
+            let gone = self.owners.clone();
+            self.change(4, &gone).await;
+            let gone = self.owners[1..3].to_vec();
+            self.change(0, &gone).await;
+        }
+    }
+
+    fn taken(&self) -> u64 {
+        let owners = |one: &&tuplane_wire::message::InstanceReport| self.owners.contains(&one.instance);
+        self.engine.reports()[0].instances.iter().filter(owners).map(|one| one.rows_in).sum()
+    }
+
+    /// What the sink has written, when all has come to its end; each row's columns.
+    async fn end(mut self) -> Vec<Vec<String>> {
+        let sink = self.plan.instances.iter().max_by_key(|one| one.vertex).unwrap().id;
+        let files = loop {
+            let event = tokio::time::timeout(Duration::from_secs(60), self.events.recv()).await;
+            match event.unwrap().unwrap() {
+                Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
+                Event::InstanceEnded { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        let report = self.engine.reports().remove(0);
+        for edge in &report.edges {
+            assert_eq!(edge.emitted, edge.accounted(), "{edge:?}");
+            assert_eq!(edge.emitted, edge.taken, "{edge:?}");
+        }
+        for instance in &report.instances {
+            assert!(instance.dropped.is_empty(), "{instance:?}");
+        }
+        let text = std::fs::read_to_string(&files[0].path).unwrap();
+        text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    }
+}
+
+const ROWS: u64 = 60_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rolling_counts_go_on_without_a_gap_at_full_queues() {
+    let text = format!(
+        r#"
+name = "rolling"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {ROWS}
+[[stage]]
+id = "by_key"
+op = "group_by"
+in = "rows"
+key = "id % 53 as k"
+[[stage]]
+id = "counts"
+op = "rolling_aggregate"
+in = "by_key"
+compute = ["count(*) as c"]
+[[stage]]
+id = "slow"
+op = "work"
+in = "counts"
+ms = 0.05
+parallelism = 1
+[[stage]]
+id = "out"
+op = "sink"
+in = "slow"
+parallelism = 1
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut scaled = Scaled::new(folder.path(), &text, "counts").await;
+    wait("rows flow", || scaled.taken() > 500).await;
+    scaled.change_often(2).await;
+    assert!(scaled.taken() < ROWS, "it was over before it was scaled");
+    // Of each key: what its count was at each row.
+    let mut keys: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+    for row in scaled.end().await {
+        let [id, count] = [&row[0], &row[row.len() - 1]].map(|text| text.parse::<u64>().unwrap());
+        assert_eq!(keys.entry(id % 53).or_default().insert(count, id), None, "a count came twice");
+    }
+    for (key, counts) in keys {
+        let expected = (0..ROWS).filter(|id| id % 53 == key).count() as u64;
+        assert!(counts.keys().copied().eq(1..=expected), "key {key}: {} of {expected}", counts.len());
+        for sender in 0..2 {
+            let ids: Vec<u64> = counts.values().copied().filter(|id| id % 2 == sender).collect();
+            assert!(ids.is_sorted(), "key {key}: rows of one source instance in another order");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn windows_and_windows_over_them_lose_nothing_and_find_no_row_late() {
+    let text = format!(
+        r#"
+name = "windows"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {ROWS}
+rate = 20000
+time = {{ column = "id", format = "unix_ms" }}
+[[stage]]
+id = "by_key"
+op = "group_by"
+in = "rows"
+key = "id % 7 as k"
+[[stage]]
+id = "tenths"
+op = "window"
+in = "by_key"
+type = "tumbling"
+size = "100ms"
+[[stage]]
+id = "counts"
+op = "aggregate"
+in = "tenths"
+compute = ["count(*) as c"]
+[[stage]]
+id = "again"
+op = "group_by"
+in = "counts"
+key = "k"
+[[stage]]
+id = "seconds"
+op = "window"
+in = "again"
+type = "tumbling"
+size = "1s"
+[[stage]]
+id = "sums"
+op = "aggregate"
+in = "seconds"
+compute = ["sum(c) as s", "min(c) as least"]
+[[stage]]
+id = "out"
+op = "sink"
+in = "sums"
+parallelism = 1
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut scaled = Scaled::new(folder.path(), &text, "counts").await;
+    wait("rows flow", || scaled.taken() > 100).await;
+    scaled.change_often(2).await;
+    let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    let mut windows = 0;
+    for row in scaled.end().await {
+        let (key, sum) = (row[0].parse().unwrap(), row[3].parse::<u64>().unwrap());
+        // 1970-01-01T00:00:SSZ
+        let second = row[1][17..19].parse().unwrap();
+        assert_eq!(sums.insert((key, second), sum), None, "a window came twice");
+        windows += 1;
+    }
+    assert_eq!(windows, 7 * ROWS / 1000);
+    for ((key, second), sum) in sums {
+        let expected = (second * 1000..(second + 1) * 1000).filter(|id| id % 7 == key).count() as u64;
+        assert_eq!(sum, expected, "key {key}, second {second}");
+    }
+}
