@@ -337,6 +337,7 @@ impl<'a> Builder<'a> {
             instances.push((local, instance));
         }
         stand.own_splits.extend(own_splits.into_iter().map(|(stage, own)| (stage, own.all)));
+        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions);
         Ok(Made { stand, instances, retargets, joined })
     }
 

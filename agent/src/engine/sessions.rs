@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event};
+use tuplane_wire::message::{AgentId, AgentInfo, Event, RunPlan};
 use tuplane_wire::net::Incoming;
 
 use super::{Shared, internal, lock, said};
@@ -27,6 +27,24 @@ impl Shared {
         // Whoever closes those that are not used holds the same lock. One that is dead says so when it is used.
         session.open_road(run);
         session
+    }
+
+    /// The ways of the key partitions that a plan moves: from here, if some are held here, to all who may get some. With
+    /// the others' sessions it is seen before the plan is committed whether there is one.
+    pub(super) fn open_roads(
+        self: &Arc<Self>,
+        plan: &RunPlan,
+        me: u16,
+        sessions: &mut HashMap<u16, Arc<Outbound>>,
+    ) {
+        for vertex in &plan.moving {
+            if plan.senders_before().any(|one| one.vertex == *vertex && one.agent == me) {
+                for to in plan.targets().filter(|one| one.vertex == *vertex && one.agent != me) {
+                    let peer = &plan.agents[usize::from(to.agent)];
+                    sessions.entry(to.agent).or_insert_with(|| self.road_to(peer, plan.run));
+                }
+            }
+        }
     }
 
     fn session_among(

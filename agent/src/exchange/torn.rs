@@ -62,18 +62,19 @@ async fn carry(left: DuplexStream, right: DuplexStream, there: u64, back: u64) {
     }
 }
 
-/// Dials until the other side is told to end; each connection breaks after a number of bytes by lot.
+/// Dials until the other side is told to end; each connection breaks after a number of bytes by lot, less than `most`.
 pub(super) async fn dial_for_ever(
     outbound: Arc<Outbound>,
     inbound: Arc<Inbound>,
     mut lots: SmallRng,
+    most: u64,
     breaks: Arc<AtomicU32>,
 ) {
     loop {
         let (ours, left) = duplex(lots.random_range(1..20_000));
         let (right, theirs) = duplex(lots.random_range(1..20_000));
         // From within the greeting to some frames.
-        let there = lots.random_range(0..60_000);
+        let there = lots.random_range(0..most);
         let back = if lots.random_bool(0.5) { lots.random_range(0..3_000) } else { u64::MAX };
         let carried = tokio::spawn(carry(left, right, there, back));
         let inbound = Arc::clone(&inbound);
@@ -220,6 +221,7 @@ async fn every_row_arrives_once(seed: u64, kind: Kind) -> u32 {
         Arc::clone(&outbound),
         Arc::clone(&inbound),
         dialling,
+        60_000,
         Arc::clone(&breaks),
     ));
     let mover = tokio::spawn(Arc::clone(&edge).run());

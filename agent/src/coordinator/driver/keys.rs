@@ -80,3 +80,6 @@ impl Driver {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

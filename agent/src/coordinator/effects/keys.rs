@@ -121,3 +121,6 @@ async fn on_all(links: &Links, places: &Places, all: &KeyAsk) -> Result<(), Wire
     let calls = places.all().into_iter().map(|agent| ask(links, agent, all.clone()));
     try_join_all(calls).await.map(|_| ())
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,9 @@ const TARGET: u32 = 3;
 const EDGES: [u32; 2] = [4, 9];
 const MOVED: [u16; 5] = [3, 1, 6, 9, 15];
 
+/// Bytes before a connection breaks: some frames fit.
+const MOST: u64 = 600_000;
+
 /// State of which a partition takes more than one frame.
 const LONG: &str =
     r#"op = "aggregate", in = "g", compute = ["array_agg(repeat(cast(id as text), 60)) as all"]"#;
@@ -115,6 +118,7 @@ async fn all_arrives_once(seed: u64) -> u32 {
         Arc::clone(&session),
         Arc::clone(&inbound),
         dialling,
+        MOST,
         Arc::clone(&breaks),
     ));
     let (on_channel, of_budget) = (Arc::clone(&session), Arc::clone(&here));
@@ -176,7 +180,7 @@ async fn a_parcel_arrives_once_and_whole_over_connections_that_break() {
         let one = tokio::time::timeout(Duration::from_mins(1), all_arrives_once(seed)).await;
         breaks += one.unwrap_or_else(|_| panic!("seed {seed}: something is missing"));
     }
-    assert!(breaks > 30, "only {breaks} connections broke");
+    assert!(breaks > 12, "only {breaks} connections broke");
 }
 
 #[tokio::test]

@@ -1,0 +1,166 @@
+//! A coordinator is killed at each step of a plan that moves key partitions, and another goes on from its log.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tuplane_core::cluster::rescale::Step;
+use tuplane_core::job::{FileFormat, Job};
+use tuplane_wire::message::{
+    AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, JobPhase,
+};
+use tuplane_wire::net::Security;
+use tuplane_wire::scaling::{KeyAsk, ScaleAsk, ScalePlace};
+
+use crate::coordinator::{Coordinator, CoordinatorConfig, OwnAgent};
+use crate::registry::Registry;
+
+const JOB: &str = "partitions = 12\n\
+     [[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
+     [[stage]]\nid='g'\nop='group_by'\nin='s'\nkey='id % 50 as k'\n\
+     [[stage]]\nid='x'\nop='rolling_aggregate'\nin='g'\ncompute=['count(*) as n']\ninstances=2\n\
+     [[stage]]\nid='k'\nop='sink'\nin='x'\nconnector='count'\ninstances=1\n";
+
+type Asked = Arc<Mutex<Vec<KeyAsk>>>;
+
+/// An agent that does as asked, and keeps what it was asked of key partitions; after so many it answers no more.
+fn agent(asked: &Asked, answers: usize) -> OwnAgent {
+    let asked = Arc::clone(asked);
+    Arc::new(move |request| {
+        let asked = Arc::clone(&asked);
+        Box::pin(async move {
+            let AgentRequest::Keys(ask) = request else { return Ok(AgentReply::Done) };
+            let reply = match &ask {
+                KeyAsk::Sizes { partitions, .. } => AgentReply::KeySizes(vec![100; partitions.len()]),
+                _ => AgentReply::Done,
+            };
+            let before = {
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                asked.push(ask);
+                asked.len() - 1
+            };
+            if before >= answers {
+                std::future::pending::<()>().await;
+            }
+            Ok(reply)
+        })
+    })
+}
+
+fn start(folder: &Path, asked: &Asked, answers: usize) -> Coordinator {
+    let config = CoordinatorConfig {
+        me: AgentId { name: "a".to_owned(), incarnation: 1 },
+        security: Security::Insecure,
+        state: folder.to_owned(),
+        folder: folder.to_owned(),
+        lease: Duration::from_secs(60),
+        costs: Vec::new(),
+        registry: Arc::new(Registry::default()),
+    };
+    Coordinator::start(config, agent(asked, answers)).unwrap()
+}
+
+async fn register(coordinator: &Coordinator) {
+    let info = AgentInfo {
+        id: AgentId { name: "a".to_owned(), incarnation: 1 },
+        address: "127.0.0.1:1".to_owned(),
+        slots: 4,
+        cores: 0,
+        zone: String::new(),
+        pid: 0,
+        version: String::new(),
+        host: String::new(),
+        registry: 0,
+    };
+    coordinator.request(ClusterRequest::Register(info)).await.unwrap();
+}
+
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within a minute: {what}");
+}
+
+async fn phase(coordinator: &Coordinator) -> JobPhase {
+    match coordinator.request(ClusterRequest::Status { job: None }).await.unwrap() {
+        ClusterReply::Status(status) => status.summary.phase,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The one rescale of the job is done.
+async fn done(coordinator: &Coordinator) {
+    until("the plan is done", async || {
+        match coordinator.request(ClusterRequest::Scalings { job: "1".to_owned() }).await.unwrap() {
+            ClusterReply::Scalings(all) => (all.history.first()?.step == Step::Done).then_some(()),
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
+    assert_eq!(phase(coordinator).await, JobPhase::Running);
+}
+
+/// Runs the job, and asks for a third instance that keeps state by key.
+async fn scale(coordinator: &Coordinator) {
+    register(coordinator).await;
+    let job = serde_json::to_string(&Job::parse(JOB, FileFormat::Toml).unwrap()).unwrap();
+    coordinator.request(ClusterRequest::Submit { job, force: false }).await.unwrap();
+    until("the job runs", async || (phase(coordinator).await == JobPhase::Running).then_some(())).await;
+    let ask = ScaleAsk::Set { vertex: "x".to_owned(), instances: 3, place: ScalePlace::Anywhere };
+    let scale = ClusterRequest::Scale { job: "1".to_owned(), ask, if_epoch: None, dry_run: false };
+    coordinator.request(scale).await.unwrap();
+}
+
+fn so_far(asked: &Asked) -> Vec<KeyAsk> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// What the coordinator had logged when it asked this: sizes, a group by its number, or the release.
+fn step(ask: &KeyAsk) -> (u8, u32) {
+    match ask {
+        KeyAsk::Sizes { .. } => (0, 0),
+        KeyAsk::Begin(group)
+        | KeyAsk::Turn(group)
+        | KeyAsk::Ship(group)
+        | KeyAsk::Await(group)
+        | KeyAsk::End(group) => (1, group.number),
+        KeyAsk::Release { .. } => (2, 0),
+    }
+}
+
+#[test]
+fn a_coordinator_that_takes_over_goes_on_with_the_step_that_was_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = Asked::default();
+    Runtime::new().unwrap().block_on(async {
+        let coordinator = start(folder.path(), &undisturbed, usize::MAX);
+        scale(&coordinator).await;
+        done(&coordinator).await;
+    });
+    let all = so_far(&undisturbed);
+    let steps: BTreeSet<_> = all.iter().map(step).collect();
+    assert!(steps.len() >= 4 && all.len() > 10, "{all:?}");
+    for killed in 0..all.len() {
+        let (folder, first, second) = (tempfile::tempdir().unwrap(), Asked::default(), Asked::default());
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let coordinator = start(folder.path(), &first, killed);
+            scale(&coordinator).await;
+            until("it is asked", async || (so_far(&first).len() > killed).then_some(())).await;
+        });
+        runtime.shutdown_timeout(Duration::from_secs(10));
+        Runtime::new().unwrap().block_on(async {
+            let coordinator = start(folder.path(), &second, usize::MAX);
+            register(&coordinator).await;
+            done(&coordinator).await;
+        });
+        let again = all.iter().position(|ask| step(ask) == step(&all[killed])).unwrap();
+        assert_eq!(so_far(&second), all[again..], "killed when it asked {:?}", all[killed]);
+    }
+}
