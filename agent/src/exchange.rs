@@ -16,6 +16,7 @@ pub(crate) mod outbound;
 pub(crate) mod outlet;
 pub(crate) mod outqueue;
 pub(crate) mod overflow;
+pub(crate) mod parcels;
 pub(crate) mod priced;
 pub(crate) mod quota;
 pub(crate) mod session;

@@ -1,5 +1,6 @@
 //! One agent process: it listens, joins the cluster, reports, and ends when its owner does.
 
+mod keys;
 mod member;
 mod report;
 mod upstream;
@@ -336,6 +337,7 @@ impl Node {
                 engine.abort(run, epoch).await;
                 Ok(AgentReply::Done)
             }
+            AgentRequest::Keys(ask) => keys::answer(engine, ask).await,
             AgentRequest::Stop { run, reason, discard } => {
                 engine.stop(run, &reason, discard).await.map(|report| AgentReply::Stopped(Box::new(report)))
             }

@@ -2,6 +2,7 @@
 
 mod act;
 mod ask;
+mod keys;
 mod measure;
 mod members;
 mod routes;

@@ -10,6 +10,8 @@ use tuplane_wire::message::{
 
 use super::links::Links;
 
+pub(super) mod keys;
+
 /// Compiling a job's expressions may take a while on a slow machine.
 const PREPARE: Duration = Duration::from_mins(1);
 
@@ -199,10 +201,14 @@ pub(super) async fn abort(links: &Links, agents: &[AgentId], run: u64, epoch: u6
     }
 }
 
-async fn until_answered(links: &Links, agent: &AgentId, request: &AgentRequest) -> Result<(), WireFault> {
+async fn until_answered(
+    links: &Links,
+    agent: &AgentId,
+    request: &AgentRequest,
+) -> Result<AgentReply, WireFault> {
     loop {
         match links.call(agent, request.clone(), SHORT).await {
-            Ok(_) => return Ok(()),
+            Ok(reply) => return Ok(reply),
             // The link to an agent goes when it is dead, and that is not retryable.
             Err(fault) if fault.retryable => tokio::time::sleep(AGAIN).await,
             Err(fault) => return Err(fault),

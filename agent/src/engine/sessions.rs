@@ -1,5 +1,6 @@
 //! The sessions of an agent with its peers: made when a run needs them, told when one breaks.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -15,7 +16,24 @@ use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
 impl Shared {
     /// The session by which this agent sends to a peer.
     pub(crate) fn session_to(self: &Arc<Self>, peer: &AgentInfo) -> Arc<Outbound> {
+        self.session_among(&mut lock(&self.outbound), peer)
+    }
+
+    /// The same, for key partitions of a run that move to the peer: it stays as long as the run does, also where no
+    /// edge goes there.
+    pub(crate) fn road_to(self: &Arc<Self>, peer: &AgentInfo, run: u64) -> Arc<Outbound> {
         let mut sessions = lock(&self.outbound);
+        let session = self.session_among(&mut sessions, peer);
+        // Whoever closes those that are not used holds the same lock. One that is dead says so when it is used.
+        session.open_road(run);
+        session
+    }
+
+    fn session_among(
+        self: &Arc<Self>,
+        sessions: &mut HashMap<AgentId, Arc<Outbound>>,
+        peer: &AgentInfo,
+    ) -> Arc<Outbound> {
         if let Some(session) = sessions.get(&peer.id) {
             return Arc::clone(session);
         }

@@ -44,7 +44,7 @@ pub(crate) fn encode(rows: &Rows, mut header: Header) -> Result<Vec<u8>, ArrowEr
     let ids = rows.partitions().map_or(0, |ids| ids.len() * 2);
     header.rows = rows.len() as u32;
     header.charge = rows.bytes();
-    header.flags = if ids > 0 { FLAG_PARTITIONS } else { 0 };
+    header.flags |= if ids > 0 { FLAG_PARTITIONS } else { 0 };
     header.ids_len = ids as u32;
     header.meta_len = data.ipc_message.len() as u32;
     header.body_len = data.arrow_data.len() as u32;

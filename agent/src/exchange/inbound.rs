@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::Notify;
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::frame::{ALL, CreditEntry, FrameKind, HEADER, Header};
+use tuplane_wire::frame::{ALL, CreditEntry, FLAG_MOVED, FrameKind, HEADER, Header};
 use tuplane_wire::net::Stream;
 
 use super::body::{self, Parts};
@@ -17,6 +17,7 @@ use super::inbox::{Inbox, Note};
 use super::load::Notes;
 use super::mark::{Item, Mark};
 use super::outbound::ChannelKey;
+use super::parcels::{Arrival, Expected, Parcels};
 use super::session::{HEARTBEAT, SILENCE, Welcome, write_message};
 use crate::engine::rows::Budget;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -44,6 +45,7 @@ pub(crate) struct Inbound {
     broken: Broken,
     budget: Arc<Budget>,
     doors: Mutex<HashMap<(u64, u32), Arc<Door>>>,
+    parcels: Parcels,
     position: Mutex<Position>,
     /// Credit has changed, or an acknowledgement is due.
     notes: Arc<Notes>,
@@ -81,6 +83,7 @@ impl Inbound {
             broken,
             budget,
             doors: Mutex::new(HashMap::new()),
+            parcels: Parcels::default(),
             position: Mutex::default(),
             notes: Arc::default(),
             echo: AtomicU64::new(0),
@@ -110,17 +113,25 @@ impl Inbound {
         };
     }
 
+    /// Key partitions of an instance there are about to come to one here. `None`: they are expected already, or have
+    /// come; whoever said so first has them.
+    pub(crate) fn expect(&self, expected: Expected) -> Option<Arrival> {
+        self.parcels.expect(expected)
+    }
+
     /// The peer is dead: its connection ends, and no other is taken.
     pub(crate) fn close(&self) {
         let mut position = lock(&self.position);
         position.closed = true;
         position.generation += 1;
         drop(position);
+        self.parcels.close();
         self.turn.notify_waiters();
     }
 
     /// Frames of a run that still come are dropped.
     pub(crate) fn forget(&self, run: u64) {
+        self.parcels.forget(run);
         lock(&self.doors).retain(|(r, _), _| *r != run);
     }
 
@@ -191,10 +202,7 @@ impl Inbound {
             }
             // A frame that cannot be taken ends its run, not the session: sent again it would be the same.
             if let Err(error) = self.deliver(&header, parts) {
-                (self.broken)(
-                    header.run,
-                    format!("rows that came from another agent cannot be read: {error}"),
-                );
+                (self.broken)(header.run, format!("what came from another agent cannot be read: {error}"));
             }
             position.received = header.sequence;
             drop(position);
@@ -205,6 +213,13 @@ impl Inbound {
     }
 
     fn deliver(&self, header: &Header, parts: Parts) -> io::Result<()> {
+        if header.kind == FrameKind::State || header.flags & FLAG_MOVED != 0 {
+            let known = lock(&self.doors).keys().any(|(run, _)| *run == header.run);
+            let taken = self.parcels.take(header, parts, &self.budget, known);
+            // A sender waits for room, which its frames have until they are acknowledged.
+            self.notes.due.notify_one();
+            return taken;
+        }
         // A run that has ended here: its frames are acknowledged and dropped.
         let Some(door) = lock(&self.doors).get(&(header.run, header.edge)).cloned() else { return Ok(()) };
         if header.attempt != door.attempt {
@@ -233,7 +248,7 @@ impl Inbound {
             FrameKind::Hold => Mark::Hold,
             FrameKind::Resume => Mark::Resume,
             FrameKind::End => Mark::End,
-            FrameKind::Credit | FrameKind::Note => {
+            FrameKind::Credit | FrameKind::Note | FrameKind::State => {
                 return Err(io::Error::other("credit came on the sending half"));
             }
         };

@@ -22,6 +22,9 @@ use super::mark::Mark;
 use super::session::{Greeting, HEARTBEAT, SILENCE, Welcome, read_message, write_message};
 use crate::engine::rows::Rows;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use road::Road;
+
+mod road;
 
 /// Rows leave at once when so many bytes wait ...
 const FLUSH_BYTES: u64 = 64 << 10;
@@ -87,6 +90,8 @@ pub(crate) struct Outbound {
     security: Security,
     state: Mutex<State>,
     wake: Notify,
+    /// Frames were acknowledged, or none will be: for those who wait to send parcels.
+    room: Notify,
     number: u64,
     /// Smoothed round trip in microseconds; 0 while unknown.
     round_trip: AtomicU64,
@@ -104,6 +109,7 @@ struct State {
     /// Rows by channel; channels take turns.
     pending: HashMap<ChannelKey, VecDeque<Rows>>,
     turns: VecDeque<ChannelKey>,
+    road: Road,
     waiting_bytes: u64,
     flush: bool,
     unacknowledged: VecDeque<Sent>,
@@ -168,6 +174,7 @@ impl Outbound {
             security,
             state: Mutex::new(State { next: 1, ..State::default() }),
             wake: Notify::new(),
+            room: Notify::new(),
             number: NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             round_trip: AtomicU64::new(0),
             up: AtomicBool::new(false),
@@ -215,7 +222,8 @@ impl Outbound {
 
     /// Some run sends on it.
     pub(crate) fn is_used(&self) -> bool {
-        !lock(&self.state).edges.is_empty()
+        let state = lock(&self.state);
+        !state.edges.is_empty() || state.road.is_used()
     }
 
     /// Nothing of a run is sent any more; what waits is dropped.
@@ -223,6 +231,7 @@ impl Outbound {
         let mut state = lock(&self.state);
         state.edges.retain(|(r, _), _| *r != run);
         state.credits.retain(|key, _| key.run != run);
+        state.road.forget(run);
         state.pending.retain(|key, _| key.run != run);
         state.turns.retain(|key| key.run != run);
         state.ready.retain(|item| match item {
@@ -235,6 +244,8 @@ impl Outbound {
         });
         state.waiting_bytes = pending + ready.sum::<u64>();
         // Frames that were sent stay: the numbers must not have gaps, and the peer drops them.
+        drop(state);
+        self.room.notify_waiters();
     }
 
     /// Rows for a channel. The caller has checked its credit.
@@ -302,6 +313,7 @@ impl Outbound {
     pub(crate) fn close(&self) {
         lock(&self.state).die();
         self.wake.notify_one();
+        self.room.notify_waiters();
     }
 
     /// The first connection has been made; or why it could not be.
@@ -322,6 +334,7 @@ impl Outbound {
             state.failure = Some(cause.clone());
         }
         drop(state);
+        self.room.notify_waiters();
         ended
     }
 
@@ -439,6 +452,10 @@ impl Outbound {
             if state.dead {
                 return Next::Dead;
             }
+            if let Some((frame, flight)) = state.next_parcel_frame() {
+                drop(state);
+                return self.numbered(frame, 0, 1, flight);
+            }
             let item = match state.ready.pop_front() {
                 Some(item) => item,
                 None if state.turns.is_empty() => {
@@ -499,12 +516,17 @@ impl Outbound {
             },
             None => header.encode().to_vec(),
         };
+        self.numbered(bytes, count, marks, flight)
+    }
+
+    /// Gives a frame its number, and keeps it until it is acknowledged.
+    fn numbered(&self, bytes: Vec<u8>, rows: u64, marks: u64, flight: Arc<Flight>) -> Next {
         flight.wire_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut state = lock(&self.state);
         let sequence = state.next;
         state.next += 1;
         let bytes = body::number(bytes, sequence);
-        state.unacknowledged.push_back(Sent { sequence, bytes: bytes.clone(), rows: count, marks, flight });
+        state.unacknowledged.push_back(Sent { sequence, bytes: bytes.clone(), rows, marks, flight });
         Next::Frame(bytes)
     }
 
@@ -559,6 +581,8 @@ impl Outbound {
                 flight.marks.fetch_sub(marks, Ordering::Relaxed);
             }
         }
+        drop(state);
+        self.room.notify_waiters();
     }
 
     fn measure(&self, sent_at: u64) {
@@ -577,6 +601,7 @@ impl State {
         self.ready.clear();
         self.pending.clear();
         self.turns.clear();
+        self.road.die();
         self.unacknowledged.clear();
         self.waiting_bytes = 0;
     }

@@ -48,7 +48,7 @@ fn rows(ids: std::ops::Range<i64>, budget: &Arc<Budget>) -> Rows {
     Rows::new(RecordBatch::try_new(schema(), columns).unwrap(), None, budget).unwrap()
 }
 
-fn agent(name: &str) -> AgentId {
+pub(super) fn agent(name: &str) -> AgentId {
     AgentId { name: name.to_owned(), incarnation: 1 }
 }
 
@@ -63,7 +63,7 @@ async fn carry(left: DuplexStream, right: DuplexStream, there: u64, back: u64) {
 }
 
 /// Dials until the other side is told to end; each connection breaks after a number of bytes by lot.
-async fn dial_for_ever(
+pub(super) async fn dial_for_ever(
     outbound: Arc<Outbound>,
     inbound: Arc<Inbound>,
     mut lots: SmallRng,

@@ -3,13 +3,19 @@
 //! Behind the header of a `Rows` frame come the partition ids (u16 each, if the flag says so), the
 //! batch's Arrow IPC metadata, and its buffers. Schemas are the plan's and are never sent; the
 //! fingerprint says that both sides mean the same.
+//!
+//! Key partitions that move between agents go as a *parcel*: `State` frames with their state, then `Rows` frames
+//! (with [`FLAG_MOVED`]) with the rows that had come for them, then a `State` frame with [`FLAG_LAST`]. In all of
+//! them `epoch` and `value` are the plan and the group, `target` is the instance that is to hold the partitions, and
+//! `from` is the number of the frame in its parcel, from 0. They belong to no channel: neither credit nor a
+//! ledger counts them.
 
 use std::fmt;
 
 /// First bytes of every frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"tupl");
 /// Version of the data format; both sides must have the same.
-pub const DATA_VERSION: u16 = 3;
+pub const DATA_VERSION: u16 = 4;
 /// Bytes of a header.
 pub const HEADER: usize = 96;
 /// A frame's parts are never longer than this together: one row of 16 MiB and its overhead.
@@ -18,6 +24,15 @@ pub const MOST_BODY: u64 = 40 << 20;
 pub const ALL: u32 = u32::MAX;
 /// Partition ids follow the header.
 pub const FLAG_PARTITIONS: u8 = 1;
+/// Rows of a parcel; `edge` is the one by which they had come.
+pub const FLAG_MOVED: u8 = 2;
+/// A part of a piece of state, which goes on in the next frame.
+pub const FLAG_CONTINUES: u8 = 4;
+/// The end of a parcel.
+pub const FLAG_LAST: u8 = 8;
+/// In the end of a parcel: `charge` is the event time (its bits as i64, ns since 1970) that the instance had come to
+/// which held the partitions.
+pub const FLAG_TIME: u8 = 16;
 
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +54,8 @@ pub enum FrameKind {
     Note = 7,
     /// The channel is idle: it holds no watermark back until its next one.
     Idle = 8,
+    /// State of key partitions that move: a piece of it, or a part of a piece; or the end of a parcel.
+    State = 9,
     /// From its arrival on the channel stands where its target stands.
     Hold = 10,
     /// The channel stands again where its last watermark says.
@@ -50,7 +67,7 @@ pub enum FrameKind {
 pub struct Header {
     /// What it carries.
     pub kind: FrameKind,
-    /// [`FLAG_PARTITIONS`].
+    /// [`FLAG_PARTITIONS`] and the others.
     pub flags: u8,
     /// The run.
     pub run: u64,
@@ -58,7 +75,7 @@ pub struct Header {
     pub attempt: u32,
     /// The edge's index in the plan.
     pub edge: u32,
-    /// The sending instance, or [`ALL`] where a frame joins rows of several.
+    /// The sending instance, or [`ALL`] where a frame joins rows of several; of a parcel's frames its number.
     pub from: u32,
     /// The target instance, or [`ALL`].
     pub target: u32,
@@ -154,6 +171,7 @@ impl Header {
             6 => FrameKind::Credit,
             7 => FrameKind::Note,
             8 => FrameKind::Idle,
+            9 => FrameKind::State,
             10 => FrameKind::Hold,
             11 => FrameKind::Resume,
             other => return Err(FrameError::Kind(other)),
@@ -318,7 +336,9 @@ mod tests {
     fn a_header_comes_back_and_its_bytes_are_fixed() {
         let bytes = sample().encode();
         assert_eq!(Header::decode(&bytes), Ok(sample()));
-        assert_eq!(&bytes[..16], b"tupl\x03\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
+        let state = Header { flags: FLAG_LAST | FLAG_TIME, ..Header::new(FrameKind::State) };
+        assert_eq!(Header::decode(&state.encode()), Ok(state));
+        assert_eq!(&bytes[..16], b"tupl\x04\0\x01\x01\x08\x07\x06\x05\x04\x03\x02\x01");
         assert_eq!(bytes[84..], [0; 12], "room for later fields");
     }
 
@@ -331,8 +351,10 @@ mod tests {
         bytes[4] = 9;
         assert_eq!(Header::decode(&bytes), Err(FrameError::Version(9)));
         let mut bytes = sample().encode();
-        bytes[6] = 0;
-        assert_eq!(Header::decode(&bytes), Err(FrameError::Kind(0)));
+        for kind in [0, 10] {
+            bytes[6] = kind;
+            assert_eq!(Header::decode(&bytes), Err(FrameError::Kind(kind)));
+        }
         let long = Header { body_len: u32::MAX, ..sample() };
         assert!(matches!(Header::decode(&long.encode()), Err(FrameError::TooLong(_))));
     }

@@ -18,7 +18,7 @@ use tuplane_core::plan::placement::Instance;
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
+use crate::scaling::{JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -398,6 +398,8 @@ pub enum AgentRequest {
         /// The plan's number.
         epoch: u64,
     },
+    /// Moves key partitions of a run.
+    Keys(KeyAsk),
 }
 
 /// Replies of an agent.
@@ -419,6 +421,8 @@ pub enum AgentReply {
     Peeked(Box<Peeked>),
     /// To `Routings`.
     Routings(Vec<EdgeRouting>),
+    /// To [`KeyAsk::Sizes`]: bytes, in the order of the partitions.
+    KeySizes(Vec<u64>),
 }
 
 /// Rows of a sample, as text.

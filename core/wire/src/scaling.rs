@@ -168,19 +168,55 @@ pub struct JobScale {
     pub retired: Vec<u32>,
 }
 
-/// A group of key partitions of a plan, on its way from one instance to another.
+/// A group of key partitions on its way from one instance of a vertex to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyGroup {
     /// The run.
     pub run: u64,
-    /// The plan.
+    /// The number of the plan that moves it.
     pub epoch: u64,
-    /// Its number in the plan: groups move one after the other.
+    /// Its number in the plan: groups move in this order, one after the other.
     pub number: u32,
-    /// Dense id of the instance that holds them.
+    /// Dense id of the instance that holds it.
     pub from: u32,
-    /// Dense id of the instance that is to hold them.
+    /// Dense id of the instance that is to hold it.
     pub to: u32,
-    /// Which.
+    /// Its key partitions.
     pub partitions: Vec<u16>,
+}
+
+/// What moves key partitions, step by step. An agent that is asked again, by a later coordinator too, answers as before;
+/// a fault that may not be repeated ends the run's attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyAsk {
+    /// How large is the state of key partitions that an instance there holds?
+    Sizes {
+        /// The run.
+        run: u64,
+        /// The number of the plan that moves them.
+        epoch: u64,
+        /// Dense id of the instance.
+        instance: u32,
+        /// Which.
+        partitions: Vec<u16>,
+    },
+    /// A group is about to move: said to the agent of its new owner and then to that of its old one, before any
+    /// sender goes by it.
+    Begin(KeyGroup),
+    /// Senders there go by the group's new owner from now on, and say so to both owners.
+    Turn(KeyGroup),
+    /// The old owner gives the group's state, and the rows that have come for it, to the new owner's agent once all
+    /// senders have spoken to it.
+    Ship(KeyGroup),
+    /// The new owner has taken in what came, and what it made of it has arrived where it goes.
+    Await(KeyGroup),
+    /// The group has moved: event time goes on behind its owners there.
+    End(KeyGroup),
+    /// All groups of a plan have moved: what holds nothing any more gets its end.
+    Release {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::{Command, Effect};
-use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode, WireFault};
+use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
@@ -120,11 +120,9 @@ impl Driver {
             }
             Effect::Extend { run, epoch } => self.extend(run, epoch),
             Effect::Switch { run, epoch } => self.switch(run, epoch),
-            Effect::Divide { run, .. } | Effect::Move { run, .. } | Effect::Release { run, .. } => {
-                // Plans that move key partitions are refused before they are logged: see `scaling::possible`.
-                let fault = WireFault::new(FaultCode::Internal, "key partitions cannot be moved yet");
-                let _ = notes.send(Note::Happened(Command::InstanceFailed { run, instance: 0, fault }));
-            }
+            Effect::Divide { run, epoch } => self.divide(run, epoch),
+            Effect::Move { run, epoch, group } => self.move_group(run, epoch, group),
+            Effect::Release { run, epoch } => self.release_owners(run, epoch),
             Effect::Abort { run, epoch, agents } => {
                 tokio::spawn(async move { effects::abort(&links, &agents, run, epoch).await });
             }

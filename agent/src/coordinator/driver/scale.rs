@@ -202,6 +202,7 @@ impl Driver {
                 tracing::warn!(run, epoch, %fault, "a plan could not be prepared; the old one goes on");
             }
             Command::RescaleSwitched { run, epoch } => tracing::info!(run, epoch, "rows go by a new plan"),
+            Command::OwnersReleased { run, epoch } => tracing::info!(run, epoch, "key partitions have moved"),
             _ => {}
         }
     }

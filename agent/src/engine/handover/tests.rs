@@ -34,11 +34,11 @@ use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
 use crate::source::SourceContext;
 
-const PARTITIONS: u16 = 16;
+pub(crate) const PARTITIONS: u16 = 16;
 const WIDE: u64 = 8 << 20;
 
 /// The last stage but the sink of a job over a source of ids, planned: its program and what its state is of.
-fn stage(text: &str) -> (Job, VertexProgram, Option<StateOf>) {
+pub(crate) fn stage(text: &str) -> (Job, VertexProgram, Option<StateOf>) {
     let job = Job::parse(
         &format!(
             r#"stage = [
