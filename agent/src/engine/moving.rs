@@ -298,7 +298,8 @@ impl Engine {
         let (to, from, partitions) = (Arc::clone(to), from.cloned(), step.group.partitions.clone());
         let order = step.as_moved().order();
         Ok(self.work(async move {
-            let Parcel { units, rows, .. } = coming.await?;
+            let Parcel { units, rows, watermark } = coming.await?;
+            tracing::debug!(?order, units = units.len(), ?watermark, "key partitions have come");
             to.asking.take(units, rows).await?;
             if let Some(from) = from {
                 // They wait there from now on, and here no more.
