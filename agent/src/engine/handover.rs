@@ -41,11 +41,9 @@ pub(crate) struct Given {
     /// Rows of the group that leaves, by input, which had come and were not worked on.
     pub(crate) rows: Vec<(usize, Rows)>,
     /// The event time (nanoseconds since 1970, UTC) that the instance has come to.
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
     pub(crate) watermark: Option<i64>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
 impl Given {
     /// All units as bytes, made as they are asked for: a unit after the other.
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Pieces> {
@@ -76,7 +74,6 @@ impl Asking {
     }
 
     /// What makes units of pieces, on the thread of whoever has them.
-    #[cfg_attr(not(test), expect(dead_code, reason = "key partitions move within an agent only"))]
     pub(crate) async fn loader(&self) -> Result<Loader, WireFault> {
         self.ask(|answer| Ask::Loader { answer }).await
     }

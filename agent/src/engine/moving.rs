@@ -8,29 +8,20 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared as Joint};
 use tokio::sync::oneshot;
 use tuplane_core::plan::VertexId;
-use tuplane_expr::Unit;
-use tuplane_wire::message::{FaultCode, RunPlan, WireFault};
+use tuplane_core::plan::placement::Instance as Placed;
+use tuplane_wire::message::{AgentInfo, FaultCode, RunPlan, WireFault};
 use tuplane_wire::scaling::KeyGroup;
 
 use super::run::{Local, Run, Stand};
 use super::{Engine, internal, lock, no_run};
-use crate::engine::rows::Rows;
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Side;
 use crate::exchange::lane::edge_of;
 use crate::exchange::moving::Group;
+use crate::exchange::parcels::{self, Address, Expected, Parcel};
 
 /// Pause between two looks at rows that are being taken, or at what has arrived.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// What has been given, at the instance that is to hold it.
-#[derive(Debug)]
-pub(crate) struct Parcel {
-    /// One for each partition of the group, in its order.
-    pub(crate) units: Vec<Unit>,
-    /// Rows by input that had come and were not worked on.
-    pub(crate) rows: Vec<(usize, Rows)>,
-}
 
 /// A step that is done once, by a task of its own, whoever asks for it and however often.
 type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
@@ -96,6 +87,17 @@ impl Step<'_> {
     /// An instance, if it is on this agent.
     fn local(&self, instance: u32) -> Option<&Arc<Local>> {
         self.stand.local.iter().find(|local| local.placed.id == instance)
+    }
+
+    /// An instance of the plan.
+    fn placed(&self, instance: u32) -> Result<&Placed, WireFault> {
+        let found = self.plan.instances.iter().find(|one| one.id == instance);
+        found.ok_or_else(|| self.said(&format!("the plan has no instance {instance}")))
+    }
+
+    /// The agent of an instance.
+    fn agent_of(&self, instance: u32) -> Result<&AgentInfo, WireFault> {
+        Ok(&self.plan.agents[usize::from(self.placed(instance)?.agent)])
     }
 
     /// As queues know it.
@@ -209,10 +211,7 @@ impl Engine {
     /// If an edge has not both instances as targets.
     pub async fn group_turn(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
         let Some(step) = self.step(group)? else { return Ok(()) };
-        let Some(to) = step.plan.instances.iter().find(|instance| instance.id == group.to) else {
-            return Err(step.said("the plan has no such instance"));
-        };
-        for edge in step.edges_to(to.vertex) {
+        for edge in step.edges_to(step.placed(group.to)?.vertex) {
             edge.move_group(&step.as_moved()).map_err(|why| step.said(&why))?;
             // A piece of many rows may have been divided.
             tokio::task::yield_now().await;
@@ -229,10 +228,12 @@ impl Engine {
         let from =
             step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
         let giving = step.run.groups.with(step.order(), |now| {
-            let here = now.here.take();
-            now.giving.get_or_insert_with(|| self.giving(&step, from, here)).clone()
-        });
-        giving.await
+            if now.giving.is_none() {
+                now.giving = Some(self.giving(&step, from, now.here.take())?);
+            }
+            Ok(now.giving.clone())
+        })?;
+        giving.ok_or_else(|| step.said("it was not begun on this agent"))?.await
     }
 
     /// The new instance, which is here, has the group: its state, and all rows that came with it or have waited.
@@ -292,12 +293,13 @@ impl Engine {
             let gone = || WireFault::new(FaultCode::Stale, "the run has ended while key partitions moved");
             comes.map(move |parcel| parcel.map_err(|_| gone())).boxed()
         } else {
-            expect_from(step)?
+            self.coming(step, to)?
         };
         let (to, from, partitions) = (Arc::clone(to), from.cloned(), step.group.partitions.clone());
         let order = step.as_moved().order();
         Ok(self.work(async move {
-            let Parcel { units, rows } = coming.await?;
+            let Parcel { units, rows, watermark } = coming.await?;
+            tracing::debug!(?order, units = units.len(), ?watermark, "key partitions have come");
             to.asking.take(units, rows).await?;
             if let Some(from) = from {
                 // They wait there from now on, and here no more.
@@ -310,17 +312,58 @@ impl Engine {
         }))
     }
 
+    /// What comes of a group from another agent.
+    fn coming(
+        &self,
+        step: &Step<'_>,
+        to: &Arc<Local>,
+    ) -> Result<BoxFuture<'static, Result<Parcel, WireFault>>, WireFault> {
+        let expected = Expected {
+            run: step.group.run,
+            attempt: step.plan.attempt,
+            epoch: step.group.epoch as u32,
+            group: step.group.number,
+            target: step.group.to,
+            partitions: step.group.partitions.clone(),
+            inputs: to.inputs.clone(),
+        };
+        let session = self.shared.session_from(&step.agent_of(step.group.from)?.id);
+        let arrival = session.expect(expected).ok_or_else(|| step.said("it has come already"))?;
+        let to = Arc::clone(to);
+        Ok(async move { arrival.parcel(to.asking.loader().await?).await }.boxed())
+    }
+
     /// Gives a group away.
-    fn giving(&self, step: &Step<'_>, from: &Arc<Local>, here: Option<oneshot::Sender<Parcel>>) -> Work {
+    fn giving(
+        &self,
+        step: &Step<'_>,
+        from: &Arc<Local>,
+        here: Option<oneshot::Sender<Parcel>>,
+    ) -> Result<Work, WireFault> {
+        let address = Address {
+            run: step.group.run,
+            attempt: step.plan.attempt,
+            epoch: step.group.epoch as u32,
+            group: step.group.number,
+            target: step.group.to,
+            edges: from.inputs.iter().map(|(edge, _)| *edge).collect(),
+        };
+        let session = match &here {
+            Some(_) => None,
+            None => Some(self.shared.road_to(step.agent_of(step.group.to)?, step.group.run)),
+        };
         let (from, order) = (Arc::clone(from), step.as_moved().order());
         let partitions = step.group.partitions.clone();
-        self.work(async move {
+        Ok(self.work(async move {
             from.inbox.all_marked(order).await;
             let given = from.asking.give(partitions).await?;
-            let Some(here) = here else { return Err(elsewhere()) };
-            let parcel = Parcel { units: given.units, rows: given.rows };
-            here.send(parcel).map_err(|_| internal("nobody waits for key partitions that were given away"))
-        })
+            if let Some(session) = session {
+                return parcels::send(&session, address, given).await;
+            }
+            let parcel = Parcel { units: given.units, rows: given.rows, watermark: given.watermark };
+            let sent = here.and_then(|here| here.send(parcel).ok());
+            sent.ok_or_else(|| internal("nobody waits for key partitions that were given away"))
+        }))
     }
 
     /// Runs on the data runtime to its end.
@@ -329,13 +372,4 @@ impl Engine {
         let failed = |e| internal(&format!("moving key partitions failed: {e}"));
         async move { task.await.map_err(failed)? }.boxed().shared()
     }
-}
-
-fn elsewhere() -> WireFault {
-    WireFault::new(FaultCode::Refused, "key partitions cannot go to another agent yet")
-}
-
-/// What comes of a group from another agent.
-fn expect_from(_step: &Step<'_>) -> Result<BoxFuture<'static, Result<Parcel, WireFault>>, WireFault> {
-    Err(elsewhere())
 }

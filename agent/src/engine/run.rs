@@ -99,7 +99,6 @@ pub(crate) struct Local {
     /// Asks for its state, when partitions or splits move.
     pub(crate) asking: Asking,
     /// Its inputs: the edge, and its columns.
-    #[expect(dead_code, reason = "key partitions move within an agent only")]
     pub(crate) inputs: Vec<(u32, SchemaRef)>,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,

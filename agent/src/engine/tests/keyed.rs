@@ -166,10 +166,13 @@ async fn rolling_counts_go_on_without_a_gap_at_full_queues() {
     let text = format!(
         r#"
 name = "rolling"
+[job]
+memory = "2MiB"
 [[stage]]
 id = "rows"
 op = "source"
 connector = "ids"
+payload = 200
 n = {ROWS}
 [[stage]]
 id = "by_key"
