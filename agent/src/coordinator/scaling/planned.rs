@@ -13,7 +13,7 @@ use tuplane_core::scale::planner::{Move, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, afterwards, possible, refused};
+use super::{Change, Known, afterwards, refused};
 use crate::coordinator::etp::Seen;
 
 /// Vertices of which no instance can be added while the job runs, and why.
@@ -27,7 +27,7 @@ pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BT
         // Wherever it would be: the agents are as good as any other.
         let refusals = (0..job.agents.len().max(1) as u16)
             .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended))
-            .map(|after| after.and_then(|after| possible(dag, after)).err());
+            .map(Result::err);
         refusals.reduce(Option::and).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
@@ -269,7 +269,7 @@ impl Known<'_> {
             .collect();
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
-        before.change(&add, &remove, &has_ended).and_then(|after| possible(self.dag, after)).err()
+        before.change(&add, &remove, &has_ended).err()
     }
 }
 
