@@ -1,5 +1,6 @@
 //! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
 
+mod keys;
 mod response;
 mod sum;
 mod text;
@@ -182,6 +183,8 @@ struct InstanceView {
     ended: bool,
     /// running, leaving, retired (by a rescale) or ended
     state: &'static str,
+    /// Of the job's `partitions`; none where rows come otherwise than by key, or within each agent.
+    key_partitions: Option<u32>,
     #[serde(skip)]
     shares: Shares,
 }
@@ -522,7 +525,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
         status.counters.iter().map(|report| (report.instance, report.clone())).collect()
     };
     let (now, earlier) = (by_id(status), before.map(by_id).unwrap_or_default());
-    let none = InstanceReport::default();
+    let (none, held) = (InstanceReport::default(), keys::held(dag, status));
     let view = |instance: &Instance| {
         let report = now.get(&instance.id).unwrap_or(&none);
         let before = earlier.get(&instance.id).unwrap_or(&none);
@@ -551,6 +554,7 @@ fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> 
             event_time: EventTime::of(std::iter::once(report)),
             ended: report.ended,
             state: instance_state(status, instance, report),
+            key_partitions: held.get(&instance.id).copied(),
             shares: Shares { busy, blocked, idle },
         }
     };

@@ -6,6 +6,7 @@ mod documents;
 mod etp;
 mod failures;
 mod jobs;
+mod keyed;
 mod language;
 mod own;
 mod owners;

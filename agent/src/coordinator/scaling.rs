@@ -254,8 +254,7 @@ impl Known<'_> {
             maps: &self.job.maps(),
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let after = before.change(&add, &change.remove, &has_ended);
-        let after = after.map_err(refused)?;
+        let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
         self.check_room(&after.new, &change.remove, &names)?;
         let named = |one: &Instance| Named {
             id: one.id,

@@ -1,7 +1,10 @@
 //! How many instances a job has and where: what may be asked of the coordinator, and what it plans.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::rescale::{Named, Rescale, Step};
+use tuplane_core::plan::VertexId;
 
 /// Where new instances go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,6 +169,8 @@ pub struct JobScale {
     pub leaving: Vec<u32>,
     /// Instances that have ended because a rescale left them out.
     pub retired: Vec<u32>,
+    /// Who holds each key partition, of the vertices whose partitions a rescale has moved or moves now.
+    pub maps: BTreeMap<VertexId, Vec<u32>>,
 }
 
 /// A group of key partitions on its way from one instance of a vertex to another.

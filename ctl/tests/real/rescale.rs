@@ -171,7 +171,7 @@ fn twenty_rescales_of_a_priced_edge_lose_and_double_nothing() {
 }
 
 /// Two agents by hand; the job's agents are those that were there when it was submitted.
-fn second_agent(world: &World, first: &ByHand, lease_ms: u64) -> ByHand {
+pub(super) fn second_agent(world: &World, first: &ByHand, lease_ms: u64) -> ByHand {
     let second = world.agent_with("b", Some(&first.address), |config| config.lease_ms = lease_ms);
     wait("both are there", Duration::from_secs(20), || {
         let agents = world.json_at(&first.address, &["agents"]);
@@ -429,13 +429,17 @@ fn all_that_an_agent_has_moves_at_once() {
     finish(&world, &at, ROWS);
 }
 
+/// An agent that gets no instances.
+pub(super) fn idle(config: &mut tuplane_wire::launch::AgentConfig) {
+    config.slots = 0;
+}
+
 /// The coordinator has no instances, and is killed at some moment of each rescale: the job goes on, with the old plan
 /// or with the new one.
 #[test]
 fn a_coordinator_that_is_killed_meanwhile_leaves_the_old_plan_or_the_new_one() {
     const ROWS: u64 = 60_000;
     let world = World::new();
-    let idle = |config: &mut tuplane_wire::launch::AgentConfig| config.slots = 0;
     let mut first = world.agent_at("a", "127.0.0.1:0", None, idle);
     let address = first.address.clone();
     let at = |args: &[&str]| world.json_at(&address, args);

@@ -26,7 +26,8 @@ pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BT
     let why = |vertex: VertexId| {
         // Wherever it would be: the agents are as good as any other.
         let refusals = (0..job.agents.len().max(1) as u16)
-            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
+            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended))
+            .map(Result::err);
         refusals.reduce(Option::and).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()

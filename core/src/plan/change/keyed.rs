@@ -54,6 +54,20 @@ impl Before<'_> {
         matches!(vertex.role, Role::Whole | Role::Combine) && stages().any(|stage| keeps_by_key(&stage.op))
     }
 
+    /// The instance that holds each key partition of a vertex; `None` where rows come to it otherwise than by key, or
+    /// by key within each agent.
+    pub fn owners(&self, vertex: VertexId) -> Option<Vec<u32>> {
+        let (edge, input) = self.dag.inputs(vertex).next()?;
+        if !input.distributed || !matches!(input.routing, Routing::Partitioned { .. }) {
+            return None;
+        }
+        Some(self.maps.get(&vertex).cloned().unwrap_or_else(|| {
+            let standing: Vec<Instance> = self.standing().copied().collect();
+            // Its inputs reach all agents, so that it is the same wherever it is looked at.
+            partition_map(self.dag, edge, &standing, self.job.options.partitions(), 0)
+        }))
+    }
+
     /// Rows may be in its hands that have not arrived: neither in its queue nor in its state.
     fn waits_for_arrivals(&self, vertex: VertexId) -> bool {
         let takes = |op: &Op| matches!(op, Op::Aggregate { .. } | Op::CoAggregate { .. });
@@ -94,14 +108,8 @@ impl Before<'_> {
                  rows cannot be moved, and its instances stay as they are"
             ));
         }
-        let Some((edge, _)) = self.dag.inputs(vertex).next() else {
-            return Err(format!("`{label}` keeps state by key and has no input"));
-        };
-        let before = self.maps.get(&vertex).cloned().unwrap_or_else(|| {
-            let standing: Vec<Instance> = self.standing().copied().collect();
-            // Its inputs reach all agents, so that it is the same wherever it is looked at.
-            partition_map(self.dag, edge, &standing, self.job.options.partitions(), 0)
-        });
+        let before = self.owners(vertex);
+        let before = before.ok_or_else(|| format!("rows come to `{label}` otherwise than by key"))?;
         let owners: Vec<u32> = after.iter().filter(|one| one.vertex == vertex).map(|one| one.id).collect();
         if owners.len() > before.len() {
             return Err(format!(
