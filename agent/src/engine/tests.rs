@@ -10,6 +10,7 @@ use tuplane_wire::message::{AgentInfo, Split};
 
 use super::*;
 
+mod apart;
 mod keyed;
 mod plans;
 
