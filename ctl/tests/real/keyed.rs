@@ -18,12 +18,14 @@ fn job(world: &World, rows: u64, ms: f64) -> String {
     let text = format!(
         r#"
 name = "line"
+[job]
+memory = "4MiB"
 [[stage]]
 id = "rows"
 op = "source"
 connector = "ids"
 n = {rows}
-payload = 100
+payload = 200
 on = ["a", "b"]
 [[stage]]
 id = "by_key"
@@ -37,20 +39,20 @@ in = "by_key"
 compute = ["count(*) as c"]
 instances = 2
 [[stage]]
-id = "narrow"
-op = "map"
-in = "counts"
-select = ["id", "c"]
-[[stage]]
 id = "slow"
 op = "work"
-in = "narrow"
+in = "counts"
 ms = {ms}
 instances = 2
 [[stage]]
+id = "narrow"
+op = "map"
+in = "slow"
+select = ["id", "c"]
+[[stage]]
 id = "out"
 op = "sink"
-in = "slow"
+in = "narrow"
 connector = "file"
 format = "csv"
 path = "{}"
@@ -190,7 +192,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {ROWS}
-rate = 8000
+rate = 6000
 time = {{ column = "id", format = "unix_ms" }}
 [[stage]]
 id = "by_key"
@@ -209,9 +211,13 @@ op = "aggregate"
 in = "second"
 compute = ["count(*) as c"]
 [[stage]]
+id = "spread"
+op = "rebalance"
+in = "counts"
+[[stage]]
 id = "again"
 op = "group_by"
-in = "counts"
+in = "spread"
 key = "k"
 [[stage]]
 id = "ten"
