@@ -25,7 +25,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {rows}
-payload = 200
+payload = 1000
 on = ["a", "b"]
 [[stage]]
 id = "by_key"
@@ -138,7 +138,7 @@ impl Cluster {
 
 #[test]
 fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none() {
-    const ROWS: u64 = 80_000;
+    const ROWS: u64 = 120_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];
@@ -271,7 +271,7 @@ path = "{}"
 /// The coordinator has no instances, and is killed at some moment of each rescale.
 #[test]
 fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordinator_is_killed() {
-    const ROWS: u64 = 60_000;
+    const ROWS: u64 = 100_000;
     let world = World::new();
     let first = world.agent_at("c", "127.0.0.1:0", None, idle);
     let address = first.address.clone();

@@ -176,7 +176,7 @@ partitions = 64
 id = "rows"
 op = "source"
 connector = "ids"
-payload = 50
+payload = 1000
 n = {ROWS}
 instances = 2
 [[stage]]
@@ -194,7 +194,7 @@ instances = 2
 id = "slow"
 op = "work"
 in = "counts"
-ms = 0.3
+ms = 0.2
 instances = 1
 [[stage]]
 id = "out"
