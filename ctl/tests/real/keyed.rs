@@ -138,7 +138,7 @@ impl Cluster {
 
 #[test]
 fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none() {
-    const ROWS: u64 = 120_000;
+    const ROWS: u64 = 250_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];
@@ -179,7 +179,7 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
 /// Windows, and windows over their results: both are scaled, neither finds a row late.
 #[test]
 fn rescales_of_windows_make_no_row_late_and_change_no_result() {
-    const ROWS: u64 = 60_000;
+    const ROWS: u64 = 40_000;
     let world = World::new();
     world.up(&["--local", "2", "--slots", "1"]);
     let out = world.path("out");
@@ -247,8 +247,7 @@ path = "{}"
         let done = world.json(&["scale", "set", "line", &format!("{stage}={count}"), "--wait=20s", "--yes"]);
         assert_eq!(done["outcome"]["step"], "done", "{done}");
     };
-    for (stage, count) in [("counts", 5), ("sums", 3), ("counts", 1), ("sums", 1), ("counts", 4), ("sums", 2)]
-    {
+    for (stage, count) in [("counts", 5), ("sums", 3), ("counts", 1), ("sums", 1), ("counts", 3)] {
         scale(stage, count);
     }
     assert_eq!(world.status("line")["phase"], "running");
@@ -271,7 +270,7 @@ path = "{}"
 /// The coordinator has no instances, and is killed at some moment of each rescale.
 #[test]
 fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordinator_is_killed() {
-    const ROWS: u64 = 100_000;
+    const ROWS: u64 = 70_000;
     let world = World::new();
     let first = world.agent_at("c", "127.0.0.1:0", None, idle);
     let address = first.address.clone();
@@ -289,7 +288,7 @@ fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordina
         vertex(&cluster.status(), "out")["rows_in"].as_u64().unwrap_or(0) > 100
     });
     let mut before = 2;
-    for (round, pause_ms) in [0, 4, 10, 16, 30, 80].into_iter().enumerate() {
+    for (round, pause_ms) in [4, 10, 16, 40].into_iter().enumerate() {
         let wanted = [5, 2][round % 2];
         let asked = cluster.at(&["scale", "set", "line", &format!("counts={wanted}")]);
         std::thread::sleep(Duration::from_millis(pause_ms));
