@@ -135,11 +135,11 @@ impl Apart {
                 from.group_ship(&group).await.unwrap();
                 to.group_await(&group).await.unwrap();
             }
-            from.group_end(&group).await.unwrap();
-            to.group_end(&group).await.unwrap();
+            from.group_end(&group).unwrap();
+            to.group_end(&group).unwrap();
         }
         for engine in &self.engines {
-            engine.release(1, epoch).await.unwrap();
+            engine.release(1, epoch).unwrap();
         }
         let mut going: BTreeSet<u32> = remove.iter().copied().collect();
         while !going.is_empty() {
@@ -162,7 +162,7 @@ impl Apart {
     }
 }
 
-const ROWS: u64 = 80_000;
+const ROWS: u64 = 160_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_go_on_without_a_gap_where_their_keys_change_agents() {
@@ -178,6 +178,7 @@ op = "source"
 connector = "ids"
 payload = 50
 n = {ROWS}
+rate = 40000
 instances = 2
 [[stage]]
 id = "by_key"
@@ -194,7 +195,7 @@ instances = 2
 id = "slow"
 op = "work"
 in = "counts"
-ms = 0.1
+ms = 0.01
 instances = 1
 [[stage]]
 id = "out"
@@ -218,7 +219,7 @@ path = "out"
     apart.change(&[1, 0], &gone).await;
     assert!(apart.taken() < ROWS, "it was over before it was scaled");
     let files = loop {
-        let event = tokio::time::timeout(Duration::from_secs(60), apart.events.recv()).await;
+        let event = tokio::time::timeout(Duration::from_mins(1), apart.events.recv()).await;
         match event.unwrap().unwrap() {
             Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
             Event::InstanceEnded { .. } => {}
