@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, Shared as Joint};
 use tokio::sync::oneshot;
 use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance as Placed;
-use tuplane_wire::message::{AgentInfo, FaultCode, RunPlan, WireFault};
+use tuplane_wire::message::{AgentInfo, Event, FaultCode, RunPlan, WireFault};
 use tuplane_wire::scaling::KeyGroup;
 
 use super::run::{Local, Run, Stand};
@@ -38,6 +38,9 @@ struct Progress {
     /// The last group that is done with.
     done: Option<Order>,
     now: Option<Now>,
+    /// Instances that have taken a group, and go through the rows that have waited for it: that comes before anything
+    /// that they give.
+    settling: Vec<(u32, Work)>,
 }
 
 /// The group that is on its way.
@@ -62,6 +65,20 @@ impl Groups {
         }
         let now = progress.now.get_or_insert(Now { order, here: None, giving: None, taking: None });
         call(now)
+    }
+
+    /// An instance goes through the rows of a group that it takes.
+    fn settles(&self, instance: u32, work: Work) {
+        let mut progress = lock(&self.0);
+        progress.settling.retain(|(_, work)| work.peek().is_none());
+        progress.settling.push((instance, work));
+    }
+
+    /// What an instance still goes through.
+    fn settling(&self, instance: u32) -> Vec<Work> {
+        let progress = lock(&self.0);
+        let own = progress.settling.iter().filter(|(one, _)| *one == instance);
+        own.map(|(_, work)| work.clone()).collect()
     }
 
     fn end(&self, order: Order) {
@@ -185,8 +202,9 @@ impl Engine {
         if let Some(to) = step.local(group.to) {
             let began = to.inbox.begin_group(step.as_moved(), Side::Takes);
             began.map_err(|why| step.said(&why))?;
-            step.run.groups.with(step.order(), |now| {
-                if now.taking.is_none() {
+            let began = step.run.groups.with(step.order(), |now| {
+                let begins = now.taking.is_none();
+                if begins {
                     now.taking = Some(self.taking(&step, to, from, &mut now.here)?);
                     for (edge, sender) in &to.exits {
                         if let Some(edge) = step.stand.edges.get(edge) {
@@ -194,8 +212,11 @@ impl Engine {
                         }
                     }
                 }
-                Ok::<_, WireFault>(())
+                Ok::<_, WireFault>(now.taking.clone().filter(|_| begins))
             })?;
+            if let Some(taking) = began {
+                step.run.groups.settles(group.to, self.settles(&step, to, taking));
+            }
             step.until_heard(to).await;
         }
         if let Some(from) = from {
@@ -236,7 +257,9 @@ impl Engine {
         giving.ok_or_else(|| step.said("it was not begun on this agent"))?.await
     }
 
-    /// The new instance, which is here, has the group: its state, and all rows that came with it or have waited.
+    /// The new instance, which is here, has the group: its state, and before all other rows those that came with it or
+    /// have waited. It goes through them after that: at full queues that takes as long as what is behind it does, and
+    /// other groups can move meanwhile.
     ///
     /// # Errors
     /// If it was not begun here, or does not come.
@@ -295,8 +318,7 @@ impl Engine {
         } else {
             self.coming(step, to)?
         };
-        let (to, from, partitions) = (Arc::clone(to), from.cloned(), step.group.partitions.clone());
-        let order = step.as_moved().order();
+        let (to, from, order) = (Arc::clone(to), from.cloned(), step.as_moved().order());
         Ok(self.work(async move {
             let Parcel { units, rows, watermark } = coming.await?;
             tracing::debug!(?order, units = units.len(), ?watermark, "key partitions have come");
@@ -305,11 +327,33 @@ impl Engine {
                 // They wait there from now on, and here no more.
                 from.inbox.end_group(order);
             }
+            Ok(())
+        }))
+    }
+
+    /// Goes through the rows that have waited for a group. That it fails is said as an event: nobody may ask.
+    fn settles(&self, step: &Step<'_>, to: &Arc<Local>, taking: Work) -> Work {
+        let (to, partitions) = (Arc::clone(to), step.group.partitions.clone());
+        let (run, events) = (step.group.run, self.shared.events.clone());
+        self.work(async move {
+            if taking.await.is_err() {
+                // It is known to whoever asked for it.
+                return Ok(());
+            }
             while to.inbox.is_catching_up() {
                 tokio::time::sleep(LOOK).await;
             }
-            to.asking.settle(partitions).await
-        }))
+            let settled = to.asking.settle(partitions).await;
+            // One that has come to its end has gone through all.
+            if let Err(fault) = settled
+                && !to.inbox.is_over()
+            {
+                let instance = to.placed.id;
+                // The receiver is this agent's own control side; without it the agent is ending.
+                let _ = events.send(Event::InstanceFailed { run, instance, fault });
+            }
+            Ok(())
+        })
     }
 
     /// What comes of a group from another agent.
@@ -354,8 +398,11 @@ impl Engine {
         };
         let (from, order) = (Arc::clone(from), step.as_moved().order());
         let partitions = step.group.partitions.clone();
+        let settling = step.run.groups.settling(from.placed.id);
         Ok(self.work(async move {
             from.inbox.all_marked(order).await;
+            // What an earlier plan has brought.
+            futures::future::try_join_all(settling).await?;
             let given = from.asking.give(partitions).await?;
             if let Some(session) = session {
                 return parcels::send(&session, address, given).await;

@@ -19,8 +19,8 @@ use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
 use channel::Channel;
-use moves::Moves;
 pub(crate) use moves::Side;
+use moves::{Moves, Room};
 
 /// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
 const QUEUE_TIME_NS: u64 = 100_000_000;
@@ -209,7 +209,7 @@ impl Inbox {
             self.wake.notify_one();
             return;
         }
-        let State { channels, inputs, open, load, watchers, moves, .. } = &mut *state;
+        let State { channels, inputs, open, load, watchers, moves, bound, .. } = &mut *state;
         let (number, channel) = (channel, &mut channels[channel]);
         if let Item::Rows(rows) = &item {
             let count = rows.len() as u64;
@@ -220,7 +220,8 @@ impl Inbox {
             }
             watchers.changed();
         }
-        let came = moves.came(number, channel, item, self.budget.over());
+        let room = Room { bound: *bound, over: self.budget.over() };
+        let came = moves.came(number, channel, item, room);
         channel.queue.extend(came.queue);
         drop(state);
         if let Some(grant) = came.grant {
@@ -235,6 +236,12 @@ impl Inbox {
     /// Waits until something has been pushed since the last call that found nothing.
     pub(crate) async fn wait(&self) {
         self.wake.notified().await;
+    }
+
+    /// All that it reads has been taken, or the run has stopped.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.ended || state.closed
     }
 
     /// Lets a waiting instance look again (an option has changed, the run stops).

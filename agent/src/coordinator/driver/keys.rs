@@ -14,7 +14,9 @@ impl Driver {
     fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
         let new = &job.under_way().filter(|plan| plan.new.epoch == epoch)?.new;
-        Some((job, Places::new(&new.agents, &new.instances)))
+        // An agent that an earlier plan has emptied knows nothing of this one.
+        let stands = new.instances.iter().filter(|one| !job.retired.contains(&one.id));
+        Some((job, Places::new(&new.agents, stands)))
     }
 
     /// Finds out what moves together.

@@ -20,8 +20,12 @@ pub(in crate::coordinator) struct Places {
 }
 
 impl Places {
-    pub(in crate::coordinator) fn new(agents: &[AgentInfo], instances: &[Instance]) -> Self {
-        let instances = instances.iter().map(|one| (one.id, one.agent)).collect();
+    /// Of the instances that stand.
+    pub(in crate::coordinator) fn new<'a>(
+        agents: &[AgentInfo],
+        instances: impl IntoIterator<Item = &'a Instance>,
+    ) -> Self {
+        let instances = instances.into_iter().map(|one| (one.id, one.agent)).collect();
         Self { agents: agents.to_vec(), instances }
     }
 

@@ -8,7 +8,8 @@ use crate::exchange::mark::{Item, Mark};
 use crate::exchange::moving::{Group, split};
 use crate::sync::lock;
 
-/// Rows that wait for the state of their partitions give their credit back, so that others go on, up to so many bytes.
+/// Rows that wait for the state of their partitions give their credit back, so that others go on, up to so many bytes
+/// or as many as the queue holds: what waits here has to get through the instance before its partitions can move again.
 const MOST_HELD: u64 = 32 << 20;
 
 /// What an instance has to do with a group.
@@ -28,6 +29,8 @@ pub(super) struct Moves {
     done: Option<(u32, u32)>,
     /// Rows that come before all others: they have waited for their state.
     front: VecDeque<Held>,
+    /// Bytes that wait apart and keep no credit.
+    credited: u64,
     /// More groups may come: it does not end before they have.
     open: bool,
     /// Inputs that would have ended.
@@ -45,7 +48,6 @@ struct Moving {
     /// Channels whose mark has come.
     marked: Vec<bool>,
     held: VecDeque<Held>,
-    held_bytes: u64,
     /// Its rows were taken out of the queue.
     cut: bool,
 }
@@ -100,8 +102,7 @@ impl Inbox {
         state.moves.open = true;
         // Who has ended says nothing any more, and sends nothing.
         let marked = state.channels.iter().map(Channel::is_over).collect();
-        state.moves.group =
-            Some(Moving { group, side, marked, held: VecDeque::new(), held_bytes: 0, cut: false });
+        state.moves.group = Some(Moving { group, side, marked, held: VecDeque::new(), cut: false });
         Ok(())
     }
 
@@ -222,6 +223,7 @@ impl Moves {
     /// The run stops.
     pub(super) fn clear(&mut self) {
         self.front.clear();
+        self.credited = 0;
         self.away.clear();
         self.group = None;
     }
@@ -231,7 +233,7 @@ impl Moves {
     }
 
     /// Something has come on a channel: what of it goes into the channel's queue; and whether all marks are there now.
-    pub(super) fn came(&mut self, number: usize, channel: &mut Channel, item: Item, over: bool) -> Came {
+    pub(super) fn came(&mut self, number: usize, channel: &mut Channel, item: Item, room: Room) -> Came {
         if let Item::Mark(Mark::Moved { epoch, group }) = item
             && self.done.is_some_and(|done| done >= (epoch, group))
         {
@@ -257,10 +259,10 @@ impl Moves {
                 Ok((others, mine)) => {
                     let mut grant = None;
                     if let Some(rows) = mine {
-                        let credited = moving.held_bytes + rows.bytes() <= MOST_HELD;
+                        let credited = self.credited + rows.bytes() <= room.bound.min(MOST_HELD);
                         if credited {
-                            moving.held_bytes += rows.bytes();
-                            grant = channel.give_back(rows.bytes(), over);
+                            self.credited += rows.bytes();
+                            grant = channel.give_back(rows.bytes(), room.over);
                         }
                         moving.held.push_back(Held { channel: number, rows, credited });
                     }
@@ -274,6 +276,15 @@ impl Moves {
             other => Came::queued(other),
         }
     }
+}
+
+/// What may wait here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    /// Bytes over all channels.
+    pub(super) bound: u64,
+    /// The agent is over its budget.
+    pub(super) over: bool,
 }
 
 /// What comes of something that has come.
@@ -344,6 +355,7 @@ impl State {
             let channel = channels.iter().position(|channel| channel.input == input);
             let channel = channel.ok_or("rows came with a group for an input that the instance has not")?;
             channels[channel].queued_rows += rows.len() as u64;
+            moves.credited += rows.bytes();
             moves.front.push_back(Held { channel, rows, credited: true });
         }
         moves.front.append(&mut moving.held);
@@ -369,7 +381,12 @@ impl State {
         };
         let (count, of) = (rows.len() as u64, &mut self.channels[channel]);
         of.queued_rows -= count;
-        let grant = if credited { None } else { of.give_back(rows.bytes(), over) };
+        let grant = if credited {
+            self.moves.credited = self.moves.credited.saturating_sub(rows.bytes());
+            None
+        } else {
+            of.give_back(rows.bytes(), over)
+        };
         self.load.taken(count);
         self.inputs[of.input].taken_rows += count;
         self.watchers.changed();
