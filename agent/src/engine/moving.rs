@@ -248,9 +248,10 @@ impl Engine {
         let Some(step) = self.step(group)? else { return Ok(()) };
         let from =
             step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
+        let settling = step.run.groups.settling(group.from);
         let giving = step.run.groups.with(step.order(), |now| {
             if now.giving.is_none() {
-                now.giving = Some(self.giving(&step, from, now.here.take())?);
+                now.giving = Some(self.giving(&step, from, now.here.take(), settling)?);
             }
             Ok(now.giving.clone())
         })?;
@@ -383,6 +384,7 @@ impl Engine {
         step: &Step<'_>,
         from: &Arc<Local>,
         here: Option<oneshot::Sender<Parcel>>,
+        settling: Vec<Work>,
     ) -> Result<Work, WireFault> {
         let address = Address {
             run: step.group.run,
@@ -398,7 +400,6 @@ impl Engine {
         };
         let (from, order) = (Arc::clone(from), step.as_moved().order());
         let partitions = step.group.partitions.clone();
-        let settling = step.run.groups.settling(from.placed.id);
         Ok(self.work(async move {
             from.inbox.all_marked(order).await;
             // What an earlier plan has brought.

@@ -86,7 +86,8 @@ fn assert_counted(folder: &Path, rows: u64, sources: u64) {
 fn held(status: &Value, stage: &str) -> BTreeMap<u64, u64> {
     let all = status["per_instance"].as_array().unwrap().iter();
     let of_stage = all.filter(|one| one["vertex"].as_str().unwrap().contains(stage));
-    let held = of_stage.map(|one| (one["number"].as_u64().unwrap(), one["key_partitions"].as_u64().unwrap()));
+    let held =
+        of_stage.map(|one| (one["number"].as_u64().unwrap(), one["key_partitions"].as_u64().unwrap_or(0)));
     held.filter(|(_, count)| *count > 0).collect()
 }
 
@@ -142,7 +143,7 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];
     let mut cluster = Cluster { world, first, others };
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 1.0)]);
+    cluster.at(&["submit", &job(&cluster.world, ROWS, 0.5)]);
     wait("the queues are full", Duration::from_secs(30), || {
         let status = cluster.status();
         vertex(&status, "rows")["blocked"].as_f64().unwrap_or(0.0) > 0.5
@@ -283,7 +284,7 @@ fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordina
         });
     };
     there(&cluster);
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 2.0)]);
+    cluster.at(&["submit", &job(&cluster.world, ROWS, 0.5)]);
     wait("rows are counted", Duration::from_secs(20), || {
         vertex(&cluster.status(), "out")["rows_in"].as_u64().unwrap_or(0) > 100
     });
