@@ -274,7 +274,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the run is not here.
-    pub async fn group_end(self: &Arc<Self>, group: &KeyGroup) -> Result<(), WireFault> {
+    pub fn group_end(&self, group: &KeyGroup) -> Result<(), WireFault> {
         let Some(step) = self.step(group)? else { return Ok(()) };
         if let Some(from) = step.local(group.from) {
             from.inbox.end_group(step.as_moved().order());
@@ -288,7 +288,7 @@ impl Engine {
     ///
     /// # Errors
     /// If one that is to go still holds a partition.
-    pub async fn release(self: &Arc<Self>, run: u64, epoch: u64) -> Result<(), WireFault> {
+    pub fn release(&self, run: u64, epoch: u64) -> Result<(), WireFault> {
         let none = KeyGroup { run, epoch, number: u32::MAX, from: 0, to: 0, partitions: Vec::new() };
         let Some(step) = self.step(&none)? else { return Ok(()) };
         let stays = |id: u32| step.plan.targets().any(|instance| instance.id == id);

@@ -23,8 +23,8 @@ pub(super) async fn answer(engine: &Arc<Engine>, ask: KeyAsk) -> Result<AgentRep
         KeyAsk::Turn(group) => engine.group_turn(&group).await,
         KeyAsk::Ship(group) => patiently("shipped", group.number, engine.group_ship(&group)).await,
         KeyAsk::Await(group) => patiently("taken in", group.number, engine.group_await(&group)).await,
-        KeyAsk::End(group) => engine.group_end(&group).await,
-        KeyAsk::Release { run, epoch } => engine.release(run, epoch).await,
+        KeyAsk::End(group) => engine.group_end(&group),
+        KeyAsk::Release { run, epoch } => engine.release(run, epoch),
     };
     done.map(|()| AgentReply::Done)
 }

@@ -443,7 +443,8 @@ mod tests {
     /// Counts by key, in two vertices; `more` is the job's.
     fn counts(more: &str, agents: u16) -> World {
         let stages = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='g'\nop='group_by'\nin='s'\n\
-             key='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
+             key='id'\n\
+             [[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
              [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n";
         world(&format!("[job]\n{more}\n{stages}"), agents)
     }
@@ -501,8 +502,10 @@ mod tests {
             total.refused(&[("c", 0)], &[])
         );
         let ahead = world(
-            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\nrate=5\nwindow=3\n[[stage]]\nid='g'\nop='group_by'\n\
-             in='s'\nkey='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
+            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\nrate=5\nwindow=3\n\
+             [[stage]]\nid='r'\nop='rebalance'\nin='s'\npolicy='potus'\n[[stage]]\nid='w'\nop='work'\nin='r'\nms=1\n\
+             [[stage]]\nid='g'\nop='group_by'\nin='w'\nkey='id'\n\
+             [[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
              [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n",
             2,
         );

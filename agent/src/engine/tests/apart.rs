@@ -135,11 +135,11 @@ impl Apart {
                 from.group_ship(&group).await.unwrap();
                 to.group_await(&group).await.unwrap();
             }
-            from.group_end(&group).await.unwrap();
-            to.group_end(&group).await.unwrap();
+            from.group_end(&group).unwrap();
+            to.group_end(&group).unwrap();
         }
         for engine in &self.engines {
-            engine.release(1, epoch).await.unwrap();
+            engine.release(1, epoch).unwrap();
         }
         let mut going: BTreeSet<u32> = remove.iter().copied().collect();
         while !going.is_empty() {
@@ -220,7 +220,7 @@ path = "out"
         engine.set(1, "slow", "ms", "0.005").unwrap();
     }
     let files = loop {
-        let event = tokio::time::timeout(Duration::from_secs(60), apart.events.recv()).await;
+        let event = tokio::time::timeout(Duration::from_mins(1), apart.events.recv()).await;
         match event.unwrap().unwrap() {
             Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
             Event::InstanceEnded { .. } => {}

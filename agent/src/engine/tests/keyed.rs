@@ -91,14 +91,14 @@ impl Scaled {
                 engine.group_await(&group).await.unwrap();
             }
             for _ in 0..2 {
-                engine.group_end(&group).await.unwrap();
+                engine.group_end(&group).unwrap();
             }
             // From the beginning, as a coordinator does that has just taken over.
             engine.group_begin(&group).await.unwrap();
             engine.group_ship(&group).await.unwrap();
         }
         for _ in 0..2 {
-            engine.release(1, epoch).await.unwrap();
+            engine.release(1, epoch).unwrap();
         }
         let mut going: BTreeSet<u32> = remove.iter().copied().collect();
         while !going.is_empty() {
@@ -139,7 +139,7 @@ impl Scaled {
     async fn end(mut self) -> Vec<Vec<String>> {
         let sink = self.plan.instances.iter().max_by_key(|one| one.vertex).unwrap().id;
         let files = loop {
-            let event = tokio::time::timeout(Duration::from_secs(60), self.events.recv()).await;
+            let event = tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await;
             match event.unwrap().unwrap() {
                 Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
                 Event::InstanceEnded { .. } => {}

@@ -45,7 +45,7 @@ fn split() -> Split {
 
 #[test]
 fn hello_never_changes() {
-    golden(&Hello::ours("0.1.0", 5), "fd00454e414c505554010105302e312e300305");
+    golden(&Hello::ours("0.1.0", 5), "fd00454e414c505554010105302e312e300405");
 }
 
 #[test]

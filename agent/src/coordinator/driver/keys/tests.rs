@@ -55,7 +55,7 @@ fn start(folder: &Path, asked: &Asked, answers: usize) -> Coordinator {
         security: Security::Insecure,
         state: folder.to_owned(),
         folder: folder.to_owned(),
-        lease: Duration::from_secs(60),
+        lease: Duration::from_mins(1),
         costs: Vec::new(),
         registry: Arc::new(Registry::default()),
     };
