@@ -181,11 +181,12 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             }
             // Who is not empty cannot be released.
             let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
-            let before = agents::used_by(&cluster, &job).await?;
             let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
             let done = carry_out(&cluster, job.clone(), ask, &carry, global, output).await?;
             let after = agents::used_by(&cluster, &job).await?;
-            let emptied: Vec<String> = before.difference(&after).cloned().chain(agent).collect();
+            // Only those that this plan emptied: another plan may keep what it has emptied meanwhile.
+            let left = done.plan.moved.iter().map(|moved| moved.from.agent.clone());
+            let emptied: Vec<String> = left.filter(|name| !after.contains(name)).chain(agent).collect();
             let released = agents::release_idle(&cluster, emptied, output).await?;
             done.document(json!({"agents_released": released}), output)
         }
