@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::{Command, Effect};
-use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
+use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode, WireFault};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
@@ -120,6 +120,11 @@ impl Driver {
             }
             Effect::Extend { run, epoch } => self.extend(run, epoch),
             Effect::Switch { run, epoch } => self.switch(run, epoch),
+            Effect::Divide { run, .. } | Effect::Move { run, .. } | Effect::Release { run, .. } => {
+                // Plans that move key partitions are refused before they are logged: see `scaling::possible`.
+                let fault = WireFault::new(FaultCode::Internal, "key partitions cannot be moved yet");
+                let _ = notes.send(Note::Happened(Command::InstanceFailed { run, instance: 0, fault }));
+            }
             Effect::Abort { run, epoch, agents } => {
                 tokio::spawn(async move { effects::abort(&links, &agents, run, epoch).await });
             }

@@ -150,6 +150,7 @@ impl Driver {
                 .iter()
                 .map(|(edge, (name, given))| (*edge, name.clone(), given.clone()))
                 .collect(),
+            maps: job.maps(),
         }
     }
 
