@@ -223,7 +223,7 @@ pub enum Command {
         run: u64,
         /// The plan's number.
         epoch: u64,
-        },
+    },
     /// An agent gets no new instances, or gets some again.
     AgentDrained {
         /// Its name: the next incarnation is drained too.
