@@ -14,12 +14,20 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 impl Driver {
     /// Asks agents for a change, which becomes a command once they have all taken it.
-    pub(super) fn change(&self, agents: Vec<AgentId>, ask: AgentRequest, command: Command, reply: Reply) {
+    pub(super) fn change(
+        &mut self,
+        run: u64,
+        agents: Vec<AgentId>,
+        ask: AgentRequest,
+        command: Command,
+        reply: Reply,
+    ) {
+        *self.changing.entry(run).or_default() += 1;
         let (links, notes) = (self.links.clone(), self.notes.clone());
         tokio::spawn(async move {
             let result = effects::change(&links, &agents, ask).await;
             // Without its receiver the coordinator has ended.
-            let _ = notes.send(Note::Changed { command, result, reply });
+            let _ = notes.send(Note::Changed { run, command, result, reply });
         });
     }
 

@@ -66,6 +66,8 @@ pub struct PlanUnderWay<'a> {
     pub new: &'a NewScale,
     /// How many of its instances the plan before had; those behind are new.
     pub before: usize,
+    /// All agents have its new instances running, and route by it but for key partitions that have not moved.
+    pub switched: bool,
 }
 
 impl PlanUnderWay<'_> {
@@ -88,8 +90,8 @@ impl Job {
 
     /// The rescale that is under way.
     pub fn under_way(&self) -> Option<PlanUnderWay<'_>> {
-        let Scaling { new, step, .. } = self.plans.under_way.as_ref()?;
-        Some(PlanUnderWay { step: *step, new, before: new.before })
+        let Scaling { new, step, switched, .. } = self.plans.under_way.as_ref()?;
+        Some(PlanUnderWay { step: *step, new, before: new.before, switched: *switched })
     }
 
     /// Its rescales, the oldest first, and how many older ones are not remembered any more.
