@@ -20,6 +20,7 @@ mod scale {
     mod etp;
     mod named;
     mod observed;
+    mod on_machines;
     mod planners;
     mod take;
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tuplane_core::cluster::{Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
+use tuplane_core::plan::{Dag, LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -245,13 +245,7 @@ impl Known<'_> {
     ) -> Result<(ScalePlan, Option<NewScale>), WireFault> {
         let (agents, add) = self.with_agents(&change)?;
         let names: Vec<String> = agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let before = Before {
-            dag: self.dag,
-            job: self.spec,
-            instances: &self.job.instances,
-            retired: &self.job.retired,
-            agents: &names,
-        };
+        let before = self.before(&names);
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
         self.check_room(&after.new, &change.remove, &names)?;

@@ -9,6 +9,18 @@ use super::graph::{FlowGraph, total};
 /// Rounds after which the shares of a queueing engine are taken as they are; each halves what is left to change.
 const ROUNDS: usize = 60;
 
+/// Which instances may come to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Takes {
+    /// New ones, and those that move.
+    #[default]
+    All,
+    /// Those that move: new ones have other machines to go to.
+    Moved,
+    /// None: it is being drained, for one.
+    Nothing,
+}
+
 /// One machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
@@ -18,12 +30,14 @@ pub struct Machine {
     pub cores: f64,
     /// Why it cannot be given back, if so: it is a source's only host, for one.
     pub kept: Option<String>,
+    /// Which instances may come to it.
+    pub takes: Takes,
 }
 
 impl Machine {
-    /// A machine that can be given back.
+    /// A machine that can be given back, and takes all instances.
     pub fn new(name: impl Into<String>, cores: f64) -> Self {
-        Self { name: name.into(), cores, kept: None }
+        Self { name: name.into(), cores, kept: None, takes: Takes::All }
     }
 }
 
@@ -56,6 +70,17 @@ impl Placement {
         let places = self.on.iter().enumerate();
         let places = places.flat_map(|(v, on)| on.iter().enumerate().map(move |(nth, at)| (v, nth, *at)));
         places.filter(|(_, _, at)| *at == machine).map(|(vertex, nth, _)| (vertex, nth)).collect()
+    }
+
+    /// Where one more instance of a vertex goes if nobody chooses: of the machines that take new ones that with the fewest
+    /// instances of the vertex, then that with the fewest in all for its cores; the first of equals.
+    pub fn emptiest(&self, vertex: usize) -> Option<usize> {
+        let hosted = self.hosted();
+        let own = |machine: usize| self.on[vertex].iter().filter(|at| **at == machine).count();
+        let key = |machine: usize| (own(machine), hosted[machine] as f64 / self.machines[machine].cores);
+        let open = (0..self.machines.len()).filter(|machine| self.machines[*machine].takes == Takes::All);
+        let keys = open.map(|machine| (key(machine), machine));
+        keys.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))).map(|(_, machine)| machine)
     }
 
     /// Cores that the instances of a machine ask for, if everything that sources are offered went through.
