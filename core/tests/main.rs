@@ -21,6 +21,7 @@ mod scale {
     mod named;
     mod observed;
     mod on_machines;
+    mod own;
     mod planners;
     mod take;
 }

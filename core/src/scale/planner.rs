@@ -1,6 +1,7 @@
 //! Planners: which vertices get the next instances, and which machines are given back.
 
 mod best;
+mod check;
 mod explain;
 mod lambda;
 mod model;
@@ -329,27 +330,34 @@ impl Planners {
         })
     }
 
-    /// The plan of the planner of that name for more instances.
+    /// The plan of the planner of that name for more instances. It is one that can be carried out, whoever wrote the planner.
     ///
     /// # Errors
-    /// If there is no such planner, it refuses, or more slots are asked for than [`MOST`].
+    /// If there is no such planner, it refuses or panics, its plan names what there is not or more than was asked for, or more
+    /// slots are asked for than [`MOST`].
     pub fn scale_out(&self, name: &str, ask: &Ask<'_>) -> Result<Plan, Refusal> {
         let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
         if ask.slots > MOST {
             let Ask { slots, .. } = ask;
             return Err(Refusal(format!("{slots} new instances are asked for: a plan adds at most {MOST}")));
         }
-        planner.scale_out(ask)
+        if let Some(placement) = ask.placement
+            && placement.instances() != ask.graph.instances()
+        {
+            return Err(Refusal("the machines host other numbers of instances than the graph has".into()));
+        }
+        check::scale_out(planner, ask)
     }
 
     /// The plan of the planner of that name for fewer machines.
     ///
     /// # Errors
-    /// If there is no such planner, it refuses, or not so many machines can be given back.
+    /// If there is no such planner, it refuses or panics, its plan cannot be carried out, or not so many machines can be given
+    /// back.
     pub fn scale_in(&self, name: &str, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
         take::removable(ask)?;
-        planner.scale_in(ask)
+        check::scale_in(planner, ask)
     }
 }
 

@@ -8,8 +8,8 @@ use tuplane_core::job::{self, Settings};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, VertexId};
 use tuplane_core::scale::fluid::steady;
-use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::machines::Takes;
+use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
@@ -280,7 +280,8 @@ impl Known<'_> {
         (0..self.dag.vertices.len() as u32).map(|vertex| stays(VertexId(vertex))).collect()
     }
 
-    fn before<'a>(&'a self, names: &'a [String]) -> Before<'a> {
+    /// The job as it is, whose agents have these names.
+    pub(super) fn before<'a>(&'a self, names: &'a [String]) -> Before<'a> {
         Before {
             dag: self.dag,
             job: self.spec,

@@ -34,7 +34,7 @@ pub(super) struct Predicted {
     pub(super) moved: usize,
 }
 
-/// What the model predicts for one planner.
+/// What the model predicts for one of the planners.
 ///
 /// # Errors
 /// If there is no such planner, or it refuses.
@@ -42,19 +42,25 @@ pub(super) fn predict(
     placed: &Placed,
     planner: &'static str,
     overflow: Overflow,
+    planners: &Planners,
 ) -> Result<Predicted, StelaError> {
     let refused = |why: String| StelaError::Planner { topology: placed.topology.key, planner, why };
     let predicted = if placed.topology.is_scale_out() {
-        out(placed, planner, overflow)
+        out(placed, planner, overflow, planners)
     } else {
-        take(placed, planner, overflow)
+        take(placed, planner, overflow, planners)
     };
     predicted.map_err(refused)
 }
 
-fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+fn out(
+    placed: &Placed,
+    planner: &'static str,
+    overflow: Overflow,
+    planners: &Planners,
+) -> Result<Predicted, String> {
     let Placed { topology, graph, placement, .. } = placed;
-    let (engine, planners) = (overflow.engine(), Planners::default());
+    let engine = overflow.engine();
     let machines = topology.machines;
     let new = machines.after - machines.before;
     let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
@@ -96,7 +102,12 @@ fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pre
     Ok(Predicted { topology, planner, overflow, before: now.throughput, after, slots, added, moved })
 }
 
-fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+fn take(
+    placed: &Placed,
+    planner: &'static str,
+    overflow: Overflow,
+    planners: &Planners,
+) -> Result<Predicted, String> {
     let Placed { topology, graph, placement, .. } = placed;
     let engine = overflow.engine();
     let machines = (topology.machines.before - topology.machines.after) as usize;
@@ -105,7 +116,7 @@ fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pr
         dealt(placement, topology.machines.after as usize)
     } else {
         let ask = TakeAsk::new(graph, placement, engine, machines);
-        Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
+        planners.scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
     };
     let places = |placement: &Placement| placement.on.concat();
     let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
@@ -131,7 +142,7 @@ mod tests {
         for topology in TOPOLOGIES.iter().filter(|topology| topology.is_scale_out()) {
             let placed = topology.place().unwrap();
             for overflow in Overflow::ALL {
-                let of = |planner| predict(&placed, planner, overflow).unwrap();
+                let of = |planner| predict(&placed, planner, overflow, &Planners::default()).unwrap();
                 let best = of("best");
                 for planner in ["round-robin", "ds2", "stela", DEFAULT, DEFAULT_N] {
                     let other = of(planner);

@@ -1,5 +1,7 @@
 //! `best` where machines are known: what it tries is evaluated on their cores.
 
+use std::collections::BTreeSet;
+
 use super::super::{Ask, Moving, Pick, Plan, explain};
 use super::{ALL, Record, lambda, ways, without_machines};
 use crate::scale::fluid::{EQUAL, Engine, Steady, demand};
@@ -47,13 +49,14 @@ impl Site {
         self.new.push((vertex, machine));
     }
 
-    /// Takes out the new instance of this number; says what it was.
-    fn remove(&mut self, number: usize) -> (usize, usize) {
-        let (vertex, machine) = self.new.remove(number);
+    /// Takes out the last new instance of a vertex on a machine.
+    fn remove(&mut self, (vertex, machine): (usize, usize)) {
+        if let Some(number) = self.new.iter().rposition(|pair| *pair == (vertex, machine)) {
+            self.new.remove(number);
+        }
         if let Some(place) = self.placement.on[vertex].iter().rposition(|at| *at == machine) {
             self.placement.on[vertex].remove(place);
         }
-        (vertex, machine)
     }
 }
 
@@ -155,22 +158,26 @@ impl Search<'_> {
         if ways(pairs.len(), ask.slots) <= ALL {
             return self.everywhere(&pairs, nothing);
         }
-        let mut best: Option<(Worth, Site)> = None;
+        let as_it_is = self.worth(&nothing.placement);
+        let mut best = (as_it_is, nothing.clone());
         for begin in [
             self.site(more(&present, &without_machines(ask).0)),
             self.site(lambda::search(ask).picks.into_iter().map(|(vertex, _)| vertex)),
             self.site(dealt(ask)),
-            nothing,
+            nothing.clone(),
         ] {
             let begun = (self.worth(&begin.placement), begin.clone());
             let climbed = self.climbed(begin);
             for next in [begun, climbed] {
-                if best.as_ref().is_none_or(|(most, _)| next.0.beats(*most)) {
-                    best = Some(next);
+                if next.0.beats(best.0) {
+                    best = next;
                 }
             }
         }
-        let mut site = best.map_or_else(|| self.site([]), |(_, site)| site);
+        let (worth, mut site) = best;
+        if worth.throughput <= as_it_is.throughput * (1.0 + EQUAL) {
+            return nothing;
+        }
         self.trim(&mut site);
         site
     }
@@ -207,47 +214,43 @@ impl Search<'_> {
             site.push(*pair);
         }
         while site.new.len() > begin {
-            site.remove(site.new.len() - 1);
+            site.remove(*pair);
         }
     }
 
     /// Adds instances, then puts new ones elsewhere, as long as that brings something.
     fn climbed(&mut self, mut site: Site) -> (Worth, Site) {
-        let steady = self.solve(&site.placement);
+        let mut steady = self.solve(&site.placement);
         let mut worth = self.worth_of(&steady);
-        let mut tries = self.tries(&site, &steady);
         while !self.spent() {
-            let mut best: Option<(Worth, Site)> = None;
-            let removed: Vec<Option<usize>> = if self.slots(&site) > 0 {
+            let tries = self.tries(&site, &steady);
+            let goes: Vec<Option<(usize, usize)>> = if self.slots(&site) > 0 {
                 vec![None]
             } else {
-                let mut seen = New::new();
-                let first = |number: &usize| {
-                    let new = !seen.contains(&site.new[*number]);
-                    seen.push(site.new[*number]);
-                    new
-                };
-                (0..site.new.len()).filter(first).map(Some).collect()
+                let different: BTreeSet<(usize, usize)> = site.new.iter().copied().collect();
+                different.into_iter().map(Some).collect()
             };
-            for number in removed {
-                let mut without = site.clone();
-                let gone = number.map(|number| without.remove(number));
-                for pair in &tries {
-                    if gone == Some(*pair) || !self.may_grow(&without, pair.0) || self.spent() {
+            let mut best: Option<(Worth, Option<(usize, usize)>, (usize, usize))> = None;
+            for gone in goes {
+                gone.inspect(|gone| site.remove(*gone));
+                for pair in tries.iter().filter(|pair| gone != Some(**pair)) {
+                    if self.spent() || !self.may_grow(&site, pair.0) {
                         continue;
                     }
-                    let mut next = without.clone();
-                    next.push(*pair);
-                    let found = self.worth(&next.placement);
-                    if found.beats(best.as_ref().map_or(worth, |(most, _)| *most)) {
-                        best = Some((found, next));
+                    site.push(*pair);
+                    let found = self.worth(&site.placement);
+                    site.remove(*pair);
+                    if found.beats(best.map_or(worth, |(most, ..)| most)) {
+                        best = Some((found, gone, *pair));
                     }
                 }
+                gone.inspect(|gone| site.push(*gone));
             }
-            let Some(next) = best else { break };
-            (worth, site) = next;
-            let steady = self.solve(&site.placement);
-            tries = self.tries(&site, &steady);
+            let Some((_, gone, pair)) = best else { break };
+            gone.inspect(|gone| site.remove(*gone));
+            site.push(pair);
+            steady = self.solve(&site.placement);
+            worth = self.worth_of(&steady);
         }
         (worth, site)
     }
@@ -304,10 +307,10 @@ impl Search<'_> {
             if self.steps > BUDGET + BUDGET / 4 {
                 return;
             }
-            let mut without = site.clone();
-            without.remove(number);
-            if self.solve(&without.placement).throughput >= whole * (1.0 - 1e-12) {
-                *site = without;
+            let pair = site.new[number];
+            site.remove(pair);
+            if self.solve(&site.placement).throughput < whole * (1.0 - 1e-12) {
+                site.push(pair);
             }
         }
     }
@@ -399,7 +402,7 @@ impl Search<'_> {
                 }
                 site.push(*pair);
                 let worth = self.worth(&site.placement);
-                site.remove(site.new.len() - 1);
+                site.remove(*pair);
                 let share = carried[pair.0];
                 let better = best.is_none_or(|(most, most_share, _)| {
                     worth.beats(most) || (!most.beats(worth) && share > most_share * (1.0 + EQUAL))
