@@ -15,7 +15,7 @@ pub enum Takes {
     /// New ones, and those that move.
     #[default]
     All,
-    /// Those that move: new ones have other machines to go to.
+    /// Those that move. New ones have other machines to go to, unless the plan deals anew what there is.
     Moved,
     /// None: it is being drained, for one.
     Nothing,
@@ -99,7 +99,9 @@ impl Placement {
     pub(super) fn loads(&self, wishes: &[f64]) -> Vec<f64> {
         let mut loads = vec![0.0; self.machines.len()];
         for (machines, wish) in self.on.iter().zip(wishes) {
-            machines.iter().for_each(|machine| loads[*machine] += wish);
+            for machine in machines {
+                loads[*machine] += wish;
+            }
         }
         loads
     }

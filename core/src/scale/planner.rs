@@ -192,7 +192,9 @@ impl Plan {
             steps.push(Step { vertex, machine, why, before, after });
         }
         if let (Some(placement), false) = (&mut placement, moves.is_empty()) {
-            moves.iter().for_each(|one| placement.on[one.vertex][one.instance] = one.to);
+            for one in &moves {
+                placement.on[one.vertex][one.instance] = one.to;
+            }
             after = placement.steady(ask.graph, ask.engine).throughput;
         }
         let used = u32::try_from(steps.len()).unwrap_or(u32::MAX);

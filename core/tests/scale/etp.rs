@@ -191,7 +191,7 @@ fn hostile_numbers_and_names_are_refused_with_the_fields_path() {
     for (text, said) in [
         (
             case(&vertex(r#", "offered": 1e308"#), "", ""),
-            "vertex `v`, offered: it is 1e308, and must be a number from 0 to 1e18",
+            "vertex `v`, offered: it is 1e+308, and must be a number from 0 to 1e18",
         ),
         (
             case(&vertex(r#", "selectivity": -0.5"#), "", ""),

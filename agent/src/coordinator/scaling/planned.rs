@@ -155,7 +155,10 @@ impl Known<'_> {
         });
         let none = BTreeMap::new();
         let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
-        let (placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
+        let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
+        for (machine, agent) in placement.machines.iter_mut().zip(&used) {
+            machine.takes = if self.is_open(agent) { Takes::All } else { Takes::Nothing };
+        }
         let ask = TakeAsk {
             graph: &observed.graph,
             placement: &placement,

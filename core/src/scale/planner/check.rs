@@ -69,7 +69,7 @@ fn out_faults(ask: &Ask<'_>, plan: &Plan) -> Result<(), String> {
                         placement.machines.len()
                     ));
                 };
-                if found.takes == Takes::Nothing || (found.takes == Takes::Moved && plan.moves.is_empty()) {
+                if found.takes == Takes::Nothing || (found.takes == Takes::Moved && ask.moving.is_none()) {
                     return Err(format!("step {number} is on {}, which takes no new instances", found.name));
                 }
             }

@@ -81,7 +81,9 @@ pub(super) fn left_on(ask: &Ask<'_>, placement: &Placement, now: &Steady, slots:
     let uses = |vertex: usize| now.rates[vertex].processed / graph.vertices()[vertex].capacity;
     let mut used = vec![0.0; placement.machines.len()];
     for (vertex, on) in placement.on.iter().enumerate() {
-        on.iter().for_each(|machine| used[*machine] += uses(vertex) / on.len() as f64);
+        for machine in on {
+            used[*machine] += uses(vertex) / on.len() as f64;
+        }
     }
     let is_up = |machine: &usize| used[*machine] >= placement.machines[*machine].cores * (1.0 - EQUAL);
     let up: Vec<usize> = (0..used.len()).filter(is_up).collect();

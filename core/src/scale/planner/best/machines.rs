@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::super::{Ask, Moving, Pick, Plan, explain};
-use super::{ALL, Record, lambda, ways, without_machines};
+use super::{Record, lambda, ways, without_machines};
 use crate::scale::fluid::{EQUAL, Engine, Steady, demand};
 use crate::scale::machines::{Placement, Takes};
 use crate::scale::planner::simple::{dealt, may_grow};
 use crate::scale::planner::storm::{deal_anew, moves};
+
+/// All ways to deal the slots are tried if there are at most so many: fewer than without machines, for each costs more.
+const ALL: u64 = 1024;
 
 /// Vertices, edges and instances that the search may look at.
 const BUDGET: u64 = 3_000_000;
@@ -16,8 +19,11 @@ const BUDGET: u64 = 3_000_000;
 const VERTICES: usize = 64;
 const MACHINES: usize = 8;
 
-/// New instances: vertex and machine.
-type New = Vec<(usize, usize)>;
+/// Where a new instance is: vertex and machine.
+type Place = (usize, usize);
+
+/// New instances.
+type New = Vec<Place>;
 
 /// What a placement is worth: throughput, and of equals how near it is to more.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +201,9 @@ impl Search<'_> {
             }
         });
         let mut site = self.site([]);
-        best.into_iter().for_each(|pair| site.push(pair));
+        for pair in best {
+            site.push(pair);
+        }
         site
     }
 
@@ -224,13 +232,13 @@ impl Search<'_> {
         let mut worth = self.worth_of(&steady);
         while !self.spent() {
             let tries = self.tries(&site, &steady);
-            let goes: Vec<Option<(usize, usize)>> = if self.slots(&site) > 0 {
+            let goes: Vec<Option<Place>> = if self.slots(&site) > 0 {
                 vec![None]
             } else {
-                let different: BTreeSet<(usize, usize)> = site.new.iter().copied().collect();
+                let different: BTreeSet<Place> = site.new.iter().copied().collect();
                 different.into_iter().map(Some).collect()
             };
-            let mut best: Option<(Worth, Option<(usize, usize)>, (usize, usize))> = None;
+            let mut best: Option<(Worth, Option<Place>, Place)> = None;
             for gone in goes {
                 gone.inspect(|gone| site.remove(*gone));
                 for pair in tries.iter().filter(|pair| gone != Some(**pair)) {
@@ -290,7 +298,9 @@ impl Search<'_> {
         vertices.sort_by(|a, b| frees(b).total_cmp(&frees(a)));
         let mut taken = vec![0.0; placement.machines.len()];
         for (vertex, on) in placement.on.iter().enumerate() {
-            on.iter().for_each(|machine| taken[*machine] += uses[vertex] / on.len() as f64);
+            for machine in on {
+                taken[*machine] += uses[vertex] / on.len() as f64;
+            }
         }
         let rest = |machine: &usize| placement.machines[*machine].cores - taken[*machine];
         let mut machines = self.open.clone();
@@ -378,7 +388,9 @@ impl Search<'_> {
                     wanted.swap_remove(place);
                 }
             }
-            wanted.into_iter().for_each(|machine| site.push((vertex, machine)));
+            for machine in wanted {
+                site.push((vertex, machine));
+            }
         }
         site
     }

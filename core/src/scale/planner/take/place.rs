@@ -2,17 +2,20 @@
 
 use super::super::TakeAsk;
 use crate::scale::fluid::{EQUAL, Engine, demand};
-use crate::scale::machines::Placement;
+use crate::scale::machines::{Placement, Takes};
 
 /// Ways to place instances that are tried at most, over all choices of machines.
 const WAYS: usize = 4096;
 
-/// Vertices and edges that the search beyond that may look at, over all choices of machines.
+/// Vertices, edges and instances that the search beyond that may look at, over all choices of machines.
 const BUDGET: u64 = 5_000_000;
 
-/// The machines that stay.
+/// The machines that stay and take what moves; all that stay, if none does.
 pub(super) fn others(ask: &TakeAsk<'_>, gone: &[usize]) -> Vec<usize> {
-    (0..ask.placement.machines.len()).filter(|machine| !gone.contains(machine)).collect()
+    let machines = &ask.placement.machines;
+    let stay = || (0..machines.len()).filter(|machine| !gone.contains(machine));
+    let open: Vec<usize> = stay().filter(|machine| machines[*machine].takes != Takes::Nothing).collect();
+    if open.is_empty() { stay().collect() } else { open }
 }
 
 /// What a placement is worth: throughput, and of equals how full the fullest machine would be; less is better.
@@ -58,14 +61,12 @@ pub(super) fn placed(ask: &TakeAsk<'_>, before: &Placement, gone: &[usize], choi
     let mut search = Search { ask, moving, stay: others(ask, gone), wishes, one_factor, steps: 0 };
     let ways =
         u32::try_from(search.moving.len()).ok().and_then(|moving| search.stay.len().checked_pow(moving));
-    match ways.filter(|ways| ways.saturating_mul(choices) <= WAYS) {
-        Some(ways) => search.everywhere(before.clone(), ways),
-        None => {
-            let share = BUDGET / choices.max(1) as u64;
-            let after = search.improved(before.clone(), share);
-            search.packed(after, share / 8)
-        }
+    if let Some(ways) = ways.filter(|ways| ways.saturating_mul(choices) <= WAYS) {
+        return search.everywhere(before.clone(), ways);
     }
+    let share = BUDGET / choices.max(1) as u64;
+    let after = search.improved(before.clone(), share);
+    search.packed(after, share / 8)
 }
 
 /// A back-pressured engine with one source has one factor: the smallest of what vertices and machines let through. Then a
@@ -171,7 +172,8 @@ impl Search<'_> {
         let fullest = self.stay.iter().map(|machine| fullness(&loads, *machine)).fold(0.0, f64::max);
         let cores: f64 = self.stay.iter().map(|machine| after.machines[*machine].cores).sum();
         // No packing is better than one without a gap, and none need be better than the vertices are.
-        let enough = (loads.iter().sum::<f64>() / cores).max(1.0 / one.vertices);
+        let whole: f64 = self.stay.iter().map(|machine| loads[*machine]).sum();
+        let enough = (whole / cores).max(1.0 / one.vertices);
         let mut items = self.moving.clone();
         items.sort_by(|a, b| self.wishes[b.0].total_cmp(&self.wishes[a.0]).then(a.0.cmp(&b.0)));
         let mut packing = Packing {
