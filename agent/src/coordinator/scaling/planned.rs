@@ -14,7 +14,7 @@ use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, afterwards, refused};
+use super::{Change, Known, afterwards, possible, refused};
 use crate::coordinator::etp::Seen;
 
 /// With `--place anywhere` instances move, too, if a plan with moves is foretold so much more than one without, as a share: rates
@@ -24,12 +24,15 @@ const MOVES_PAY: f64 = 0.05;
 /// Vertices of which no instance can be added while the job runs, and why.
 pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
     let names: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-    let before = Before { dag, job: spec, instances: &job.instances, retired: &job.retired, agents: &names };
+    let maps = job.maps();
+    let (instances, retired) = (&job.instances, &job.retired);
+    let before = Before { dag, job: spec, instances, retired, agents: &names, maps: &maps };
     let has_ended = |id: u32| job.ended.contains_key(&id);
     let why = |vertex: VertexId| {
         // Wherever it would be: the agents are as good as any other.
         let refusals = (0..job.agents.len().max(1) as u16)
-            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
+            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended))
+            .map(|after| after.and_then(|after| possible(dag, after)).err());
         refusals.reduce(Option::and).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
@@ -274,30 +277,31 @@ impl Known<'_> {
     /// For each vertex, whether its instances stay where they are: one of them cannot be begun elsewhere and ended here.
     fn staying(&self) -> Vec<bool> {
         let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let before = self.before(&names);
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let stays = |vertex: VertexId| {
-            let own = self.running.iter().filter(|one| one.vertex == vertex && !has_ended(one.id));
-            own.into_iter().any(|one| before.change(&[(vertex, one.agent)], &[one.id], &has_ended).is_err())
+            let mut own = self.running.iter().filter(|one| one.vertex == vertex && !has_ended(one.id));
+            own.any(|one| self.refusal(&names, &[(vertex, one.agent)], &[one.id]).is_some())
         };
         (0..self.dag.vertices.len() as u32).map(|vertex| stays(VertexId(vertex))).collect()
     }
 
-    /// The job as it is, whose agents have these names.
-    pub(super) fn before<'a>(&'a self, names: &'a [String]) -> Before<'a> {
-        Before {
+    /// Why instances cannot be begun on these agents and others ended.
+    fn refusal(&self, names: &[String], add: &[(VertexId, u16)], remove: &[u32]) -> Option<String> {
+        let before = Before {
             dag: self.dag,
             job: self.spec,
             instances: &self.job.instances,
             retired: &self.job.retired,
             agents: names,
-        }
+            maps: &self.job.maps(),
+        };
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        before.change(add, remove, &has_ended).and_then(|after| possible(self.dag, after)).err()
     }
 
     /// Why an agent cannot be given back: something on it cannot move.
     fn kept(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
         let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let before = self.before(&names);
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let other = used.iter().find(|other| other.id != agent.id)?;
         let to = names.iter().position(|name| *name == other.id.name)? as u16;
@@ -309,7 +313,7 @@ impl Known<'_> {
             .collect();
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
-        before.change(&add, &remove, &has_ended).err()
+        self.refusal(&names, &add, &remove)
     }
 }
 
