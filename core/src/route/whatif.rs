@@ -93,13 +93,25 @@ pub struct Priced {
 /// A sentence for everything that is wrong with any case, each with the case, the successor or target, and the field; or one
 /// for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
+    read_all(text, case, |case| &case.id)
+}
+
+/// The same for cases of any form, which `case` reads: each has an id of its own.
+///
+/// # Errors
+/// What `case` finds in any of them, behind their places in words.
+pub(crate) fn read_all<T>(
+    text: &str,
+    case: impl Fn(&str, &Value, &mut Vec<String>) -> Option<T>,
+    id: impl Fn(&T) -> &String,
+) -> Result<(Vec<T>, bool), Vec<String>> {
     let (values, is_array) = values(text)?;
     let mut cases = Vec::new();
     let mut faults = Vec::new();
     let mut ids = HashSet::new();
     for (place, value) in &values {
         if let Some(case) = case(place, value, &mut faults) {
-            if !ids.insert(case.id.clone()) {
+            if !ids.insert(id(&case).clone()) {
                 faults.push(format!("{place}: another one before it has this id"));
             }
             cases.push(case);
@@ -201,13 +213,13 @@ fn instance<'v>(
 }
 
 /// One element of a file, behind its place in words.
-pub(crate) type Placed = (String, Value);
+type Placed = (String, Value);
 
 /// The elements of an array of cases, or the one case, each with its place in words; and whether it was an array.
 ///
 /// # Errors
 /// A sentence for a file that is no JSON.
-pub(crate) fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
+fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
     let text = text.trim_start_matches('\u{feff}');
     let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
     // Of a key that stands twice serde takes the last.

@@ -16,6 +16,24 @@ use filling::Filling;
 /// Two rates that differ by less than this share of themselves are equal.
 pub const EQUAL: f64 = 1e-9;
 
+/// A number that has the order of numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ordered(pub(super) f64);
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
 /// What an engine does with rows that a vertex cannot take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -12,6 +12,7 @@ use super::graph::{FlowEdge, FlowGraph, FlowVertex};
 use super::planner::{Ask, MOST, Plan, Planners};
 use crate::fault::suggestion;
 use crate::fields::Fields;
+use crate::route::whatif::read_all;
 
 /// One graph, and what is asked of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,19 +50,7 @@ fn not_negative(number: f64) -> bool {
 /// A sentence for everything that is wrong with any case, each with the case, the vertex or edge, and the field; or one for
 /// a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
-    let (values, is_array) = crate::route::whatif::values(text)?;
-    let mut cases = Vec::new();
-    let mut faults = Vec::new();
-    let mut ids = BTreeSet::new();
-    for (place, value) in &values {
-        if let Some(case) = case(place, value, &mut faults) {
-            if !ids.insert(case.id.clone()) {
-                faults.push(format!("{place}: another one before it has this id"));
-            }
-            cases.push(case);
-        }
-    }
-    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+    read_all(text, case, |case| &case.id)
 }
 
 /// One case; `None` if something is wrong with it, which then is among the faults.

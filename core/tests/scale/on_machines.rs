@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::planner::Moving;
-use tuplane_core::scale::{Ask, Engine, FlowGraph, Machine, Placement, Plan, Planners};
+use tuplane_core::scale::{Ask, Engine, FlowEdge, FlowGraph, FlowVertex, Machine, Placement, Plan, Planners};
 
 use super::planners::{Lots, random};
 
@@ -121,6 +121,21 @@ fn with_a_core_for_each_instance_machines_change_nothing() {
             assert!((free.after - bound.after).abs() <= 1e-9 * free.after, "seed {seed} {engine}");
         }
     }
+}
+
+#[test]
+fn where_no_core_binds_new_instances_are_spread() {
+    let vertices = vec![
+        FlowVertex { offered: Some(900.0), ..FlowVertex::new("src", 1, 1000.0) },
+        FlowVertex::new("work", 1, 200.0),
+    ];
+    let graph = FlowGraph::new(vertices, vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }]).unwrap();
+    let machines = ["a", "b", "c", "d"].map(|name| Machine::new(name, 100.0)).to_vec();
+    let placement = Placement { machines, on: vec![vec![0]; 2] };
+    let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 6) };
+    let plan = planned(&ask, "best");
+    let machines: Vec<usize> = plan.steps.iter().filter_map(|step| step.machine).collect();
+    assert_eq!((machines, plan.left.unwrap().slots), (vec![1, 2, 3, 0], 2));
 }
 
 #[test]

@@ -4,29 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::{EQUAL, Shared, Tight, flows, offered};
+use super::{EQUAL, Ordered, Shared, Tight, flows, offered};
 use crate::scale::graph::FlowGraph;
 
 /// A vertex with more inputs than these adds changes up instead of all its inputs.
 const MANY_INPUTS: usize = 64;
-
-/// A factor, ordered as a number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Factor(f64);
-
-impl Eq for Factor {}
-
-impl PartialOrd for Factor {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Factor {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
 
 /// Rows that reach a vertex: those of sources that stay where they are, and those of the others at factor 1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +33,7 @@ pub(super) struct Filling<'a> {
     feeders: Vec<u32>,
     /// The factor at which each vertex, and behind these each shared bound, is full; infinite if it never is.
     full_at: Vec<f64>,
-    next: BinaryHeap<Reverse<(Factor, usize)>>,
+    next: BinaryHeap<Reverse<(Ordered, usize)>>,
     place: Vec<usize>,
     held: Vec<bool>,
     steps: u64,
@@ -100,7 +82,7 @@ impl<'a> Filling<'a> {
         let vertices = self.graph.len();
         let mut found: BTreeSet<usize> = BTreeSet::new();
         let mut scale = None;
-        while let Some(Reverse((Factor(at), index))) = self.next.peek().copied() {
+        while let Some(Reverse((Ordered(at), index))) = self.next.peek().copied() {
             let is_stale = at.total_cmp(&self.full_at[index]).is_ne();
             if !is_stale && scale.is_some_and(|scale: f64| at > scale * (1.0 + EQUAL)) {
                 break;
@@ -219,7 +201,7 @@ impl<'a> Filling<'a> {
         let at = if grows > 0.0 { ((limit - fixed) / grows).max(0.0) } else { f64::INFINITY };
         self.full_at[index] = at;
         if at < 1.0 {
-            self.next.push(Reverse((Factor(at), index)));
+            self.next.push(Reverse((Ordered(at), index)));
         }
     }
 }

@@ -149,8 +149,17 @@ impl Search<'_> {
         site
     }
 
-    /// The best that new instances alone bring.
+    /// The best that new instances alone bring. Where it makes no difference on which machines they are, they are spread.
     fn added(&mut self) -> Site {
+        let found = self.chosen();
+        let spread = self.site(found.new.iter().map(|(vertex, _)| *vertex));
+        let (chosen, even) =
+            (self.solve(&found.placement).throughput, self.solve(&spread.placement).throughput);
+        if even >= chosen * (1.0 - EQUAL) { spread } else { found }
+    }
+
+    /// The best vertices and machines that are found.
+    fn chosen(&mut self) -> Site {
         let ask = self.ask;
         let nothing = self.site([]);
         if self.open.is_empty() || ask.slots == 0 {
