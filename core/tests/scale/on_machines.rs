@@ -135,7 +135,7 @@ fn where_no_core_binds_new_instances_are_spread() {
     let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 6) };
     let plan = planned(&ask, "best");
     let machines: Vec<usize> = plan.steps.iter().filter_map(|step| step.machine).collect();
-    assert_eq!((machines, plan.left.unwrap().slots), (vec![1, 2, 3, 0], 2));
+    assert_eq!((machines, plan.left.unwrap().slots), (vec![1, 2, 3, 1], 2));
 }
 
 #[test]
