@@ -260,7 +260,7 @@ mod tests {
             let made: Vec<FlowVertex> = made.collect();
             let mut edges = Vec::new();
             for to in sources..vertices {
-                for _ in 0..1 + below(3) {
+                for _ in 0..=below(3) {
                     edges.push(FlowEdge { from: below(to), to, selectivity: [0.0, 0.5, 1.0, 2.0][below(4)] });
                 }
             }
