@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod fault;
+mod fields;
 pub mod fingerprint;
 pub mod job;
 pub mod place;

@@ -20,6 +20,8 @@ mod scale {
     mod etp;
     mod named;
     mod observed;
+    mod on_machines;
+    mod own;
     mod planners;
     mod take;
 }

@@ -56,9 +56,9 @@ fn every_case_that_cannot_be_read_is_named() {
     let ran_bad = ran(tuplane(&folder).args(["what-if", "route", file.to_str().unwrap()]));
     assert_eq!(ran_bad.code, Some(2));
     for part in [
-        "case number 1 (a): missing field `successors`",
-        "case number 2 (b): unknown field `gama`",
-        "case number 3: ",
+        "case number 1 (a): successors: it is missing",
+        "case number 2 (b): gama: there is no such field; did you mean `gamma`?",
+        "case number 3: it is a number",
     ] {
         assert!(ran_bad.err.contains(part), "{}", ran_bad.err);
     }
@@ -68,8 +68,8 @@ fn every_case_that_cannot_be_read_is_named() {
     let ran_wrong = ran(tuplane(&folder).args(["what-if", "route", file.to_str().unwrap()]));
     assert_eq!(ran_wrong.code, Some(2));
     for part in [
-        "case a: V = -1 is not a number of at least 0 (0, or from 1/65536 to 1073741824)",
-        "case b: 2 rows have to leave for c, of 1 that wait",
+        "case number 1 (a): V: it is -1, and must be a number of at least 0 (0, or from 1/65536 to 1073741824)",
+        "case number 2 (b): successor `c`, mandatory: 2 rows have to leave, of 1 that wait",
     ] {
         assert!(ran_wrong.err.contains(part), "{}", ran_wrong.err);
     }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::experiment::potus::PaperError;
 use crate::experiment::stela::StelaError;
 use crate::sim::Registry;
-use crate::{bench, demo, paper, simulate};
+use crate::{bench, demo, paper, simulate, what_if};
 
 /// Experiments on clusters of agents.
 #[derive(Debug, Parser)]
@@ -26,10 +26,12 @@ enum Command {
     Sim(simulate::Sim),
     #[command(subcommand)]
     Paper(paper::Paper),
+    #[command(subcommand)]
+    WhatIf(what_if::WhatIf),
 }
 
-/// The whole program: reads the command line and does what it says, with these policies and predictors. A `main`
-/// of one's own calls it with a registry to which its policies were added.
+/// The whole program: reads the command line and does what it says, with these policies, predictors and planners.
+/// A `main` of one's own calls it with a registry to which its own were added.
 pub fn run(registry: &Registry) -> ExitCode {
     let mut out = std::io::stdout().lock();
     let done = match Cli::parse().command {
@@ -37,6 +39,9 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Bench => bench::run(&mut out).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => simulate::run(&args, registry, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Paper(paper) => paper::run(&paper, registry, &mut out),
+        Command::WhatIf(what) => {
+            what_if::run(&what, &registry.planners, &mut out).map(|()| ExitCode::SUCCESS)
+        }
     };
     match done {
         Ok(code) => code,
@@ -54,7 +59,7 @@ fn is_refusal(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(PaperError::Option(_) | PaperError::SetUp(_) | PaperError::Trace(_))
     );
-    let of_stela = matches!(error.downcast_ref(), Some(StelaError::NoRunner));
+    let of_stela = matches!(error.downcast_ref(), Some(StelaError::NoRunner | StelaError::Also(_)));
     of_paper || of_stela || error.is::<simulate::Refused>()
 }
 

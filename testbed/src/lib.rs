@@ -14,5 +14,6 @@ mod scratch;
 pub mod sim;
 mod simulate;
 pub mod skip;
+mod what_if;
 
 pub use cli::run;

@@ -93,7 +93,7 @@ impl Potus {
 pub(crate) fn run(paper: &Paper, registry: &Registry, out: &mut impl Write) -> Result<ExitCode> {
     let args = match paper {
         Paper::Potus(args) => args,
-        Paper::Stela(args) => return stela::run(args, out),
+        Paper::Stela(args) => return stela::run(args, &registry.planners, out),
     };
     if args.dry_run {
         return dry_run(args, registry, out);

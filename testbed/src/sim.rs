@@ -24,6 +24,7 @@ mod world;
 
 use tuplane_core::route::predict::{PredictorError, PredictorRegistry};
 use tuplane_core::route::{Policies, PolicyError};
+use tuplane_core::scale::Planners;
 
 pub use app::{App, Component, Kind};
 pub use config::{Arrivals, Config, Lookahead, PERFECT, Routing, Telemetry};
@@ -34,18 +35,24 @@ pub use read::{FileFault, load};
 pub use report::{Report, report};
 pub use root::Answer;
 
-/// Policies and predictors by name: the built-in ones, and a researcher's own.
+/// Policies, predictors and planners by name: the built-in ones, and a researcher's own.
 #[derive(Debug, Clone)]
 pub struct Registry {
     /// Policies.
     pub policies: Policies,
     /// Predictors, those that are processes of their own among them.
     pub predictors: PredictorRegistry,
+    /// Planners of scaling.
+    pub planners: Planners,
 }
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { policies: Policies::default(), predictors: crate::predict::predictors() }
+        Self {
+            policies: Policies::default(),
+            predictors: crate::predict::predictors(),
+            planners: Planners::default(),
+        }
     }
 }
 

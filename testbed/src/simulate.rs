@@ -41,6 +41,13 @@ fn set(text: &str) -> Result<(String, String), String> {
 #[error("{0}")]
 pub(crate) struct Refused(String);
 
+impl Refused {
+    /// With this reason.
+    pub(crate) fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// Runs it for each seed.
 pub(crate) fn run(args: &Sim, registry: &Registry, out: &mut impl Write) -> Result<()> {
     let config = sim::load(&args.file, &args.set, registry).map_err(|faults| {

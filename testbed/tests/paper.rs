@@ -234,20 +234,3 @@ fn a_policy_of_ones_own_is_simulated_and_compared() {
     let stock = potus(program(), &out.path().join("stock"), &args);
     assert!(err(&stock).contains("`--also near_or_drawn`: no policy and no predictor"), "{}", err(&stock));
 }
-
-#[test]
-fn the_pages_excerpts_are_the_example() {
-    let read = |path: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-    };
-    let page = read("../docs/own-policies.md");
-    let examples =
-        ["examples/policy/main.rs", "examples/policy/near.rs", "../agent/examples/routing.rs"].map(read);
-    let excerpts: Vec<&str> =
-        page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert!(excerpts.len() >= 3, "{}", excerpts.len());
-    for excerpt in excerpts {
-        assert!(examples.iter().any(|e| e.contains(excerpt)), "this is in no example:\n{excerpt}");
-    }
-}

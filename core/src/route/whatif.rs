@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::decide::{Component, Decision, Want, literal};
@@ -10,48 +10,42 @@ use super::fast::{Order, Scratch, fast};
 use super::price::{Cost, RANGE, Terms, Weight};
 use super::rank::Rank;
 use super::target::{Target, UNLIMITED};
+use crate::fields::Fields;
 use crate::job::FileFormat;
 use crate::job::tree::Node;
 
 /// One sender's slot.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct Case {
     /// The case's name, which the answer carries.
     pub id: String,
     /// The weight of costs.
-    #[serde(rename = "V")]
     pub v: f64,
     /// The weight of rows that wait at the sender.
     pub beta: f64,
     /// The most rows that the sender may send; any number if left out.
-    #[serde(default)]
     pub gamma: Option<u64>,
     /// What waits, by successor component.
     pub successors: Vec<Successor>,
     /// The right answer, where the file has it.
-    #[serde(default)]
     pub send: Option<BTreeMap<String, u64>>,
 }
 
 /// One successor component.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct Successor {
     /// Its name.
     pub successor: String,
     /// `Q_out`.
     pub q_out: u64,
     /// Rows of it that have to leave.
-    #[serde(default)]
     pub mandatory: u64,
     /// Its instances, in the order of their ranks.
     pub targets: Vec<Instance>,
 }
 
 /// One target.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct Instance {
     /// Its name, the only one in the case.
     pub instance: String,
@@ -60,7 +54,6 @@ pub struct Instance {
     /// `U`.
     pub u: f64,
     /// Rows that it takes; any number if left out, none if it is dead.
-    #[serde(default)]
     pub credit: Option<u64>,
 }
 
@@ -97,32 +90,136 @@ pub struct Priced {
 /// Reads an array of cases, or one case; says which it was (`true`: an array).
 ///
 /// # Errors
-/// A sentence for each case that cannot be read, or one for a file that is no JSON.
+/// A sentence for everything that is wrong with any case, each with the case, the successor or target, and the field; or one
+/// for a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
+    read_all(text, case, |case| &case.id)
+}
+
+/// The same for cases of any form, which `case` reads: each has an id of its own.
+///
+/// # Errors
+/// What `case` finds in any of them, behind their places in words.
+pub(crate) fn read_all<T>(
+    text: &str,
+    case: impl Fn(&str, &Value, &mut Vec<String>) -> Option<T>,
+    id: impl Fn(&T) -> &String,
+) -> Result<(Vec<T>, bool), Vec<String>> {
     let (values, is_array) = values(text)?;
     let mut cases = Vec::new();
     let mut faults = Vec::new();
     let mut ids = HashSet::new();
-    for (place, value) in values {
-        match serde_json::from_value::<Case>(value) {
-            Ok(case) if !ids.insert(case.id.clone()) => {
+    for (place, value) in &values {
+        if let Some(case) = case(place, value, &mut faults) {
+            if !ids.insert(id(&case).clone()) {
                 faults.push(format!("{place}: another one before it has this id"));
             }
-            Ok(case) => cases.push(case),
-            Err(error) => faults.push(format!("{place}: {error}")),
+            cases.push(case);
         }
     }
     if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
 }
 
+/// One case; `None` if something is wrong with it, which then is among the faults.
+fn case(place: &str, value: &Value, faults: &mut Vec<String>) -> Option<Case> {
+    let before = faults.len();
+    let mut fields = Fields::of(format!("{place}: "), value, faults)?;
+    let id = fields.text("id", faults);
+    let weighs = |number| Weight::new(number).is_some();
+    let v = fields.number("V", weighs, RANGE, faults);
+    let beta = fields.number("beta", weighs, RANGE, faults);
+    // Not given is no limit.
+    let gamma = fields.whole_or("gamma", UNLIMITED, 0..=u64::MAX, faults);
+    let send = fields.given("send").map(|send| serde_json::from_value(send.clone()));
+    if matches!(send, Some(Err(_))) {
+        faults.push(fields.fault("send", "it must be a table of whole numbers by instance"));
+    }
+    let mut names = HashSet::new();
+    let listed = fields.list("successors", faults).unwrap_or_default().iter().zip(1..);
+    let successors: Vec<Option<Successor>> =
+        listed.map(|(value, number)| successor(place, number, value, &mut names, faults)).collect();
+    fields.finish(faults);
+    (faults.len() == before).then_some(())?;
+    Some(Case {
+        id: id?.to_owned(),
+        v: v?,
+        beta: beta?,
+        gamma: gamma.filter(|gamma| *gamma < UNLIMITED),
+        successors: successors.into_iter().collect::<Option<_>>()?,
+        send: send.and_then(Result::ok),
+    })
+}
+
+fn successor<'v>(
+    place: &str,
+    number: usize,
+    value: &'v Value,
+    names: &mut HashSet<&'v str>,
+    faults: &mut Vec<String>,
+) -> Option<Successor> {
+    let id = value.get("successor").and_then(Value::as_str);
+    let path = id.map_or_else(
+        || format!("{place}: successor number {number}"),
+        |id| format!("{place}: successor `{id}`"),
+    );
+    let mut fields = Fields::of(path.clone(), value, faults)?;
+    let name = fields.text("successor", faults);
+    let q_out = fields.whole("q_out", 0..=u64::MAX, faults);
+    let mandatory = fields.whole_or("mandatory", 0, 0..=u64::MAX, faults);
+    if let (Some(q_out), Some(mandatory)) = (q_out, mandatory)
+        && mandatory > q_out
+    {
+        let what = format_args!("{mandatory} rows have to leave, of {q_out} that wait");
+        faults.push(fields.fault("mandatory", what));
+    }
+    let listed = fields.list("targets", faults).unwrap_or_default().iter().zip(1..);
+    let targets: Vec<Option<Instance>> =
+        listed.map(|(value, number)| instance(&path, number, value, names, faults)).collect();
+    fields.finish(faults);
+    Some(Successor {
+        successor: name?.to_owned(),
+        q_out: q_out?,
+        mandatory: mandatory?,
+        targets: targets.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+fn instance<'v>(
+    place: &str,
+    number: usize,
+    value: &'v Value,
+    names: &mut HashSet<&'v str>,
+    faults: &mut Vec<String>,
+) -> Option<Instance> {
+    let id = value.get("instance").and_then(Value::as_str);
+    let path =
+        id.map_or_else(|| format!("{place}, target number {number}"), |id| format!("{place}, target `{id}`"));
+    let mut fields = Fields::of(path, value, faults)?;
+    let name = fields.text("instance", faults);
+    if name.is_some_and(|name| !names.insert(name)) {
+        faults.push(fields.fault("instance", "another one of the case has this name"));
+    }
+    let q_in = fields.whole("q_in", 0..=u64::MAX, faults);
+    let u = fields.number("u", |number| Cost::new(number).is_some(), RANGE, faults);
+    let credit = fields.whole_or("credit", UNLIMITED, 0..=u64::MAX, faults);
+    fields.finish(faults);
+    let credit = credit?;
+    Some(Instance {
+        instance: name?.to_owned(),
+        q_in: q_in?,
+        u: u?,
+        credit: (credit < UNLIMITED).then_some(credit),
+    })
+}
+
 /// One element of a file, behind its place in words.
-pub(crate) type Placed = (String, Value);
+type Placed = (String, Value);
 
 /// The elements of an array of cases, or the one case, each with its place in words; and whether it was an array.
 ///
 /// # Errors
 /// A sentence for a file that is no JSON.
-pub(crate) fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
+fn values(text: &str) -> Result<(Vec<Placed>, bool), Vec<String>> {
     let text = text.trim_start_matches('\u{feff}');
     let value: Value = serde_json::from_str(text).map_err(|error| vec![format!("is no JSON: {error}")])?;
     // Of a key that stands twice serde takes the last.

@@ -112,12 +112,15 @@ fn reached(graph: &FlowGraph, congested: &[bool], sinks: &[usize], rate: impl Fn
     let mut bits = vec![[0_u64; AT_ONCE / 64]; graph.len()];
     // Most vertices reach no sink of a block: their bits are neither read nor cleared.
     let mut reaches = vec![false; graph.len()];
+    // The sums over the sinks of a block.
+    let mut of_block = vec![0.0; graph.len()];
     for block in sinks.chunks(AT_ONCE) {
         reaches.fill(false);
         for (bit, sink) in block.iter().enumerate() {
             let at = place[*sink] as usize;
             bits[at] = [0; AT_ONCE / 64];
             bits[at][bit / 64] = 1 << (bit % 64);
+            of_block[at] = rate(*sink);
             reaches[at] = true;
         }
         let rates: Vec<f64> = block.iter().map(|sink| rate(*sink)).collect();
@@ -125,20 +128,30 @@ fn reached(graph: &FlowGraph, congested: &[bool], sinks: &[usize], rate: impl Fn
         // A vertex behind the last sink of the block reaches none of them.
         let last = block.last().map_or(0, |sink| place[*sink] as usize);
         for at in (0..=last).rev() {
-            let begin = at.checked_sub(1).map_or(0, |before| ends[before]);
-            let mut found = if reaches[at] { bits[at] } else { [0; AT_ONCE / 64] };
-            for to in below[begin..ends[at]].iter().map(|to| *to as usize) {
-                if reaches[to] {
-                    reaches[at] = true;
-                    for (word, more) in found.iter_mut().zip(&bits[to]) {
-                        *word |= more;
-                    }
-                }
-            }
             if reaches[at] {
-                bits[at] = found;
-                sums[graph.order()[at]] += sum_of(&found, &rates, &tables);
+                // A sink: it has no edges.
+                sums[graph.order()[at]] += of_block[at];
+                continue;
             }
+            let begin = at.checked_sub(1).map_or(0, |before| ends[before]);
+            let receivers = || below[begin..ends[at]].iter().map(|to| *to as usize).filter(|to| reaches[*to]);
+            // The receiver with the most, and what the others have beside it: never subtracted, so that nothing is lost to rounding.
+            let Some(most) = receivers().max_by(|a, b| of_block[*a].total_cmp(&of_block[*b])) else {
+                continue;
+            };
+            let (mut found, mut sum) = (bits[most], of_block[most]);
+            for to in receivers().filter(|to| *to != most) {
+                let mut more = bits[to];
+                let mut shared = false;
+                for (more, known) in more.iter_mut().zip(&mut found) {
+                    shared |= *more & *known != 0;
+                    *more &= !*known;
+                    *known |= *more;
+                }
+                sum += if shared { sum_of(&more, &rates, &tables) } else { of_block[to] };
+            }
+            (bits[at], of_block[at], reaches[at]) = (found, sum, true);
+            sums[graph.order()[at]] += sum;
         }
     }
     sums

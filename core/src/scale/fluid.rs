@@ -3,15 +3,36 @@
 //! Rows are a fluid, and an instance takes its share of what reaches its vertex, at most its capacity (the model of
 //! elasticity.md, section 2.1). What happens to more than that is the engine's: see [`Engine`].
 
+mod filling;
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::graph::{FlowGraph, Rates};
+use filling::Filling;
 
 /// Two rates that differ by less than this share of themselves are equal.
 pub const EQUAL: f64 = 1e-9;
+
+/// A number that has the order of numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ordered(pub(super) f64);
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
 
 /// What an engine does with rows that a vertex cannot take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,58 +137,24 @@ pub(super) fn queueing(graph: &FlowGraph, takes: impl Fn(usize, f64) -> f64, cap
     finish(graph, input, processed)
 }
 
-/// The steady state of a back-pressured engine, under these further bounds. O(V + E) for each of the factors, of which
-/// there are at most as many as sources.
+/// The steady state of a back-pressured engine, under these further bounds. O(V + E), and for each factor at which sources are
+/// held back what lies behind these.
 pub(super) fn back_pressured(graph: &FlowGraph, capacities: &[f64], shared: &[Shared]) -> Steady {
-    let sources: Vec<usize> = graph.order().iter().copied().filter(|v| graph.is_source(*v)).collect();
     let weight = |source: usize| offered(graph, source, capacities[source]);
-    let mut scales: Vec<Option<f64>> = vec![None; graph.len()];
-    let mut tight = Vec::new();
-    let mut rounds = 1;
-    while sources.iter().any(|source| scales[*source].is_none()) {
-        rounds += 1;
-        let fixed = flows(graph, |v| scales[v].map_or(0.0, |scale| scale * weight(v)), |_, rows| rows);
-        let grows = flows(graph, |v| scales[v].map_or(weight(v), |_| 0.0), |_, rows| rows);
-        let room = |limit: f64, fixed: f64, grows: f64| {
-            if grows > 0.0 { ((limit - fixed) / grows).max(0.0) } else { f64::INFINITY }
-        };
-        let own: Vec<f64> = (0..graph.len()).map(|v| room(capacities[v], fixed[v], grows[v])).collect();
-        let sum = |parts: &[(usize, f64)], flow: &[f64]| -> f64 {
-            parts.iter().map(|(v, factor)| factor * flow[*v]).sum()
-        };
-        let common: Vec<f64> =
-            shared.iter().map(|s| room(s.limit, sum(&s.parts, &fixed), sum(&s.parts, &grows))).collect();
-        let scale = own.iter().chain(&common).copied().fold(1.0, f64::min);
-        if scale >= 1.0 {
-            break;
-        }
-        let full = |room: &[f64]| -> Vec<usize> {
-            (0..room.len()).filter(|index| room[*index] <= scale * (1.0 + EQUAL)).collect()
-        };
-        let now = Tight { scale, vertices: full(&own), shared: full(&common) };
-        let mut held = vec![false; graph.len()];
-        let in_shared = now.shared.iter().flat_map(|index| &shared[*index].parts).map(|(vertex, _)| vertex);
-        for vertex in now.vertices.iter().chain(in_shared) {
-            held[*vertex] |= grows[*vertex] > 0.0;
-        }
-        for vertex in graph.order().iter().rev().filter(|vertex| grows[**vertex] > 0.0) {
-            held[*vertex] |= graph.outputs(*vertex).any(|edge| edge.selectivity > 0.0 && held[edge.to]);
-            if held[*vertex] && graph.is_source(*vertex) {
-                scales[*vertex] = Some(scale);
-            }
-        }
-        tight.push(now);
-    }
-    let free = sources.iter().filter(|v| scales[**v].is_none() && graph.vertices()[**v].offered.is_none());
-    tight.extend(free.map(|v| Tight { scale: 1.0, vertices: vec![*v], shared: Vec::new() }));
+    let mut filling = Filling::new(graph, capacities, shared);
+    let mut tight: Vec<Tight> = std::iter::from_fn(|| filling.next_factor()).collect();
+    let (scales, steps) = filling.end();
+    let sources = || graph.order().iter().copied().filter(|vertex| graph.is_source(*vertex));
+    let free = sources().filter(|v| scales[*v].is_none() && graph.vertices()[*v].offered.is_none());
+    tight.extend(free.map(|v| Tight { scale: 1.0, vertices: vec![v], shared: Vec::new() }));
     let processed = flows(graph, |v| scales[v].unwrap_or(1.0) * weight(v), |_, rows| rows);
     let mut input = processed.clone();
-    for source in sources {
+    for source in sources() {
         input[source] = weight(source);
     }
     let mut steady = finish(graph, input, processed);
     steady.tight = tight;
-    steady.steps *= rounds;
+    steady.steps += steps;
     steady
 }
 

@@ -205,6 +205,18 @@ impl FlowGraph {
         self.vertices.iter().map(|vertex| vertex.instances).collect()
     }
 
+    /// The same graph with other numbers of instances. A bound on instances stays as it is.
+    #[must_use]
+    pub fn with_instances(&self, instances: &[u32]) -> Self {
+        let mut graph = self.clone();
+        graph
+            .vertices
+            .iter_mut()
+            .zip(instances)
+            .for_each(|(vertex, instances)| vertex.instances = *instances);
+        graph
+    }
+
     /// Rows a second that each vertex takes with so many instances; as if each instance had a core of its own.
     pub fn capacities(&self, instances: &[u32]) -> Vec<f64> {
         self.vertices.iter().zip(instances).map(|(vertex, n)| total(*n, vertex.capacity)).collect()

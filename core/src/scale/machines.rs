@@ -4,10 +4,22 @@
 //! and at most one; a machine deals its cores fairly: who asks for little gets it, the others share the rest.
 
 use super::fluid::{EQUAL, Engine, Shared, Steady, back_pressured, demand, queueing};
-use super::graph::{FlowGraph, total};
+use super::graph::FlowGraph;
 
 /// Rounds after which the shares of a queueing engine are taken as they are; each halves what is left to change.
 const ROUNDS: usize = 60;
+
+/// Which instances may come to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Takes {
+    /// New ones, and those that move.
+    #[default]
+    All,
+    /// Those that move. New ones have other machines to go to, unless the plan deals anew what there is.
+    Moved,
+    /// None: it is being drained, for one.
+    Nothing,
+}
 
 /// One machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,12 +30,14 @@ pub struct Machine {
     pub cores: f64,
     /// Why it cannot be given back, if so: it is a source's only host, for one.
     pub kept: Option<String>,
+    /// Which instances may come to it.
+    pub takes: Takes,
 }
 
 impl Machine {
-    /// A machine that can be given back.
+    /// A machine that can be given back, and takes all instances.
     pub fn new(name: impl Into<String>, cores: f64) -> Self {
-        Self { name: name.into(), cores, kept: None }
+        Self { name: name.into(), cores, kept: None, takes: Takes::All }
     }
 }
 
@@ -58,18 +72,38 @@ impl Placement {
         places.filter(|(_, _, at)| *at == machine).map(|(vertex, nth, _)| (vertex, nth)).collect()
     }
 
+    /// Where one more instance of a vertex goes if nobody chooses: of the machines that take new ones that with the fewest
+    /// instances of the vertex, then that with the fewest in all for its cores; the first of equals.
+    pub fn emptiest(&self, vertex: usize) -> Option<usize> {
+        let hosted = self.hosted();
+        let own = |machine: usize| self.on[vertex].iter().filter(|at| **at == machine).count();
+        let key = |machine: usize| (own(machine), hosted[machine] as f64 / self.machines[machine].cores);
+        let open = (0..self.machines.len()).filter(|machine| self.machines[*machine].takes == Takes::All);
+        let keys = open.map(|machine| (key(machine), machine));
+        keys.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))).map(|(_, machine)| machine)
+    }
+
     /// Cores that the instances of a machine ask for, if everything that sources are offered went through.
     pub fn asked(&self, graph: &FlowGraph) -> Vec<f64> {
-        let instances = self.instances();
-        let demand = demand(graph, &graph.capacities(&instances));
-        let mut asked = vec![0.0; self.machines.len()];
-        for (vertex, machines) in self.on.iter().enumerate() {
-            let each = wish(demand[vertex], total(instances[vertex], graph.vertices()[vertex].capacity));
+        self.loads(&self.wishes(graph))
+    }
+
+    /// The share of a core that one instance of each vertex asks for, if everything that sources are offered went through. Where
+    /// instances are plays no part.
+    pub(super) fn wishes(&self, graph: &FlowGraph) -> Vec<f64> {
+        let capacities = graph.capacities(&self.instances());
+        demand(graph, &capacities).iter().zip(&capacities).map(|(rows, most)| wish(*rows, *most)).collect()
+    }
+
+    /// What each machine's instances ask for together, where each of a vertex asks for so much.
+    pub(super) fn loads(&self, wishes: &[f64]) -> Vec<f64> {
+        let mut loads = vec![0.0; self.machines.len()];
+        for (machines, wish) in self.on.iter().zip(wishes) {
             for machine in machines {
-                asked[*machine] += each;
+                loads[*machine] += wish;
             }
         }
-        asked
+        loads
     }
 
     /// The steady state of a graph that is placed so. Exact for a back-pressured engine; for a queueing one the shares of
@@ -82,27 +116,42 @@ impl Placement {
         }
     }
 
-    /// The cores of each machine as a bound on the rates of the vertices that have instances there.
-    fn bounds(&self, capacities: &[f64]) -> Vec<Shared> {
-        let bound = |machine: &Machine| Shared { limit: machine.cores, parts: Vec::new() };
-        let mut bounds: Vec<Shared> = self.machines.iter().map(bound).collect();
+    /// For each machine the vertices that have instances there, and how many.
+    fn by_machine(&self) -> Vec<Vec<(usize, u32)>> {
+        let mut hosts: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.machines.len()];
         for (vertex, machines) in self.on.iter().enumerate() {
             for machine in machines {
-                bounds[*machine].parts.push((vertex, 1.0 / capacities[vertex]));
+                match hosts[*machine].last_mut() {
+                    Some((last, count)) if *last == vertex => *count += 1,
+                    _ => hosts[*machine].push((vertex, 1)),
+                }
             }
         }
-        bounds
+        hosts
+    }
+
+    /// The cores of each machine as a bound on the rates of the vertices that have instances there.
+    fn bounds(&self, capacities: &[f64]) -> Vec<Shared> {
+        let part = |(vertex, count): (usize, u32)| (vertex, f64::from(count) / capacities[vertex]);
+        let machines = self.machines.iter().zip(self.by_machine());
+        machines
+            .map(|(machine, hosted)| Shared {
+                limit: machine.cores,
+                parts: hosted.into_iter().map(part).collect(),
+            })
+            .collect()
     }
 
     fn queueing(&self, graph: &FlowGraph, capacities: &[f64]) -> Steady {
         let mut input = demand(graph, capacities);
         let mut takes = capacities.to_vec();
+        let mut hosts = self.by_machine();
         let mut steps = 0;
         let mut steady = Steady::default();
         for round in 0..ROUNDS {
             let wishes: Vec<f64> =
                 input.iter().zip(capacities).map(|(rows, most)| wish(*rows, *most)).collect();
-            let shares = self.shares(&wishes);
+            let shares = self.shares(&mut hosts, &wishes);
             for (vertex, share) in shares.into_iter().enumerate() {
                 let instances = self.on[vertex].len() as f64;
                 let now = if instances > 0.0 { share / instances * capacities[vertex] } else { 0.0 };
@@ -124,22 +173,19 @@ impl Placement {
         Steady { steps, ..steady }
     }
 
-    /// Cores that each vertex gets in all, when each of its instances wishes for so much of a core.
-    fn shares(&self, wishes: &[f64]) -> Vec<f64> {
-        let mut by_machine: Vec<Vec<usize>> = vec![Vec::new(); self.machines.len()];
-        for (vertex, machines) in self.on.iter().enumerate() {
-            for machine in machines {
-                by_machine[*machine].push(vertex);
-            }
-        }
+    /// Cores that each vertex gets in all, when each of its instances wishes for so much of a core. Puts what each machine
+    /// hosts in order of that.
+    fn shares(&self, hosts: &mut [Vec<(usize, u32)>], wishes: &[f64]) -> Vec<f64> {
         let mut shares = vec![0.0; wishes.len()];
-        for (machine, mut hosted) in self.machines.iter().zip(by_machine) {
-            hosted.sort_by(|a, b| wishes[*a].total_cmp(&wishes[*b]));
+        for (machine, hosted) in self.machines.iter().zip(hosts) {
+            hosted.sort_by(|(a, _), (b, _)| wishes[*a].total_cmp(&wishes[*b]));
             let mut cores = machine.cores;
-            for (done, vertex) in hosted.iter().enumerate() {
-                let share = wishes[*vertex].min(cores / (hosted.len() - done) as f64);
-                shares[*vertex] += share;
-                cores -= share;
+            let mut waiting: u32 = hosted.iter().map(|(_, count)| count).sum();
+            for (vertex, count) in hosted {
+                let each = wishes[*vertex].min(cores / f64::from(waiting));
+                shares[*vertex] += each * f64::from(*count);
+                cores -= each * f64::from(*count);
+                waiting -= *count;
             }
         }
         shares

@@ -1,6 +1,7 @@
 //! Planners: which vertices get the next instances, and which machines are given back.
 
 mod best;
+mod check;
 mod explain;
 mod lambda;
 mod model;
@@ -14,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::congestion::Congestion;
-use super::fluid::{Engine, steady};
+use super::fluid::{Engine, Steady, steady};
 use super::graph::{FlowGraph, Rates};
 use super::machines::Placement;
 use crate::fault::suggestion;
@@ -42,15 +43,40 @@ pub struct Ask<'a> {
     pub rates: Vec<Rates>,
     /// How Stela's planners find congested vertices.
     pub congestion: Congestion,
-    /// Where instances are, new machines included: they host nothing. Planners that move instances need it.
+    /// Where instances are, new machines included: they host nothing. Plans are then made and predicted with the cores
+    /// of these machines; without it each instance has a core of its own. Planners that move instances need it.
     pub placement: Option<&'a Placement>,
+    /// Which instances may move, if any may. Without it `best` only adds; Storm's planners move regardless: they do nothing else.
+    pub moving: Option<Moving>,
+}
+
+/// Which instances may move to make room for others, and when that pays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moving {
+    /// For each vertex: its instances stay where they are.
+    pub stays: Vec<bool>,
+    /// A plan that moves instances has to bring so much more than one that only adds, as a share of its throughput.
+    pub pays: f64,
 }
 
 impl<'a> Ask<'a> {
     /// So many slots, with rates from the model and the published test of congestion.
     pub fn new(graph: &'a FlowGraph, engine: Engine, slots: u32) -> Self {
         let rates = steady(graph, &graph.capacities(&graph.instances()), engine).rates;
-        Self { graph, engine, slots, rates, congestion: Congestion::default(), placement: None }
+        Self { graph, engine, slots, rates, congestion: Congestion::default(), placement: None, moving: None }
+    }
+
+    /// A source that gives as much as its instances take.
+    pub(super) fn is_open_source(&self, vertex: usize) -> bool {
+        self.graph.is_source(vertex) && self.graph.vertices()[vertex].offered.is_none()
+    }
+
+    /// The steady state with so many instances, or with them where they are.
+    pub(super) fn steady(&self, instances: &[u32], placement: Option<&Placement>) -> Steady {
+        match placement {
+            Some(placement) => placement.steady(self.graph, self.engine),
+            None => steady(self.graph, &self.graph.capacities(instances), self.engine),
+        }
     }
 }
 
@@ -59,6 +85,8 @@ impl<'a> Ask<'a> {
 pub struct Step {
     /// Of this vertex, by index.
     pub vertex: usize,
+    /// On this machine, by index into [`Placement::machines`]; `None` where these are not known.
+    pub machine: Option<usize>,
     /// Why, in words that follow its name.
     pub why: String,
     /// Predicted throughput without it, in rows a second.
@@ -108,33 +136,70 @@ pub struct Plan {
     pub after: f64,
 }
 
+/// One more instance of a vertex, by index: on which machine, if that is chosen, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pick {
+    /// Of this vertex, by index.
+    pub vertex: usize,
+    /// On this machine, by index; `None`: wherever there is most room ([`Placement::emptiest`]).
+    pub machine: Option<usize>,
+    /// Why, in words that follow the vertex's name.
+    pub why: String,
+}
+
 impl Plan {
     /// A plan of these steps, each a vertex and why, with the throughput that the model predicts after each. Slots
-    /// without a step are left, for the reason given.
+    /// without a step are left, for the reason given. Where machines are known each instance goes where there is most room
+    /// ([`Placement::emptiest`]).
     pub fn of(
         planner: impl Into<String>,
         ask: &Ask<'_>,
         picks: Vec<(usize, String)>,
         left: impl Into<String>,
     ) -> Self {
+        let picks = picks.into_iter().map(|(vertex, why)| Pick { vertex, machine: None, why });
+        Self::placed(planner, ask, picks.collect(), Vec::new(), left)
+    }
+
+    /// A plan of new instances on chosen machines, after which others move: [`Plan::of`] with more said.
+    pub fn placed(
+        planner: impl Into<String>,
+        ask: &Ask<'_>,
+        picks: Vec<Pick>,
+        moves: Vec<Move>,
+        left: impl Into<String>,
+    ) -> Self {
         let mut instances = ask.graph.instances();
-        let mut throughput = |vertex: Option<usize>| {
-            if let Some(vertex) = vertex {
-                instances[vertex] = instances[vertex].saturating_add(1);
-            }
-            steady(ask.graph, &ask.graph.capacities(&instances), ask.engine).throughput
-        };
-        let before = throughput(None);
-        let mut after = before;
+        let mut placement = ask.placement.cloned();
+        let before = ask.steady(&instances, placement.as_ref()).throughput;
+        let (mut after, mut left) = (before, left.into());
         let mut steps = Vec::with_capacity(picks.len());
-        for (vertex, why) in picks {
+        for Pick { vertex, machine, why } in picks {
             let before = after;
-            after = throughput(Some(vertex));
-            steps.push(Step { vertex, why, before, after });
+            let machine = match &mut placement {
+                None => None,
+                Some(placement) => {
+                    let Some(machine) = machine.or_else(|| placement.emptiest(vertex)) else {
+                        "no machine takes new instances".clone_into(&mut left);
+                        break;
+                    };
+                    placement.on[vertex].push(machine);
+                    Some(machine)
+                }
+            };
+            instances[vertex] = instances[vertex].saturating_add(1);
+            after = ask.steady(&instances, placement.as_ref()).throughput;
+            steps.push(Step { vertex, machine, why, before, after });
+        }
+        if let (Some(placement), false) = (&mut placement, moves.is_empty()) {
+            for one in &moves {
+                placement.on[one.vertex][one.instance] = one.to;
+            }
+            after = placement.steady(ask.graph, ask.engine).throughput;
         }
         let used = u32::try_from(steps.len()).unwrap_or(u32::MAX);
-        let left = (used < ask.slots).then(|| Left { slots: ask.slots - used, why: left.into() });
-        Self { planner: planner.into(), steps, moves: Vec::new(), left, instances, before, after }
+        let left = (used < ask.slots).then(|| Left { slots: ask.slots - used, why: left });
+        Self { planner: planner.into(), steps, moves, left, instances, before, after }
     }
 }
 
@@ -267,27 +332,34 @@ impl Planners {
         })
     }
 
-    /// The plan of the planner of that name for more instances.
+    /// The plan of the planner of that name for more instances. It is one that can be carried out, whoever wrote the planner.
     ///
     /// # Errors
-    /// If there is no such planner, it refuses, or more slots are asked for than [`MOST`].
+    /// If there is no such planner, it refuses or panics, its plan names what there is not or more than was asked for, or more
+    /// slots are asked for than [`MOST`].
     pub fn scale_out(&self, name: &str, ask: &Ask<'_>) -> Result<Plan, Refusal> {
         let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
         if ask.slots > MOST {
             let Ask { slots, .. } = ask;
             return Err(Refusal(format!("{slots} new instances are asked for: a plan adds at most {MOST}")));
         }
-        planner.scale_out(ask)
+        if let Some(placement) = ask.placement
+            && placement.instances() != ask.graph.instances()
+        {
+            return Err(Refusal("the machines host other numbers of instances than the graph has".into()));
+        }
+        check::scale_out(planner, ask)
     }
 
     /// The plan of the planner of that name for fewer machines.
     ///
     /// # Errors
-    /// If there is no such planner, it refuses, or not so many machines can be given back.
+    /// If there is no such planner, it refuses or panics, its plan cannot be carried out, or not so many machines can be given
+    /// back.
     pub fn scale_in(&self, name: &str, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
         take::removable(ask)?;
-        planner.scale_in(ask)
+        check::scale_in(planner, ask)
     }
 }
 

@@ -1,15 +1,18 @@
 //! `what-if etp` and `what-if scale`: answers for graphs in a file, in the form of the conformance vectors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::congestion::Congestion;
 use super::etp::{Reading, SinkRate, etp};
-use super::fluid::{Engine, steady};
+use super::fluid::{Engine, demand, steady};
 use super::graph::{FlowEdge, FlowGraph, FlowVertex};
-use super::planner::{Ask, Plan, Planners};
+use super::planner::{Ask, MOST, Plan, Planners};
+use crate::fault::suggestion;
+use crate::fields::Fields;
+use crate::route::whatif::read_all;
 
 /// One graph, and what is asked of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,121 +27,168 @@ pub struct Case {
     pub expected: BTreeMap<String, Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Form {
-    id: String,
-    graph: GraphForm,
-    new_instances: Option<u32>,
-    queueing: Option<Value>,
-    backpressured: Option<Value>,
-    etp: Option<Value>,
+/// The most that a rate, a selectivity or a number of rows may be: sums of such have a number.
+const MOST_NUMBER: f64 = 1e18;
+
+/// The most instances of a vertex.
+const MOST_INSTANCES: u64 = 1_000_000;
+
+const POSITIVE: &str = "a number above 0, at most 1e18";
+const NOT_NEGATIVE: &str = "a number from 0 to 1e18";
+
+fn positive(number: f64) -> bool {
+    number > 0.0 && number <= MOST_NUMBER
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GraphForm {
-    vertices: Vec<VertexForm>,
-    edges: Vec<EdgeForm>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VertexForm {
-    id: String,
-    instances: u32,
-    capacity_per_instance: f64,
-    #[serde(default = "one")]
-    selectivity: f64,
-    offered: Option<f64>,
-    max_instances: Option<u32>,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-/// An edge as a pair, which carries what its sender emits, or as a table with a selectivity of its own.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "an edge is [\"from\", \"to\"] or {\"from\", \"to\", \"selectivity\"}")]
-enum EdgeForm {
-    Pair(String, String),
-    #[serde(rename_all = "lowercase")]
-    Table(EdgeTable),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EdgeTable {
-    from: String,
-    to: String,
-    selectivity: Option<f64>,
+fn not_negative(number: f64) -> bool {
+    (0.0..=MOST_NUMBER).contains(&number)
 }
 
 /// Reads an array of cases, or one case; says which it was (`true`: an array).
 ///
 /// # Errors
-/// A sentence for everything that is wrong with any case, or one for a file that is no JSON.
+/// A sentence for everything that is wrong with any case, each with the case, the vertex or edge, and the field; or one for
+/// a file that is no JSON.
 pub fn read(text: &str) -> Result<(Vec<Case>, bool), Vec<String>> {
-    let (values, is_array) = crate::route::whatif::values(text)?;
-    let mut cases = Vec::new();
-    let mut faults = Vec::new();
-    for (place, value) in values {
-        let form = serde_json::from_value(value).map_err(|error| vec![error.to_string()]);
-        match form.and_then(case) {
-            Ok(case) => cases.push(case),
-            Err(what) => faults.extend(what.iter().map(|fault| format!("{place}: {fault}"))),
-        }
-    }
-    if faults.is_empty() { Ok((cases, is_array)) } else { Err(faults) }
+    read_all(text, case, |case| &case.id)
 }
 
-fn case(form: Form) -> Result<Case, Vec<String>> {
-    let Form { id, graph: GraphForm { vertices, edges }, new_instances, queueing, backpressured, etp } = form;
-    let mut faults = Vec::new();
-    let index: BTreeMap<&str, usize> =
-        vertices.iter().enumerate().map(|(index, vertex)| (vertex.id.as_str(), index)).collect();
+/// One case; `None` if something is wrong with it, which then is among the faults.
+fn case(place: &str, value: &Value, faults: &mut Vec<String>) -> Option<Case> {
+    let before = faults.len();
+    let mut fields = Fields::of(format!("{place}: "), value, faults)?;
+    let id = fields.text("id", faults);
+    let new_instances = fields.whole_or("new_instances", u64::MAX, 0..=u64::from(MOST), faults);
+    let expected = ["queueing", "backpressured", "etp"].into_iter();
+    let expected = expected.filter_map(|name| Some((name.to_owned(), fields.given(name)?.clone()))).collect();
+    let graph = fields.table("graph", faults).and_then(|graph| read_graph(place, graph, faults));
+    fields.finish(faults);
+    let new_instances = new_instances.and_then(|slots| u32::try_from(slots).ok());
+    (faults.len() == before).then_some(())?;
+    Some(Case { id: id?.to_owned(), graph: graph?, new_instances, expected })
+}
+
+fn read_graph(place: &str, mut fields: Fields<'_>, faults: &mut Vec<String>) -> Option<FlowGraph> {
+    let before = faults.len();
+    let (vertices, edges) = (fields.list("vertices", faults), fields.list("edges", faults));
+    if vertices.is_some_and(<[Value]>::is_empty) {
+        faults.push(fields.fault("vertices", "there are none"));
+    }
+    fields.finish(faults);
+    let numbered = vertices?.iter().zip(1..);
+    let mut made: Vec<(Option<FlowVertex>, String)> =
+        numbered.map(|(value, number)| vertex(place, number, value, faults)).collect();
+    let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, (vertex, path)) in made.iter().enumerate() {
+        if let Some(vertex) = vertex
+            && index.insert(&vertex.id, at).is_some()
+        {
+            faults.push(format!("{path}, id: another one before it has this name"));
+        }
+    }
+    // A name that stands there is no unknown one, whatever else is wrong with its vertex.
+    let named: BTreeSet<&str> = vertices?.iter().filter_map(|value| value.get("id")?.as_str()).collect();
     let mut joined = Vec::new();
-    for edge in edges {
-        let (from, to, selectivity) = match edge {
-            EdgeForm::Pair(from, to) => (from, to, None),
-            EdgeForm::Table(EdgeTable { from, to, selectivity }) => (from, to, selectivity),
-        };
-        match (index.get(from.as_str()), index.get(to.as_str())) {
-            (Some(from), Some(to)) => {
-                let selectivity = selectivity.unwrap_or(vertices[*from].selectivity);
-                joined.push(FlowEdge { from: *from, to: *to, selectivity });
-            }
-            (begin, _) => {
-                let unknown = if begin.is_none() { &from } else { &to };
-                faults.push(format!("edge `{from}` to `{to}`: no vertex is called `{unknown}`"));
+    let mut receives = BTreeSet::new();
+    for (value, number) in edges?.iter().zip(1..) {
+        let Some((from, to, selectivity)) = edge(place, number, value, faults) else { continue };
+        receives.insert(to);
+        for (end, id) in [("from", from), ("to", to)] {
+            if !named.contains(id) {
+                let close = suggestion(id, named.iter().copied());
+                let close = close.map(|close| format!("; did you mean `{close}`?")).unwrap_or_default();
+                faults
+                    .push(format!("{place}: edge number {number}, {end}: no vertex is called `{id}`{close}"));
             }
         }
-    }
-    let sources: Vec<bool> =
-        (0..vertices.len()).map(|vertex| joined.iter().all(|edge| edge.to != vertex)).collect();
-    let mut made = Vec::new();
-    for (vertex, is_source) in vertices.into_iter().zip(sources) {
-        let VertexForm { id, instances, capacity_per_instance, selectivity, offered, max_instances } = vertex;
-        if instances == 0 {
-            faults.push(format!("vertex `{id}` has 0 instances: it needs at least 1"));
+        if let (Some(from), Some(to)) = (index.get(from), index.get(to)) {
+            let of_sender = || made[*from].0.as_ref().map(|vertex| vertex.selectivity);
+            let Some(selectivity) = selectivity.or_else(of_sender) else { continue };
+            joined.push(FlowEdge { from: *from, to: *to, selectivity });
         }
-        if offered.is_some() && !is_source {
-            faults.push(format!(
-                "vertex `{id}` has inputs, and an offered rate: only sources are offered rows"
-            ));
-        }
-        let capacity = capacity_per_instance;
-        made.push(FlowVertex { id, instances, capacity, selectivity, offered, max_instances });
     }
-    let graph = FlowGraph::new(made, joined)
-        .map_err(|more| faults.extend(more.iter().map(ToString::to_string)))
-        .ok()
-        .filter(|_| faults.is_empty());
-    let Some(graph) = graph else { return Err(faults) };
-    let expected = [("queueing", queueing), ("backpressured", backpressured), ("etp", etp)];
-    let expected = expected.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-    Ok(Case { id, graph, new_instances, expected })
+    for (vertex, path) in &made {
+        if let Some(vertex) = vertex
+            && vertex.offered.is_some()
+            && receives.contains(vertex.id.as_str())
+        {
+            faults.push(format!("{path}, offered: the vertex has inputs, and only sources are offered rows"));
+        }
+    }
+    (faults.len() == before).then_some(())?;
+    let vertices = made.drain(..).filter_map(|(vertex, _)| vertex).collect();
+    let graph = FlowGraph::new(vertices, joined)
+        .map_err(|more| faults.extend(more.iter().map(|fault| format!("{place}: {fault}"))))
+        .ok()?;
+    let reaches = demand(&graph, &graph.capacities(&graph.instances()));
+    if let Some((vertex, _)) = graph.vertices().iter().zip(reaches).find(|(_, rows)| *rows > MOST_ROWS) {
+        let id = &vertex.id;
+        faults.push(format!("{place}: vertex `{id}`: more than {MOST_ROWS:e} rows/s would reach it"));
+        return None;
+    }
+    Some(graph)
+}
+
+/// Rows a second that can still be reckoned with: behind many vertices that copy each row the number grows without bound.
+const MOST_ROWS: f64 = 1e100;
+
+/// A vertex, unless something is wrong with it, and its path in words.
+fn vertex(
+    place: &str,
+    number: usize,
+    value: &Value,
+    faults: &mut Vec<String>,
+) -> (Option<FlowVertex>, String) {
+    let id = value.get("id").and_then(Value::as_str);
+    let path =
+        id.map_or_else(|| format!("{place}: vertex number {number}"), |id| format!("{place}: vertex `{id}`"));
+    let before = faults.len();
+    let mut read = || {
+        let mut fields = Fields::of(path.clone(), value, faults)?;
+        let id = fields.text("id", faults);
+        let instances = fields.whole("instances", 1..=MOST_INSTANCES, faults);
+        let capacity = fields.number("capacity_per_instance", positive, POSITIVE, faults);
+        let selectivity = fields.number_or("selectivity", 1.0, not_negative, NOT_NEGATIVE, faults);
+        // Not given is no number.
+        let offered = fields.number_or("offered", f64::NAN, not_negative, NOT_NEGATIVE, faults);
+        let most = fields.whole_or("max_instances", u64::MAX, 1..=u64::from(u32::MAX), faults);
+        fields.finish(faults);
+        Some(FlowVertex {
+            selectivity: selectivity?,
+            offered: offered.filter(|rows| !rows.is_nan()),
+            max_instances: most.and_then(|most| u32::try_from(most).ok()),
+            ..FlowVertex::new(id?, u32::try_from(instances?).ok()?, capacity?)
+        })
+    };
+    let made = read();
+    (made.filter(|_| faults.len() == before), path)
+}
+
+/// An edge as a pair, which carries what its sender emits, or as a table with a selectivity of its own.
+fn edge<'v>(
+    place: &str,
+    number: usize,
+    value: &'v Value,
+    faults: &mut Vec<String>,
+) -> Option<(&'v str, &'v str, Option<f64>)> {
+    let path = format!("{place}: edge number {number}");
+    if value.is_object() {
+        let mut fields = Fields::of(path, value, faults)?;
+        let (from, to) = (fields.text("from", faults), fields.text("to", faults));
+        let selectivity = fields.number_or("selectivity", f64::NAN, not_negative, NOT_NEGATIVE, faults);
+        fields.finish(faults);
+        let selectivity = selectivity?;
+        return Some((from?, to?, (!selectivity.is_nan()).then_some(selectivity)));
+    }
+    let pair = match value.as_array().map(Vec::as_slice) {
+        Some([from, to]) => from.as_str().zip(to.as_str()),
+        _ => None,
+    };
+    if pair.is_none() {
+        faults
+            .push(format!("{path}: it must be [\"from\", \"to\"] or {{\"from\", \"to\", \"selectivity\"}}"));
+    }
+    pair.map(|(from, to)| (from, to, None))
 }
 
 /// The answer to `what-if scale`.

@@ -1,5 +1,6 @@
 //! `tuplane what-if`: decisions for recorded figures, without a cluster.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -207,9 +208,10 @@ fn shares(answer: &EtpAnswer) -> String {
         ("SINKS", Align::Right),
         ("FLOW", Align::Right),
     ]);
+    let congested: BTreeSet<&String> = answer.congested.iter().collect();
     for (vertex, path) in &answer.path {
         let shares = [Some(path), answer.sink_set.get(vertex), answer.flow_share.get(vertex)];
-        let mark = if answer.congested.contains(vertex) { "yes" } else { "" };
+        let mark = if congested.contains(vertex) { "yes" } else { "" };
         let shares = shares.map(|share| percent(share.copied().flatten()));
         table.row([vertex.clone(), mark.to_owned()].into_iter().chain(shares));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::world::{World, assert_exact_ledger, text, vertex, workspace};
+use super::world::{World, assert_exact_ledger, text, vertex, wait, workspace};
 
 mod nexmark;
 
@@ -275,4 +275,20 @@ fn a_policy_of_ones_own_deals_the_rows_of_a_live_edge() {
     let instances = status["per_instance"].as_array().unwrap().iter().filter(|one| one["vertex"] == "w");
     let shares: Vec<u64> = instances.map(|one| one["rows_in"].as_u64().unwrap()).collect();
     assert!(shares.len() == 2 && shares.iter().all(|rows| *rows >= 400), "{shares:?}");
+    // The agent's planner is asked about a live job, once that has rates: work takes 4 ms of each 5.
+    let paced = world.file(
+        "paced.toml",
+        "name = \"paced\"\nstage = [{ id = \"s\", op = \"source\", connector = \"ids\", n = 1000000, rate = 200, on = \"a\" },\n\
+         { id = \"x\", op = \"rebalance\", in = \"s\" },\n\
+         { id = \"w\", op = \"work\", in = \"x\", ms = 4, instances = 1 },\n\
+         { id = \"o\", op = \"sink\", in = \"w\", connector = \"count\" }]",
+    );
+    world.json(&["submit", &paced]);
+    let out = ["scale", "out", "paced", "--instances", "1", "--planner", "fullest"];
+    wait("rates are known", Duration::from_secs(40), || {
+        world.tuplane(&[&out[..], &["--dry-run"]].concat()).status.success()
+    });
+    let done = world.json(&[&out[..], &["--wait=30s"]].concat());
+    assert_eq!((&done["planner"], &done["outcome"]["step"]), (&"fullest".into(), &"done".into()), "{done}");
+    assert!(done["started"][0]["name"].as_str().unwrap().starts_with("w#"), "{done}");
 }

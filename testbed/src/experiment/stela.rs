@@ -10,6 +10,7 @@ pub mod topology;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tuplane_core::scale::Planners;
 
 use super::folder::FolderError;
 use super::{Claims, FigureError, Folder, Manifest, State};
@@ -32,6 +33,9 @@ pub enum StelaError {
         "`paper stela` does not run jobs yet: `--model` predicts what they would give, `--dry-run` lists the runs"
     )]
     NoRunner,
+    /// A planner that is to be compared, too.
+    #[error("{0}")]
+    Also(String),
     /// A job file.
     #[error("{file}: {why}")]
     Topology {
@@ -93,15 +97,17 @@ pub fn dry_run(set: Set) -> Listed {
     }
 }
 
-/// Writes what the model predicts into a new folder under `out`: a table, figures, and the page of claims.
+/// Writes what the model predicts into a new folder under `out`: a table, figures, and the page of claims. The planners of
+/// these names are compared, too.
 ///
 /// # Errors
-/// If a topology cannot be planned, a planner refuses, or a file cannot be written. The folder is then marked as
+/// If one of them is not known or is compared anyway: nothing is written then. If a topology cannot be planned, a planner refuses, or a file cannot be written. The folder is then marked as
 /// incomplete, with the reason.
-pub fn model(out: &Path) -> Result<(PathBuf, Claims), StelaError> {
-    let options = serde_json::json!({ "model": true });
+pub fn model(out: &Path, also: &[String], planners: &Planners) -> Result<(PathBuf, Claims), StelaError> {
+    let also = plan::also(also, planners)?;
+    let options = serde_json::json!({ "model": true, "also": also });
     let mut folder = Folder::make(out, Manifest::new(NAME, options, Vec::new(), 0))?;
-    let claims = write(&folder);
+    let claims = write(&folder, &also, planners);
     match &claims {
         Ok(_) => folder.mark(State::Complete, None, 0)?,
         Err(error) => folder.mark(State::Incomplete, Some(error.to_string()), 0)?,
@@ -109,8 +115,9 @@ pub fn model(out: &Path) -> Result<(PathBuf, Claims), StelaError> {
     Ok((folder.path().to_owned(), claims?))
 }
 
-fn write(folder: &Folder) -> Result<Claims, StelaError> {
-    let predictions = Predictions(plan::predictions(&topology::TOPOLOGIES)?);
+fn write(folder: &Folder, also: &[&'static str], planners: &Planners) -> Result<Claims, StelaError> {
+    let (predictions, without) = plan::predictions(&topology::TOPOLOGIES, also, planners)?;
+    let predictions = Predictions(predictions);
     let mut table = Vec::new();
     predictions.table().write(&mut table)?;
     folder.write(MODEL, &table)?;
@@ -119,6 +126,7 @@ fn write(folder: &Folder) -> Result<Claims, StelaError> {
     }
     let mut said = vec!["Predictions of the fluid model; nothing was run.".to_owned()];
     said.extend(notes());
+    said.extend(without);
     let claims = Claims::new(NAME, folder.path().display().to_string(), said, predictions.claims());
     claims.write(folder)?;
     Ok(claims)
@@ -136,7 +144,8 @@ fn notes() -> Vec<String> {
          published runs used (`stela` here has the slides', `stela-code` the code's: one less).",
         "Ours: each row takes 1 ms of a core, and 2 ms in the operators that the job files name; an instance has at most one \
          core, and a machine's instances share its cores. Memory and links (100 Mbit) are not limited.",
-        "Planners for more instances count instances and not cores: where cores bind, `best` is not the best of the model.",
+        "`best` chooses vertices and machines on the model's cores; the other planners count instances, and theirs go to the \
+         emptiest new machine.",
         "`storm-default` deals all instances anew and adds none, as in the publication; `storm-default-n` adds as many as \
          Stela, one for each operator in turn, and deals all anew.",
         "The published test of congestion needs queues that grow; where they block nothing is congested, and Stela's \

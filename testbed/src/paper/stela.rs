@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use tuplane_core::scale::Planners;
 
 use super::words;
 use crate::experiment::stela::{self, Set, StelaError};
@@ -27,6 +28,9 @@ pub(crate) struct Stela {
     /// Lists the runs and about how long they take, and runs nothing
     #[arg(long)]
     dry_run: bool,
+    /// A planner to compare, one of one's own or a built-in one that is not compared anyway
+    #[arg(long, value_name = "NAME", requires = "model")]
+    also: Vec<String>,
     /// Makes its folder of results under this one
     #[arg(long, value_name = "DIR", default_value = "results")]
     out: PathBuf,
@@ -46,7 +50,7 @@ impl Stela {
 }
 
 /// Predicts, or lists.
-pub(super) fn run(args: &Stela, out: &mut impl Write) -> Result<ExitCode> {
+pub(super) fn run(args: &Stela, planners: &Planners, out: &mut impl Write) -> Result<ExitCode> {
     if args.dry_run {
         let listed = stela::dry_run(args.set());
         if args.output == Output::Json {
@@ -63,7 +67,7 @@ pub(super) fn run(args: &Stela, out: &mut impl Write) -> Result<ExitCode> {
     if !args.model {
         return Err(StelaError::NoRunner.into());
     }
-    let (folder, claims) = stela::model(&args.out)?;
+    let (folder, claims) = stela::model(&args.out, &args.also, planners)?;
     eprintln!("results: {}", folder.display());
     if args.output == Output::Json {
         writeln!(out, "{}", serde_json::to_string_pretty(&claims)?)?;

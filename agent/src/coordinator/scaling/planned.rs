@@ -8,13 +8,18 @@ use tuplane_core::job::{self, Settings};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, VertexId};
 use tuplane_core::scale::fluid::steady;
+use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
-use tuplane_core::scale::planner::{Move, slots_by_code, slots_by_slide};
+use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
 use super::{Change, Known, afterwards, refused};
 use crate::coordinator::etp::Seen;
+
+/// With `--place anywhere` instances move, too, if a plan with moves is foretold so much more than one without, as a share: rates
+/// as measured differ by a few percent from one window to the next.
+const MOVES_PAY: f64 = 0.05;
 
 /// Vertices of which no instance can be added while the job runs, and why.
 pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
@@ -83,7 +88,9 @@ impl Known<'_> {
             )));
         }
         let fixed = fixed(self.job, self.spec, self.dag);
-        let Question { seen, observed, rates, mut notes } = self.question(&fixed, false)?;
+        // Where an agent says how many cores it has, a wait for one is the placement's matter.
+        let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
+        let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
         // Agents that instances may go to, or come from.
         let candidates: Vec<&AgentInfo> = match (agents, anywhere) {
             (0, _) => used.iter().filter(|agent| self.is_open(agent)).copied().collect(),
@@ -91,20 +98,34 @@ impl Known<'_> {
             (_, true) => used.iter().chain(&fresh).filter(|agent| self.is_open(agent)).copied().collect(),
         };
         used.extend(&fresh);
-        let (placement, ids) = self.placement(&used, |_| None);
+        let (mut placement, ids) = self.placement(&used, slots, |_| None);
+        for (machine, agent) in placement.machines.iter_mut().zip(&used) {
+            let is_candidate = candidates.iter().any(|one| one.id == agent.id);
+            machine.takes = match self.is_open(agent) {
+                true if is_candidate => Takes::All,
+                true => Takes::Moved,
+                false => Takes::Nothing,
+            };
+        }
+        // What has ended is in the rates, and on no agent.
+        let graph = observed.graph.with_instances(&placement.instances());
         let ask = Ask {
-            graph: &observed.graph,
+            graph: &graph,
             engine: seen.engine,
             slots,
             rates,
             congestion: seen.congestion(),
             placement: Some(&placement),
+            moving: anywhere.then(|| Moving { stays: self.staying(), pays: MOVES_PAY }),
         };
         let plan = self.planners.scale_out(planner, &ask).map_err(|refusal| refused(refusal.0))?;
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
         for step in &plan.steps {
             let vertex = VertexId(step.vertex as u32);
-            let agent = self.emptiest(vertex, &candidates, &change)?;
+            let agent = match step.machine.and_then(|machine| used.get(machine)) {
+                Some(agent) => agent.id.name.clone(),
+                None => self.emptiest(vertex, &candidates, &change)?,
+            };
             change.add.push((vertex, agent));
         }
         let as_planned = self.moved(&plan.moves, &used, &[], &ids, &mut change)?;
@@ -137,7 +158,10 @@ impl Known<'_> {
         });
         let none = BTreeMap::new();
         let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
-        let (placement, ids) = self.placement(&used, |agent| self.kept(agent, &used));
+        let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
+        for (machine, agent) in placement.machines.iter_mut().zip(&used) {
+            machine.takes = if self.is_open(agent) { Takes::All } else { Takes::Nothing };
+        }
         let ask = TakeAsk {
             graph: &observed.graph,
             placement: &placement,
@@ -222,15 +246,18 @@ impl Known<'_> {
         Ok(Question { seen, observed, rates, notes })
     }
 
-    /// Which running instance is on which of these agents, and its id by vertex and place.
+    /// Which running instance is on which of these agents, and its id by vertex and place; so many more are to come.
     fn placement(
         &self,
         agents: &[&AgentInfo],
+        more: u32,
         kept: impl Fn(&AgentInfo) -> Option<String>,
     ) -> (Placement, Vec<Vec<u32>>) {
         let machine = |agent: &&AgentInfo| {
-            // An instance works on one row at a time: a core for each is as good as no limit.
-            let cores = if agent.cores == 0 { self.running.len() as f64 } else { f64::from(agent.cores) };
+            // An instance works on one row at a time: a core for each is as good as no limit. Times the slots, so that agents
+            // fill up by these.
+            let unlimited = || f64::from(agent.slots.max(1)) * (self.running.len() as f64 + f64::from(more));
+            let cores = if agent.cores == 0 { unlimited() } else { f64::from(agent.cores) };
             Machine { kept: kept(agent), ..Machine::new(agent.id.name.clone(), cores) }
         };
         let machines: Vec<Machine> = agents.iter().map(machine).collect();
@@ -247,17 +274,34 @@ impl Known<'_> {
         (Placement { machines, on }, ids)
     }
 
-    /// Why an agent cannot be given back: something on it cannot move.
-    fn kept(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
+    /// For each vertex, whether its instances stay where they are: one of them cannot be begun elsewhere and ended here.
+    fn staying(&self) -> Vec<bool> {
         let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        let stays = |vertex: VertexId| {
+            let mut own = self.running.iter().filter(|one| one.vertex == vertex && !has_ended(one.id));
+            own.any(|one| self.refusal(&names, &[(vertex, one.agent)], &[one.id]).is_some())
+        };
+        (0..self.dag.vertices.len() as u32).map(|vertex| stays(VertexId(vertex))).collect()
+    }
+
+    /// Why instances cannot be begun on these agents and others ended.
+    fn refusal(&self, names: &[String], add: &[(VertexId, u16)], remove: &[u32]) -> Option<String> {
         let before = Before {
             dag: self.dag,
             job: self.spec,
             instances: &self.job.instances,
             retired: &self.job.retired,
-            agents: &names,
+            agents: names,
             maps: &self.job.maps(),
         };
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        before.change(add, remove, &has_ended).err()
+    }
+
+    /// Why an agent cannot be given back: something on it cannot move.
+    fn kept(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
+        let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let other = used.iter().find(|other| other.id != agent.id)?;
         let to = names.iter().position(|name| *name == other.id.name)? as u16;
@@ -269,7 +313,7 @@ impl Known<'_> {
             .collect();
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
-        before.change(&add, &remove, &has_ended).err()
+        self.refusal(&names, &add, &remove)
     }
 }
 

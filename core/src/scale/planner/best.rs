@@ -1,5 +1,7 @@
 //! The planner of the `default` setting: the most throughput that the model finds for so many instances.
 
+mod machines;
+
 use super::model::{BUDGET, Model};
 use super::simple::{dealt, may_grow};
 use super::{Ask, Plan, Planner, Refusal, Removal, TakeAsk, explain, lambda, take};
@@ -18,6 +20,8 @@ const ROUNDS: usize = 50;
 /// largest common share of the sources' rates (which is optimal for one source under
 /// back-pressure), and round-robin, so that it is never below that.
 ///
+/// Where machines are known, vertices and machines are chosen together and evaluated on the machines' cores; see `machines`.
+///
 /// Scale-in: see `take`.
 #[derive(Debug, Clone, Copy)]
 pub struct Best;
@@ -28,11 +32,10 @@ impl Planner for Best {
     }
 
     fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
-        let mut model = Model::new(ask);
-        let instances = match candidates(ask) {
-            few if ways(few.len(), ask.slots) <= ALL => all(&mut model, &few),
-            _ => searched(&mut model),
-        };
+        if let Some(placement) = ask.placement {
+            return Ok(machines::plan(self.name(), ask, placement));
+        }
+        let (instances, mut model) = without_machines(ask);
         let picks = in_order(&mut model, &instances);
         let left = if model.spent() && picks.len() < ask.slots as usize {
             format!("no gain was found; the search looked at {BUDGET} vertices and edges and ended there")
@@ -45,6 +48,16 @@ impl Planner for Best {
     fn scale_in(&self, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         take::best(ask)
     }
+}
+
+/// The best instances where each has a core of its own.
+fn without_machines<'a>(ask: &'a Ask<'a>) -> (Vec<u32>, Model<'a>) {
+    let mut model = Model::new(ask);
+    let instances = match candidates(ask) {
+        few if ways(few.len(), ask.slots) <= ALL => all(&mut model, &few),
+        _ => searched(&mut model),
+    };
+    (instances, model)
 }
 
 /// The vertices that could limit the job: more may reach them than they take now.
@@ -79,13 +92,16 @@ struct Record {
 }
 
 impl Record {
-    fn offer(&mut self, instances: &[u32], throughput: f64) {
+    /// True if it is the better one.
+    fn offer(&mut self, instances: &[u32], throughput: f64) -> bool {
         let sum = |instances: &[u32]| instances.iter().map(|n| u64::from(*n)).sum::<u64>();
         let more = throughput > self.throughput * (1.0 + EQUAL);
         let same = throughput >= self.throughput * (1.0 - 1e-12);
-        if more || (same && sum(instances) < sum(&self.instances)) {
+        let better = more || (same && sum(instances) < sum(&self.instances));
+        if better {
             *self = Self { instances: instances.to_vec(), throughput };
         }
+        better
     }
 }
 

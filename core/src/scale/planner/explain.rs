@@ -4,6 +4,8 @@ use super::simple::may_grow;
 use super::{Ask, Engine};
 use crate::scale::etp::{Reading, SinkRate, etp};
 use crate::scale::fluid::{EQUAL, Steady, demand, steady};
+use crate::scale::graph::total;
+use crate::scale::machines::Placement;
 
 /// A rate, short: whole rows, or three digits below 100.
 pub(super) fn rows(rate: f64) -> String {
@@ -37,6 +39,67 @@ pub(super) fn pays(ask: &Ask<'_>, instances: &[u32], now: &Steady, vertex: usize
         return format!("{carries}, limits it at {capacity} of the {} rows/s it is offered", rows(offered));
     }
     format!("{carries}, limits it at {capacity} rows/s")
+}
+
+/// Why one more instance pays on a machine, in words that follow its vertex's name: as [`pays`] where the vertex is full, else
+/// for the cores that its others then need less of.
+pub(super) fn pays_on(
+    ask: &Ask<'_>,
+    placement: &Placement,
+    now: &Steady,
+    (vertex, machine): (usize, usize),
+    gains: bool,
+) -> String {
+    let is_full = match ask.engine {
+        Engine::BackPressured => now.tight.iter().any(|tight| tight.vertices.contains(&vertex)),
+        Engine::Queueing => {
+            let capacity = total(count(placement, vertex), ask.graph.vertices()[vertex].capacity);
+            now.rates[vertex].processed >= capacity * (1.0 - EQUAL)
+        }
+    };
+    if is_full {
+        return pays(ask, &placement.instances(), now, vertex, gains);
+    }
+    let share = carried(ask, now)[vertex] * 100.0;
+    let to = &placement.machines[machine].name;
+    let then = if gains { "" } else { ": pays together with the steps behind it" };
+    format!(
+        "carries {} % of the output, and leaves more cores to the others with an instance on {to}{then}",
+        digits(share)
+    )
+}
+
+fn count(placement: &Placement, vertex: usize) -> u32 {
+    u32::try_from(placement.on[vertex].len()).unwrap_or(u32::MAX)
+}
+
+/// Why so many slots are left where machines are known.
+pub(super) fn left_on(ask: &Ask<'_>, placement: &Placement, now: &Steady, slots: usize) -> String {
+    let graph = ask.graph;
+    let needs = demand(graph, &graph.capacities(&placement.instances()));
+    let waits = |v: &usize| now.rates[*v].processed < needs[*v] * (1.0 - EQUAL) || ask.is_open_source(*v);
+    let uses = |vertex: usize| now.rates[vertex].processed / graph.vertices()[vertex].capacity;
+    let mut used = vec![0.0; placement.machines.len()];
+    for (vertex, on) in placement.on.iter().enumerate() {
+        for machine in on {
+            used[*machine] += uses(vertex) / on.len() as f64;
+        }
+    }
+    let is_up = |machine: &usize| used[*machine] >= placement.machines[*machine].cores * (1.0 - EQUAL);
+    let up: Vec<usize> = (0..used.len()).filter(is_up).collect();
+    if up.is_empty() || !(0..graph.len()).any(|vertex| waits(&vertex)) {
+        let more =
+            |vertex: usize| count(placement, vertex).saturating_sub(graph.vertices()[vertex].instances);
+        let new = (0..graph.len()).flat_map(|vertex| (0..more(vertex)).map(move |_| (vertex, String::new())));
+        return left(ask, &new.collect::<Vec<_>>(), &[]);
+    }
+    let named: Vec<&str> =
+        up.iter().take(3).map(|machine| placement.machines[*machine].name.as_str()).collect();
+    let others = match up.len() - named.len() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    format!("no gain from {slots} more: the cores of {}{others} are used up", named.join(", "))
 }
 
 fn digits(percent: f64) -> String {

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 use super::simple::may_grow;
 use super::{Ask, Plan, Planner, Refusal, explain};
-use crate::scale::fluid::{EQUAL, demand};
+use crate::scale::fluid::{EQUAL, Ordered, demand};
 use crate::scale::graph::total;
 
 /// What reaches a vertex, as a line in the share `s` of what the sources offer.
@@ -40,24 +40,6 @@ impl Need {
 
     fn at(self, share: f64) -> f64 {
         self.paced * share.min(1.0) + self.open * share
-    }
-}
-
-/// A share, ordered as a number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Share(f64);
-
-impl Eq for Share {}
-
-impl PartialOrd for Share {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Share {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
     }
 }
 
@@ -95,10 +77,10 @@ pub(super) fn search(ask: &Ask<'_>) -> Found {
         needs[vertex].share(total(instances, graph.vertices()[vertex].capacity))
     };
     let needed = (0..graph.len()).filter(|vertex| all[*vertex] > 0.0);
-    let mut heap: BinaryHeap<Reverse<(Share, usize)>> =
-        needed.map(|vertex| Reverse((Share(share(vertex, instances[vertex])), vertex))).collect();
+    let mut heap: BinaryHeap<Reverse<(Ordered, usize)>> =
+        needed.map(|vertex| Reverse((Ordered(share(vertex, instances[vertex])), vertex))).collect();
     let mut picks: Vec<(usize, f64)> = Vec::new();
-    while let Some(Reverse((Share(bound), vertex))) = heap.peek().copied() {
+    while let Some(Reverse((Ordered(bound), vertex))) = heap.peek().copied() {
         let done = bound.is_infinite() || picks.len() >= ask.slots as usize;
         if done || (bound >= 1.0 && needs[vertex].open == 0.0) || !may_grow(ask, &instances, vertex) {
             break;
@@ -106,13 +88,13 @@ pub(super) fn search(ask: &Ask<'_>) -> Found {
         heap.pop();
         picks.push((vertex, bound));
         instances[vertex] += 1;
-        heap.push(Reverse((Share(share(vertex, instances[vertex])), vertex)));
+        heap.push(Reverse((Ordered(share(vertex, instances[vertex])), vertex)));
     }
-    let reached = heap.peek().map_or(f64::INFINITY, |Reverse((Share(bound), _))| *bound);
+    let reached = heap.peek().map_or(f64::INFINITY, |Reverse((Ordered(bound), _))| *bound);
     let limits = |bound: f64, vertex: usize| {
         bound.is_finite() && bound <= reached * (1.0 + EQUAL) && (bound < 1.0 || needs[vertex].open > 0.0)
     };
-    let at_end = heap.iter().filter(|Reverse((Share(bound), vertex))| limits(*bound, *vertex));
+    let at_end = heap.iter().filter(|Reverse((Ordered(bound), vertex))| limits(*bound, *vertex));
     let mut binding: Vec<usize> = at_end.map(|Reverse((_, vertex))| *vertex).collect();
     binding.sort_unstable();
     // Those that bind no less than the rest does at the end bring nothing.

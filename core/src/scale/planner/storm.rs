@@ -2,7 +2,7 @@
 
 use super::{Ask, Left, Move, Plan, Planner, Refusal};
 use crate::scale::graph::FlowGraph;
-use crate::scale::machines::Placement;
+use crate::scale::machines::{Placement, Takes};
 
 /// Storm's own `rebalance` (`EvenScheduler`): everything is unassigned and dealt again, one instance to each machine in turn, in
 /// the order of the vertices (elasticity.md section 1.7). Storm deals over workers, with the machines' workers
@@ -22,9 +22,7 @@ impl Planner for StormDefault {
 
     fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {
         let placement = placed(ask, self.name())?;
-        let mut after = placement.clone();
-        let mut turn = (0..placement.machines.len()).cycle();
-        after.on.iter_mut().flatten().zip(&mut turn).for_each(|(at, machine)| *at = machine);
+        let after = deal_anew(placement, &placement.instances(), |_| false);
         Ok(moved(self.name(), ask, placement, &after))
     }
 }
@@ -60,6 +58,23 @@ impl Planner for LeastLinkLoad {
         }
         Ok(moved(self.name(), ask, placement, &after))
     }
+}
+
+/// So many instances of each vertex, dealt anew one to each machine in turn: to those that take any. Vertices that `stays`
+/// names keep what they have, and only their new instances are dealt.
+pub(super) fn deal_anew(placement: &Placement, counts: &[u32], stays: impl Fn(usize) -> bool) -> Placement {
+    let takes = |machine: &usize| placement.machines[*machine].takes != Takes::Nothing;
+    let mut turn: Vec<usize> = (0..placement.machines.len()).filter(takes).collect();
+    if turn.is_empty() {
+        turn = (0..placement.machines.len()).collect();
+    }
+    let mut turn = turn.into_iter().cycle();
+    let on = placement.on.iter().zip(counts).enumerate().map(|(vertex, (on, count))| {
+        let kept = if stays(vertex) { on.as_slice() } else { &[] };
+        let rest = (*count as usize).saturating_sub(kept.len());
+        kept.iter().copied().chain(turn.by_ref().take(rest)).collect()
+    });
+    Placement { on: on.collect(), machines: placement.machines.clone() }
 }
 
 fn placed<'a>(ask: &'a Ask<'_>, name: &str) -> Result<&'a Placement, Refusal> {

@@ -3,8 +3,9 @@
 //! Machines bind: an instance has at most a core, and the instances of a machine share its cores
 //! (`core/scale/machines`). New instances go to new machines, as published. Planners see the rates that would be measured.
 
+use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
-use tuplane_core::scale::{Ask, Congestion, FlowGraph, FlowVertex, Placement, Planners, TakeAsk};
+use tuplane_core::scale::{Ask, Congestion, FlowGraph, Placement, Planners, TakeAsk};
 
 use super::StelaError;
 use super::plan::Overflow;
@@ -33,7 +34,7 @@ pub(super) struct Predicted {
     pub(super) moved: usize,
 }
 
-/// What the model predicts for one planner.
+/// What the model predicts for one of the planners.
 ///
 /// # Errors
 /// If there is no such planner, or it refuses.
@@ -41,24 +42,32 @@ pub(super) fn predict(
     placed: &Placed,
     planner: &'static str,
     overflow: Overflow,
+    planners: &Planners,
 ) -> Result<Predicted, StelaError> {
     let refused = |why: String| StelaError::Planner { topology: placed.topology.key, planner, why };
     let predicted = if placed.topology.is_scale_out() {
-        out(placed, planner, overflow)
+        out(placed, planner, overflow, planners)
     } else {
-        take(placed, planner, overflow)
+        take(placed, planner, overflow, planners)
     };
     predicted.map_err(refused)
 }
 
-fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+fn out(
+    placed: &Placed,
+    planner: &'static str,
+    overflow: Overflow,
+    planners: &Planners,
+) -> Result<Predicted, String> {
     let Placed { topology, graph, placement, .. } = placed;
-    let (engine, planners) = (overflow.engine(), Planners::default());
+    let engine = overflow.engine();
     let machines = topology.machines;
     let new = machines.after - machines.before;
     let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
     let slots = rule(new, placed.executors(), machines.before);
+    // New instances go to the new machines.
     let mut wide = placement.clone();
+    wide.machines.iter_mut().for_each(|machine| machine.takes = Takes::Moved);
     wide.machines.extend(topology.hosts(machines.before..machines.after));
     let now = placement.steady(graph, engine);
     let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement| {
@@ -70,6 +79,7 @@ fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pre
             rates,
             congestion: Congestion::default(),
             placement: Some(placement),
+            moving: None,
         };
         planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
     };
@@ -78,34 +88,26 @@ fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pre
     let added = graph.vertices().iter().zip(&plan.instances).map(|(v, n)| (v.id.clone(), n - v.instances));
     let added: Vec<(String, u32)> = added.filter(|(_, n)| *n > 0).collect();
     let mut moved = plan.moves.len();
-    for moving in &plan.moves {
-        wide.on[moving.vertex][moving.instance] = moving.to;
-    }
-    // New instances go to the new machines, in turn.
-    let mut turn = (placement.machines.len()..wide.machines.len()).cycle();
-    for (vertex, instances) in plan.instances.iter().enumerate() {
-        let missing = (*instances as usize).saturating_sub(wide.on[vertex].len());
-        wide.on[vertex].extend(turn.by_ref().take(missing));
-    }
     let after = if planner == DEFAULT_N {
-        let dealt = plan_of(DEFAULT, &with(graph, &plan.instances)?, &wide)?;
+        for (vertex, instances) in plan.instances.iter().enumerate() {
+            // Wherever: all are dealt anew.
+            wide.on[vertex].resize(*instances as usize, 0);
+        }
+        let dealt = plan_of(DEFAULT, &graph.with_instances(&plan.instances), &wide)?;
         moved = dealt.moves.len();
         dealt.after
     } else {
-        wide.steady(graph, engine).throughput
+        plan.after
     };
     Ok(Predicted { topology, planner, overflow, before: now.throughput, after, slots, added, moved })
 }
 
-/// The graph with other numbers of instances.
-fn with(graph: &FlowGraph, instances: &[u32]) -> Result<FlowGraph, String> {
-    let vertices = graph.vertices().iter().zip(instances);
-    let vertices = vertices.map(|(vertex, instances)| FlowVertex { instances: *instances, ..vertex.clone() });
-    FlowGraph::new(vertices.collect(), graph.edges().to_vec())
-        .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-}
-
-fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
+fn take(
+    placed: &Placed,
+    planner: &'static str,
+    overflow: Overflow,
+    planners: &Planners,
+) -> Result<Predicted, String> {
     let Placed { topology, graph, placement, .. } = placed;
     let engine = overflow.engine();
     let machines = (topology.machines.before - topology.machines.after) as usize;
@@ -114,7 +116,7 @@ fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Pr
         dealt(placement, topology.machines.after as usize)
     } else {
         let ask = TakeAsk::new(graph, placement, engine, machines);
-        Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
+        planners.scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
     };
     let places = |placement: &Placement| placement.on.concat();
     let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
@@ -128,4 +130,31 @@ fn dealt(placement: &Placement, stay: usize) -> Placement {
     let mut turn = (0..stay).cycle();
     after.on.iter_mut().flatten().zip(&mut turn).for_each(|(at, machine)| *at = machine);
     after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::topology::TOPOLOGIES;
+    use super::*;
+
+    #[test]
+    fn best_is_never_below_the_baselines_on_the_published_topologies() {
+        for topology in TOPOLOGIES.iter().filter(|topology| topology.is_scale_out()) {
+            let placed = topology.place().unwrap();
+            for overflow in Overflow::ALL {
+                let of = |planner| predict(&placed, planner, overflow, &Planners::default()).unwrap();
+                let best = of("best");
+                for planner in ["round-robin", "ds2", "stela", DEFAULT, DEFAULT_N] {
+                    let other = of(planner);
+                    let (key, overflow) = (topology.key, overflow.name());
+                    println!(
+                        "{key} {overflow}: best {:.0}, {planner} {:.0}, before {:.0}",
+                        best.after, other.after, best.before
+                    );
+                    assert!(best.after >= other.after * (1.0 - 1e-9), "{key} {overflow}: {planner}");
+                }
+                assert!(best.after >= best.before * (1.0 - 1e-9), "{}", topology.key);
+            }
+        }
+    }
 }

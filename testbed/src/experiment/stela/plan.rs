@@ -1,10 +1,12 @@
 //! Which runs the repetition of Stela's experiments has, and how long they take.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::model::{DEFAULT, DEFAULT_N, Predicted};
+use super::StelaError;
+use super::model::{DEFAULT, DEFAULT_N, Predicted, predict};
 use super::topology::{TOPOLOGIES, Topology};
-use tuplane_core::scale::Engine;
+use tuplane_core::scale::{Engine, Planners};
 
 /// Phases of a run: until it is in full swing, before the operation, after it.
 const WARM_UP: Duration = Duration::from_secs(5);
@@ -174,27 +176,53 @@ fn compared(topology: &Topology) -> Vec<(&'static str, Mechanism)> {
     }
 }
 
-/// What the model says of these topologies under every kind of queue and planner.
+/// Names of the command line: planners that are known, and not compared anyway.
 ///
 /// # Errors
-/// If a topology cannot be planned or a planner refuses.
-pub(super) fn predictions(of: &'static [Topology]) -> Result<Vec<Predicted>, super::StelaError> {
+/// If one is not.
+pub(super) fn also(names: &[String], planners: &Planners) -> Result<Vec<&'static str>, StelaError> {
+    let known = |name: &String| {
+        if OUT.contains(&name.as_str()) || IN.contains(&name.as_str()) {
+            return Err(StelaError::Also(format!("`--also {name}`: it is compared anyway")));
+        }
+        planners.get(name).map_err(|unknown| StelaError::Also(format!("`--also {name}`: {unknown}")))?;
+        // A name of the command line lives as long as the program.
+        Ok(&*String::leak(name.clone()))
+    };
+    names.iter().map(known).collect()
+}
+
+/// What the model says of these topologies under every kind of queue and planner, those that are compared, `also`, behind the
+/// others; and in which of these has no plan for which topology.
+///
+/// # Errors
+/// If a topology cannot be planned or a planner of the publication's comparison refuses.
+pub(super) fn predictions(
+    of: &'static [Topology],
+    also: &[&'static str],
+    among: &Planners,
+) -> Result<(Vec<Predicted>, Vec<String>), StelaError> {
     let mut all = Vec::new();
+    let mut without = BTreeSet::new();
     for topology in of {
         let placed = topology.place()?;
         for overflow in Overflow::ALL {
             for planner in planners(topology) {
-                all.push(super::model::predict(&placed, planner, overflow)?);
+                all.push(predict(&placed, planner, overflow, among)?);
+            }
+            for planner in also {
+                match predict(&placed, planner, overflow, among) {
+                    Ok(predicted) => all.push(predicted),
+                    Err(refused) => drop(without.insert(refused.to_string())),
+                }
             }
         }
     }
-    Ok(all)
+    Ok((all, without.into_iter().collect()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]
@@ -218,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_planner_of_the_plan_is_a_planner() {
-        let known = tuplane_core::scale::Planners::default();
+        let known = Planners::default();
         for planner in OUT.iter().chain(&IN).filter(|planner| **planner != DEFAULT_N) {
             assert!(known.get(planner).is_ok(), "{planner}");
         }

@@ -68,6 +68,17 @@ impl Predictions {
         Table::new(columns, self.0.iter().map(record).collect())
     }
 
+    /// The planners of figures: those of the publication's comparison, then others that have predictions.
+    fn planners(&self, is_out: bool) -> Vec<&'static str> {
+        let mut names = if is_out { OUT.to_vec() } else { IN.to_vec() };
+        for predicted in self.0.iter().filter(|predicted| predicted.topology.is_scale_out() == is_out) {
+            if !names.contains(&predicted.planner) {
+                names.push(predicted.planner);
+            }
+        }
+        names
+    }
+
     /// Throughput over that of Storm's default: of every topology by kind of queue, and of the one that is scaled in.
     pub(super) fn figures(&self) -> Vec<Figure> {
         let out: Vec<&Topology> = TOPOLOGIES.iter().filter(|topology| topology.is_scale_out()).collect();
@@ -80,7 +91,7 @@ impl Predictions {
                 &file_id(true, overflow),
                 &format!("Model: scale-out where queues {}", overflow.name()),
                 &names.join(", "),
-                &OUT,
+                &self.planners(true),
                 &places,
             ));
         }
@@ -91,7 +102,13 @@ impl Predictions {
             let machines = topology.machines;
             let title =
                 format!("Model: {}, {} machines to {}", topology.title, machines.before, machines.after);
-            figures.push(self.figure(&id, &title, "1 queues grow, 2 queues block", &IN, &places));
+            figures.push(self.figure(
+                &id,
+                &title,
+                "1 queues grow, 2 queues block",
+                &self.planners(false),
+                &places,
+            ));
         }
         figures
     }
@@ -223,7 +240,8 @@ mod tests {
 
     /// Of topologies that machines are added to; the search for machines to take has its own tests, and takes a while.
     fn of(topologies: std::ops::Range<usize>) -> Predictions {
-        Predictions(super::super::plan::predictions(&TOPOLOGIES[topologies]).unwrap())
+        let planners = tuplane_core::scale::Planners::default();
+        Predictions(super::super::plan::predictions(&TOPOLOGIES[topologies], &[], &planners).unwrap().0)
     }
 
     #[test]
