@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tuplane_core::scale::{Act, Auto, AutoOptions, FlowEdge, FlowGraph, FlowVertex, Look};
+use tuplane_core::scale::{Act, Auto, AutoOptions, Bound, FlowEdge, FlowGraph, FlowVertex, Look};
 
 use super::{Format, Series};
 use crate::skip::shared;
@@ -21,6 +21,7 @@ fn at_most_one_action_in_a_cooldown_and_none_that_is_taken_back_within_two() {
         let mut instances = vec![1, 1, 1];
         let mut waiting = [0_u64; 3];
         let mut actions: Vec<(Duration, bool)> = Vec::new();
+        let bounds = vec![Bound { least: 1, most: u32::MAX, why: String::new() }; 3];
         let mut full_at = Duration::from_secs(10);
         for (slot, rows) in load.values().iter().enumerate() {
             for second in [0, 60, 120, 180, 240] {
@@ -41,6 +42,7 @@ fn at_most_one_action_in_a_cooldown_and_none_that_is_taken_back_within_two() {
                     waiting: &waiting,
                     blocked: &[0.0; 3],
                     room: 100,
+                    bounds: &bounds,
                 };
                 let (after, is_out) = match auto.look(&look) {
                     Act::Out { instances, .. } => (instances, true),
