@@ -139,6 +139,12 @@ impl Memory {
     pub fn acted(&self) -> Option<Duration> {
         self.acted
     }
+
+    /// That alone.
+    #[must_use]
+    pub fn cooldown_alone(&self) -> Self {
+        Self { acted: self.acted, ..Self::default() }
+    }
 }
 
 /// After so many failures in a row the time to the next attempt does not grow any more: 32 cooldowns.
