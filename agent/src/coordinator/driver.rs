@@ -2,6 +2,7 @@
 
 mod act;
 mod ask;
+mod auto;
 mod measure;
 mod members;
 mod routes;
@@ -93,6 +94,7 @@ pub(super) struct Driver {
     settling: HashMap<u64, (Instant, SealWork)>,
     /// The last plan of each run that was shown only.
     shown: HashMap<u64, scale::Shown>,
+    autos: auto::Autos,
     ending: bool,
 }
 
@@ -119,6 +121,7 @@ impl Driver {
             beginning: HashMap::new(),
             settling: HashMap::new(),
             shown: HashMap::new(),
+            autos: auto::Autos::new(Instant::now(), wall_ms()),
             ending: false,
         }
     }
@@ -216,6 +219,7 @@ impl Driver {
             self.lose(turn, id, cause);
         }
         self.measure(turn, now);
+        self.automatic(turn, now);
         let settled: Vec<_> = self.settling.keys().copied().collect();
         for run in settled {
             self.settle(turn, run, now);

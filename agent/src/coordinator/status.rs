@@ -119,6 +119,7 @@ fn scale(job: &Job) -> JobScale {
         coming: coming.map_or_else(Vec::new, |plan| plan.coming().iter().map(|one| one.id).collect()),
         leaving: leaving.iter().filter(|id| !job.ended.contains_key(id)).copied().collect(),
         retired: job.retired.iter().copied().collect(),
+        auto: None,
     }
 }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::fluid::{EQUAL, demand};
 use super::graph::{FlowGraph, FlowVertex, total};
 use super::limit::{BEHIND_S, HELD};
+use super::rates::WindowOptions;
 
 /// How the automatic mode decides.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -51,6 +52,29 @@ impl Default for AutoOptions {
             low: 0.45,
             most_taken: 0.6,
             useful: 0.1,
+        }
+    }
+}
+
+impl AutoOptions {
+    /// Numbers that it can work with.
+    ///
+    /// # Errors
+    /// In one sentence, which one is none.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |what: &str, given: Duration, least: u64, most: u64| {
+            let fits = (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&given);
+            let said = || format!("a {what} of {} s: it must be {least} to {most} s", given.as_secs_f64());
+            if fits { Ok(()) } else { Err(said()) }
+        };
+        within("cooldown", self.cooldown, 1, 86_400)?;
+        within("window", self.window, 2, WindowOptions::default().history.as_secs())?;
+        if !(0.5..=0.85).contains(&self.target) {
+            return Err(format!("a target of {}: it must be 0.5 to 0.85", self.target));
+        }
+        match self.most {
+            Some(0) => Err("at most 0 instances of a vertex: it must be 1 or more".to_owned()),
+            _ => Ok(()),
         }
     }
 }
@@ -189,6 +213,11 @@ impl Auto {
     /// What it made of the last look, in one sentence.
     pub fn thought(&self) -> &str {
         &self.thought
+    }
+
+    /// There was nothing to look at.
+    pub fn unseen(&mut self, why: &str) {
+        self.thought = format!("it cannot look: {why}");
     }
 
     /// Somebody else changed the job: as an action of its own, it starts the cooldown.

@@ -97,7 +97,7 @@ impl Running<'_> {
             FlowVertex {
                 selectivity: rates.selectivity.clone().unwrap_or(1.0),
                 offered: self.offered(index, rates, &mut assumed),
-                max_instances: self.fixed_at(index).map(|_| rates.instances),
+                max_instances: self.no_more(index).map(|_| rates.instances),
                 ..FlowVertex::new(id, rates.instances, capacity)
             }
         });
@@ -184,7 +184,7 @@ impl Running<'_> {
     }
 
     /// Why more instances of a vertex cannot be, or would not help.
-    fn fixed_at(&self, index: usize) -> Option<String> {
+    pub fn no_more(&self, index: usize) -> Option<String> {
         let vertex = VertexId(index as u32);
         let whole = |routing: &Routing| matches!(routing, Routing::AllToOne | Routing::Broadcast);
         let mut inputs = self.dag.inputs(vertex).map(|(_, edge)| &edge.routing).peekable();
@@ -260,7 +260,7 @@ impl Running<'_> {
         if let Err(why) = &self.rates.vertices[vertex].capacity {
             return Err(why.clone());
         }
-        if let Some(why) = self.fixed_at(vertex) {
+        if let Some(why) = self.no_more(vertex) {
             return Err(why);
         }
         let mut more = instances.to_vec();

@@ -17,7 +17,7 @@ use tuplane_core::plan::placement::Instance;
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{JobScale, JobScalings, ScaleAsk, ScalePlan};
+use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -195,6 +195,13 @@ pub enum ClusterRequest {
         /// Its name.
         agent: String,
     },
+    /// A job's automatic mode: how it stands, on, or off.
+    Auto {
+        /// Name, or run id.
+        job: String,
+        /// What.
+        ask: AutoAsk,
+    },
 }
 
 /// Replies of the coordinator.
@@ -241,6 +248,8 @@ pub enum ClusterReply {
     Etp(Box<JobFlow>),
     /// To `Drain`.
     Drained(Box<AgentDrain>),
+    /// To `Auto`.
+    Auto(Box<JobAuto>),
 }
 
 /// How the edges of a job stand that choose their targets.

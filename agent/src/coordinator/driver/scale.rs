@@ -112,6 +112,7 @@ impl Driver {
             epoch: job.epoch(),
             history: history.to_vec(),
             left_out,
+            auto: self.automatic_view(job),
         })))
     }
 
