@@ -226,6 +226,12 @@ impl Auto {
         self.memory = Memory { acted: Some(now), useless, said: self.memory.said, ..Memory::default() };
     }
 
+    /// A row costs something else from now on: what instances took before says nothing of what more of them bring.
+    pub fn costs_changed(&mut self) {
+        self.memory.added.clear();
+        self.memory.useless.iter_mut().for_each(|mark| *mark = None);
+    }
+
     /// What it wanted came to nothing: it was refused, or could not be carried out.
     pub fn failed(&mut self) {
         self.memory.added.clear();

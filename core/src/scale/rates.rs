@@ -17,7 +17,7 @@ use crate::plan::{Dag, VertexId};
 mod figures;
 mod kind;
 
-pub use kind::{Kind, Offer, kinds};
+pub use kind::{Kind, Offer, kinds, traces_now};
 
 /// A number, or a sentence that says why it is not known.
 pub type Figure = Result<f64, String>;

@@ -8,6 +8,7 @@ use tuplane_core::cluster::rescale::{Rescale, Step};
 use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::observed::{Observed, Running};
+use tuplane_core::scale::rates::traces_now;
 use tuplane_core::scale::{Act, Auto, Bound, Look};
 use tuplane_wire::message::{ClusterReply, FaultCode, JobPhase, WireFault};
 use tuplane_wire::scaling::{AutoAsk, AutoView, JobAuto, ScaleAsk, ScalePlace};
@@ -56,6 +57,8 @@ struct Watch {
     /// Its own plan of which it is not known what became.
     own: Option<u64>,
     bounds: Option<(BoundsOf, Vec<Bound>)>,
+    /// Live options as they were set when it looked last.
+    options: Vec<(String, String, String)>,
 }
 
 /// What bounds depend on: plan, instances that have ended, agents that take instances with their slots.
@@ -76,12 +79,18 @@ impl Watch {
             plan: mode.plan,
             own: job.rescales().0.last().filter(under_way).map(|entry| entry.epoch),
             bounds: None,
+            options: job.changed_options(),
         }
     }
 
     /// Takes note of plans that somebody else has asked for, and of what became of an own one.
     fn catch_up(&mut self, job: &Job, now: Duration) -> Noted {
         let history = job.rescales().0;
+        let options = job.changed_options();
+        if options != self.options {
+            self.options = options;
+            self.auto.costs_changed();
+        }
         if job.newest_plan() > self.plan {
             self.plan = job.newest_plan();
             let asked = history.last().filter(|last| last.epoch == self.plan).map(|last| last.asked_ms);
@@ -177,7 +186,8 @@ impl Driver {
         let known = self.known(job, &spec, &dag);
         let seen = Seen::over(job, self.live.run(run), now, mode.options.window).ok()?;
         let none = BTreeMap::new();
-        let running = seen.running(seen.congestion(), &none);
+        let kinds = traces_now(&seen.kinds, &dag, &spec, &seen.rates);
+        let running = Running { kinds: &kinds, ..seen.running(seen.congestion(), &none) };
         let observed = match running.nothing_known().map_or_else(|| running.observe(), Err) {
             Ok(observed) => observed,
             Err(why) => {

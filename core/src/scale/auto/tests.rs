@@ -165,6 +165,18 @@ fn what_does_not_help_is_not_repeated_and_said_once() {
 }
 
 #[test]
+fn what_was_learned_of_other_costs_is_forgotten() {
+    let mut world = World::new(&[1e6, 100.0], &[1, 1]);
+    world.run(11, |_| 300.0);
+    assert_eq!((world.outs(), world.instances[1]), (1, 5));
+    // A row costs ten times as much from here on: five take 50, where one took 100.
+    world.capacities[1] = 10.0;
+    world.auto.costs_changed();
+    world.run(120, |_| 300.0);
+    assert_eq!((world.outs(), world.instances[1]), (2, 43), "{:?}", world.acts);
+}
+
+#[test]
 fn a_limit_is_said_once_and_again_after_it_was_none() {
     let mut world = World::new(&[1e6, 100.0], &[1, 1]);
     world.most = Some(1);

@@ -118,6 +118,7 @@ pub(super) fn planned(model: &mut Model, facts: PlanFacts) {
     if plan.is_empty() {
         return say(model, text::name(&plan.notes.join("; ")));
     }
+    model.flash = None;
     let lines = lines(&plan, model.options.glyphs.becomes);
     let title = format!("Scale job {}: {}?", text::name(&plan.job), text::name(&plan.asked));
     let ask = Ask::Scale { run: facts.run, ask: facts.ask, epoch: plan.epoch, words: plan.asked };
