@@ -238,6 +238,11 @@ impl Auto {
         self.memory.failures = self.memory.failures.saturating_add(1);
     }
 
+    /// What it wanted could not be begun at this moment: all is as before that look.
+    pub fn postponed(&mut self, before: Memory) {
+        self.memory = before;
+    }
+
     /// What it wanted was done.
     pub fn succeeded(&mut self) {
         self.memory.failures = 0;

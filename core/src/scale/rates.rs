@@ -312,11 +312,13 @@ pub struct InstanceRates {
 }
 
 impl JobRates {
-    /// Rows a second that all sinks together take.
+    /// Rows a second that all sinks together take. One that has ended takes none; where all have, it is not known.
     pub fn throughput(&self, dag: &Dag) -> Figure {
-        let sinks =
-            (0u32..).zip(&self.vertices).filter(|(id, _)| dag.outputs(VertexId(*id)).next().is_none());
-        sinks.map(|(_, sink)| sink.processed.clone()).sum()
+        let is_sink = |id: u32| dag.outputs(VertexId(id)).next().is_none();
+        let sinks: Vec<&VertexRates> =
+            (0u32..).zip(&self.vertices).filter(|(id, _)| is_sink(*id)).map(|(_, sink)| sink).collect();
+        let over = sinks.iter().all(|sink| sink.instances == 0);
+        sinks.iter().filter(|sink| over || sink.instances > 0).map(|sink| sink.processed.clone()).sum()
     }
 
     /// Rows a second that vertices take beyond what reaches them: rows that had piled up before.

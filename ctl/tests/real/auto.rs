@@ -62,7 +62,7 @@ fn it_adds_what_is_needed_up_to_the_slots_and_then_says_once_that_it_is_at_its_l
     assert!(first["predicted_per_s"].as_f64().unwrap() > 200.0, "{first}");
     // What no number of instances that there are slots for can take.
     world.json(&["set", "line", "work.ms=500"]);
-    wait("it is at its limit", Duration::from_secs(60), || {
+    wait("it is at its limit", Duration::from_mins(1), || {
         seen = world.json(&["scale", "history", "line"]);
         !notes(&seen, "at_limit").is_empty()
     });

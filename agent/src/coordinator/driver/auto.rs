@@ -148,6 +148,7 @@ impl Driver {
 
     /// One look, and what follows from it.
     fn decide(&mut self, turn: &mut Turn, run: u64, watch: &mut Watch, now: Instant) -> Noted {
+        let before = watch.auto.memory().clone();
         let (what, why, new) = match self.wanted_of(run, watch, now)? {
             (act, Ok(new)) => (act, new.1, new.0),
             (_, Err(fault)) => return self.refused(run, watch, fault.message),
@@ -159,6 +160,10 @@ impl Driver {
                 tracing::info!(run, epoch, asked, why, "the automatic mode acts");
                 (watch.plan, watch.own) = (epoch, Some(epoch));
                 Some((what, why, Some(epoch)))
+            }
+            Err(fault) if fault.retryable => {
+                watch.auto.postponed(before);
+                None
             }
             Err(fault) => self.refused(run, watch, fault.message),
         }

@@ -5,7 +5,7 @@ use tuplane_core::plan::{Before, LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Bound;
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, fixed};
+use super::{Change, Known, fixed, possible};
 
 impl Known<'_> {
     /// How few and how many instances each vertex may have: one that can be given none, or of which none can be taken, has
@@ -22,6 +22,7 @@ impl Known<'_> {
             instances: &self.job.instances,
             retired: &self.job.retired,
             agents: &names,
+            maps: &self.job.maps(),
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let fixed = fixed(self.job, self.spec, self.dag);
@@ -34,7 +35,10 @@ impl Known<'_> {
                 let why = "the automatic mode leaves sources as they are".to_owned();
                 return Bound { least: present, most: present, why };
             }
-            let can_go = own.first().is_some_and(|one| before.change(&[], &[one.id], &has_ended).is_ok());
+            let can_go = own.first().is_some_and(|one| {
+                let after = before.change(&[], &[one.id], &has_ended);
+                after.and_then(|after| possible(self.dag, after)).is_ok()
+            });
             let least = if can_go { 1 } else { present };
             match (fixed.get(&vertex).cloned().or_else(|| no_more(index)), most) {
                 (Some(why), _) => Bound { least, most: present, why },

@@ -461,3 +461,66 @@ fn sound(figure: &Figure, most: f64) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+#[test]
+fn a_sender_that_ends_beside_another_leaves_selectivity_as_it_is() {
+    // Two sources on one agent, of which one ends in the middle of the window.
+    let mut world = World::of(dag("", WORK), &[2, 1, 1]);
+    for step in 0..40 {
+        for source in [0, 1] {
+            if source == 0 && step >= 20 {
+                world.counters[0].ended = true;
+                continue;
+            }
+            world.moves(source, 100, 100, 10);
+            world.emits(0, 100);
+        }
+        world.reports();
+        if step >= 20 {
+            let rates = world.rates();
+            near(&rates.edges[0].selectivity, 1.0);
+            near(&rates.vertices[0].selectivity, 1.0);
+        }
+    }
+}
+
+#[test]
+fn what_has_ended_offers_nothing_and_does_not_hide_the_others() {
+    let two = r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 9, rate = 400 },
+{ id = "t", op = "source", connector = "ids", n = 9, rate = 300 },
+{ id = "o", op = "sink", in = "s", connector = "count" },
+{ id = "p", op = "sink", in = "t", connector = "count" },
+]"#;
+    let job = Job::parse(two, FileFormat::Toml).unwrap();
+    let plan = plan(&job).unwrap();
+    let mut world = World::of((job, plan), &[1, 1, 1, 1]);
+    let name = |world: &World, name: &str| {
+        (0u32..64).find(|vertex| world.dag.vertex(VertexId(*vertex)).label() == name).unwrap() as usize
+    };
+    let (s, o, p) = (name(&world, "s"), name(&world, "o"), name(&world, "p"));
+    for _ in 0..60 {
+        for one in 0..4 {
+            let rows = if one == s || one == o { 100 } else { 75 };
+            world.moves(one, rows, rows, 10);
+        }
+        world.reports();
+    }
+    near(&world.rates().throughput(&world.dag), 700.0);
+    for ended in [s, o] {
+        world.counters[ended].ended = true;
+    }
+    for _ in 0..60 {
+        world.moves(name(&world, "t"), 75, 75, 10);
+        world.moves(p, 75, 75, 10);
+        world.reports();
+    }
+    near(&world.rates().throughput(&world.dag), 300.0);
+    because(world.rates().vertices[s].offered.as_ref().unwrap(), "ended");
+    because(&world.rates().vertices[s].input, "ended");
+    for one in 0..4 {
+        world.counters[one].ended = true;
+    }
+    world.reports();
+    because(&world.rates().throughput(&world.dag), "ended");
+}

@@ -114,7 +114,7 @@ fn text(known: &JobAuto, room: Option<usize>) -> String {
         ]);
         for AutoNote { at_ms, what, why, plan } in &auto.notes {
             let plan = plan.map_or_else(|| "-".to_owned(), |plan| plan.to_string());
-            table.row([rfc3339(*at_ms), what.name().to_owned(), plan, safe::line(why).to_string()]);
+            table.row([rfc3339(*at_ms), what.name().to_owned(), plan, safe::line(why)]);
         }
         out.push_str(&table.render_in(room));
     }
