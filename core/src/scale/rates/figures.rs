@@ -215,7 +215,7 @@ impl Seen<'_> {
                 senders.iter().map(|one| Self::passed(track, span, one)).collect::<Result<_, _>>()?;
             // The edge's rows are of all that were there, those that ended meanwhile, too.
             let meanwhile = ended.iter().filter_map(|one| Self::change(track, span, one));
-            let rows = |look: usize| track.looks[look].emitted(edge.0);
+            let rows = |look: usize| track.looks[look].edge(edge.0).map(|sent| sent.emitted);
             let Some((before, after)) = rows(span.from).zip(rows(span.to)) else {
                 return Err(format!("{agent} has not named the edge yet"));
             };
@@ -300,6 +300,7 @@ impl Seen<'_> {
             busiest: most(|rates| &rates.busy),
             blocked: most(|rates| &rates.blocked),
             queue_in,
+            waiting: self.job.dag.inputs(id).map(|(edge, _)| self.waiting(edge)).sum(),
             selectivity: self.selectivity(id),
             skew,
             key_skew: Err("rows are not counted by key".to_owned()),
@@ -320,6 +321,12 @@ impl Seen<'_> {
             seconds = seconds.max(passed.ns() as f64 / SECOND);
         }
         if seconds > 0.0 { per_row(out as f64, taken as f64, seconds) } else { Err(ENDED.to_owned()) }
+    }
+
+    /// Rows that wait on an edge, as its agents last said.
+    fn waiting(&self, edge: EdgeId) -> u64 {
+        let last = self.window.agents.values().filter_map(|track| track.looks.back()?.edge(edge.0));
+        last.map(|sent| sent.waiting).sum()
     }
 
     fn last(&self, instance: u32) -> Option<&Counts> {

@@ -283,6 +283,11 @@ fn rows_that_pile_up_are_input_and_not_processed() {
     near(&rates.instances[1].input, 400.0);
     near(&rates.edges[0].selectivity, 2.0);
     assert!((2000..=2400).contains(&work.queue_in), "{}", work.queue_in);
+    assert_eq!(work.waiting, 0);
+    // Those that have not come as far as its inputs wait, too.
+    (world.edges[0].queued_out, world.edges[0].in_flight, world.edges[0].queued_in) = (13_000, 300, 18);
+    world.runs(4, 50, 250);
+    assert_eq!(world.rates().vertices[1].waiting, 13_318);
 }
 
 #[test]
