@@ -206,7 +206,7 @@ impl Driver {
             now: self.autos.at(now),
             full: seen.rates.full,
             graph: &observed.least,
-            waiting: &vertices.iter().map(|vertex| vertex.queue_in).collect::<Vec<_>>(),
+            waiting: &vertices.iter().map(|vertex| vertex.waiting.max(vertex.queue_in)).collect::<Vec<_>>(),
             blocked: &vertices.iter().map(|v| v.blocked.clone().unwrap_or(0.0)).collect::<Vec<_>>(),
             room: known.room(),
             bounds: &bounds,
