@@ -281,14 +281,13 @@ impl Known<'_> {
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended);
         let after = after.and_then(|after| possible(self.dag, after)).map_err(refused)?;
-        self.check_room(&after.new, &change.remove, &names)?;
+        self.check_room(&after.new, &after.going, &names)?;
         let named = |one: &Instance| Named {
             id: one.id,
             name: self.name_of(one),
             agent: names.get(usize::from(one.agent)).cloned().unwrap_or_default(),
         };
-        let going: Vec<&Instance> =
-            self.running.iter().filter(|one| change.remove.contains(&one.id)).collect();
+        let going: Vec<&Instance> = self.running.iter().filter(|one| after.going.contains(&one.id)).collect();
         let started: Vec<Named> = after.new.iter().map(named).collect();
         let stopped: Vec<Named> = going.iter().map(|one| named(one)).collect();
         let mut plan = ScalePlan {
@@ -305,7 +304,7 @@ impl Known<'_> {
             notes: change.notes,
             predicted: change.predicted,
             why: change.why,
-            counts: self.counts(&after.new, &change.remove),
+            counts: self.counts(&after.new, &after.going),
         };
         let mut left: Vec<&Instance> = going;
         for one in &after.new {
@@ -340,7 +339,7 @@ impl Known<'_> {
             agents,
             before: self.job.instances.len(),
             instances: self.job.instances.iter().chain(&after.new).copied().collect(),
-            going: change.remove,
+            going: after.going,
             maps: after.maps,
             dag,
             started,

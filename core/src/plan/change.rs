@@ -8,6 +8,9 @@ use crate::fault::suggestion;
 use crate::job::{Files, Job, Op, SourceConnector};
 pub use keyed::KeyMap;
 
+use companions::Wanted;
+
+mod companions;
 mod keyed;
 
 /// More instances of one vertex than this are a slip, not a plan.
@@ -40,6 +43,8 @@ pub struct After {
     pub dag: Dag,
     /// What is new; ids and numbers go on from those that there were.
     pub new: Vec<Instance>,
+    /// Ids of those that end.
+    pub going: Vec<u32>,
     /// Edges that are not as they were.
     pub edges: Vec<EdgeChange>,
     /// Key partitions that move.
@@ -76,6 +81,8 @@ impl Before<'_> {
         remove: &[u32],
         ended: &dyn Fn(u32) -> bool,
     ) -> Result<After, String> {
+        let Wanted { add, remove, companions, mut notes } = self.with_companions(add, remove);
+        let (add, remove) = (&add[..], &remove[..]);
         let mut touched = BTreeSet::new();
         for id in remove {
             let found = self.standing().find(|instance| instance.id == *id);
@@ -83,9 +90,13 @@ impl Before<'_> {
             touched.insert(found.vertex);
         }
         touched.extend(add.iter().map(|(vertex, _)| *vertex));
-        let mut notes = Vec::new();
         for vertex in &touched {
             self.may_change(*vertex, add, remove, ended, &mut notes)?;
+            let planned = self.dag.vertex(*vertex);
+            let is_free = matches!(planned.role, Role::Whole | Role::Merge { .. });
+            if !is_free && !companions.contains(vertex) && !self.keeps_by_key(planned) {
+                return Err(kept(&planned.label(), planned.role));
+            }
         }
         let new = self.number(add);
         let after: Vec<Instance> =
@@ -95,7 +106,8 @@ impl Before<'_> {
         for (index, edge) in self.dag.edges.iter().enumerate() {
             let id = EdgeId(index as u32);
             if touched.contains(&edge.from) || touched.contains(&edge.to) {
-                edges.extend(self.edge(id, edge, &touched, &after, &mut dag)?);
+                let by_itself = companions.contains(&edge.to);
+                edges.extend(self.edge(id, edge, &touched, by_itself, &after, &mut dag)?);
             }
         }
         let mut maps = Vec::new();
@@ -110,7 +122,7 @@ impl Before<'_> {
             let label = self.dag.vertex(map.vertex).label();
             format!("{} of the {} key partitions of `{label}` move", map.moves(), map.before.len())
         }));
-        Ok(After { dag, new, edges, maps, notes })
+        Ok(After { dag, new, going: remove.to_vec(), edges, maps, notes })
     }
 
     fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
@@ -162,22 +174,26 @@ impl Before<'_> {
             }
             _ => {}
         }
-        if !matches!(planned.role, Role::Whole | Role::Merge { .. }) && !self.keeps_by_key(planned) {
-            return Err(kept(&name, planned.role));
-        }
         for id in &planned.stages {
             let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
             stage_may_change(&name, &stage.op, gone, notes)?;
+            if matches!(stage.op, Op::Sink(_)) && own.len() == 1 && come > gone {
+                notes.push(format!(
+                    "`{name}` had all rows in the order in which they came: from now on each of its instances has its \
+                     own, and there is no order among them"
+                ));
+            }
         }
         Ok(())
     }
 
-    /// What an edge of a touched vertex becomes.
+    /// What an edge of a touched vertex becomes. To companions rows go within each agent as they did (`by_itself`).
     fn edge(
         &self,
         id: EdgeId,
         edge: &Edge,
         touched: &BTreeSet<VertexId>,
+        by_itself: bool,
         after: &[Instance],
         dag: &mut Dag,
     ) -> Result<Option<EdgeChange>, String> {
@@ -197,7 +213,7 @@ impl Before<'_> {
         let keyed = enters && self.keeps_by_key(self.dag.vertex(edge.to));
         if keyed && edge.routing != Routing::AllToOne {
             self.key_input(id, edge)?;
-        } else if enters && edge.routing != Routing::Unicast {
+        } else if enters && edge.routing != Routing::Unicast && !by_itself {
             let to = label(edge.to);
             return Err(match &edge.routing {
                 Routing::Partitioned { .. } => format!(
@@ -219,7 +235,7 @@ impl Before<'_> {
                 label(edge.from)
             ));
         }
-        if enters && edge.priority != 0 {
+        if enters && edge.priority != 0 && !by_itself {
             return Err(format!("{name} is read before other inputs are: its targets stay as they are"));
         }
         if !edge.distributed && edge.routing == Routing::Unicast {
@@ -474,6 +490,49 @@ mod tests {
         assert!(!back.maps[0].after.contains(&of_c[0]));
         let stateless = world.before().change(&[(world.id("k"), 0)], &[], &|_| false).unwrap();
         assert_eq!(stateless.maps, []);
+    }
+
+    #[test]
+    fn first_halves_of_aggregations_come_and_go_with_who_sends_to_them() {
+        let stages = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n\
+             [[stage]]\nid='g'\nop='group_by'\nin='w'\nkey='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\n\
+             compute=['count(*) as n']\n[[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n";
+        let mut world = world(stages, 2);
+        let (w, half) = (world.id("w"), world.id("c/prepare"));
+        let (of_w, of_half) = (world.of("w"), world.of("c/prepare"));
+        assert_eq!((of_w.len(), of_half.len()), (2, 2));
+        // A third agent gets a sender: the half comes with it; another sender there brings none.
+        let after = world.before().change(&[(w, 2), (w, 2)], &[], &|_| false).unwrap();
+        let made: Vec<_> = after.new.iter().map(|one| (one.vertex, one.agent)).collect();
+        assert_eq!(made, [(w, 2), (w, 2), (half, 2)]);
+        assert!(
+            after.notes.iter().any(|note| note.starts_with("`c/prepare` begins where")),
+            "{:?}",
+            after.notes
+        );
+        let senders: Vec<u32> = after.new.iter().filter(|one| one.vertex == w).map(|one| one.id).collect();
+        let third = after.new.iter().find(|one| one.vertex == half).unwrap().id;
+        for sender in after.new.iter().filter(|one| one.vertex == w) {
+            let edge = world.dag.inputs(half).next().unwrap().0;
+            let all: Vec<Instance> = world.instances.iter().chain(&after.new).copied().collect();
+            assert_eq!(targets_of(&after.dag, edge, &all, sender), [third]);
+        }
+        world.instances.extend(after.new);
+        world.dag = after.dag;
+        // One of its two senders ends, and it stays; then the other, and it ends too, whether it was asked for or not.
+        let one = world.before().change(&[], &senders[..1], &|_| false).unwrap();
+        assert_eq!(one.going, senders[..1]);
+        for asked in [vec![], vec![third]] {
+            let remove: Vec<u32> = senders.iter().copied().chain(asked.clone()).collect();
+            // What is left moves to the first agent, which has its half.
+            let add: Vec<_> = asked.iter().map(|_| (half, 0)).chain([(w, 0)]).collect();
+            let both = world.before().change(&add, &remove, &|_| false).unwrap();
+            assert_eq!(both.going, [senders[0], senders[1], third]);
+            assert_eq!(both.new.iter().map(|one| (one.vertex, one.agent)).collect::<Vec<_>>(), [(w, 0)]);
+        }
+        // By itself it stays as it is.
+        assert!(world.refused(&[], &[third]).contains("partial results"));
+        assert!(world.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
     }
 
     #[test]
