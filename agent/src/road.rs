@@ -321,7 +321,13 @@ pub async fn serve(
                 tracing::info!("detached: this agent goes on when its launcher has ended");
                 answer(&AgentReady::Detached);
             }
-            Some(LaunchRequest::EndWithCluster) | None => answer(&AgentReady::Failed {
+            Some(LaunchRequest::EndWithCluster) => {
+                tracing::info!(
+                    "this agent goes on when its launcher has ended, for as long as there is a coordinator"
+                );
+                answer(&AgentReady::Detached);
+            }
+            None => answer(&AgentReady::Failed {
                 message: "an order of the launcher is of another version: use one build everywhere".into(),
                 kind: StartFault::Other,
             }),

@@ -188,10 +188,11 @@ fn read_config(
                     continue;
                 }
                 let order = serde_json::from_str::<LaunchRequest>(&line).ok();
-                let detaches = matches!(order, Some(LaunchRequest::Detach));
+                let let_go = if detached { LaunchRequest::Detach } else { LaunchRequest::EndWithCluster };
+                let is_let_go = order.as_ref() == Some(&let_go);
                 // Without its receiver the agent is ending already.
                 let _ = orders.send(order);
-                if detaches && detached {
+                if is_let_go {
                     heard.nothing_more();
                     return;
                 }

@@ -3,6 +3,7 @@
 //! It is the only thing that holds state about the cluster. It reads no clock (commands carry
 //! their time) and asks nobody, so replaying a log gives an equal state.
 
+pub mod automatic;
 pub mod command;
 pub mod job;
 pub mod rescale;
@@ -17,7 +18,7 @@ pub use types::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 
 /// The format of a kept [`State`] and of kept [`Command`]s: raised by every change of a type that either
 /// holds, but for a variant at the end of an enum.
-pub const FORMAT: u16 = 7;
+pub const FORMAT: u16 = 8;
 
 #[cfg(test)]
 mod tests;

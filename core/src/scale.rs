@@ -12,7 +12,7 @@ pub mod planner;
 pub mod rates;
 pub mod whatif;
 
-pub use auto::{Act, Auto, AutoOptions, Look};
+pub use auto::{Act, Auto, AutoOptions, Bound, Look, Memory};
 pub use congestion::Congestion;
 pub use etp::{NoOutput, Reading, SinkRate, etp};
 pub use fluid::{Engine, Steady, steady};

@@ -36,6 +36,8 @@ pub(crate) struct JobView {
     epoch: u64,
     /// The rescale that is under way, if one is.
     rescale: Option<Step>,
+    /// What its automatic mode thinks, if that is on.
+    auto: Option<String>,
     /// Instances by state.
     instance_states: BTreeMap<&'static str, u32>,
     /// From the first row to the end, or to now.
@@ -360,6 +362,7 @@ impl JobView {
             guarantee: status.guarantee.clone(),
             epoch: status.scale.epoch,
             rescale: status.scale.step,
+            auto: status.scale.auto.clone(),
             instance_states: instance_states(status),
             running_ms: status.running_ms,
             age_ms: status.age_ms,

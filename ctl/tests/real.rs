@@ -1,6 +1,7 @@
 //! Real agents as real processes, driven by the real command.
 
 mod agents;
+mod auto;
 mod bounds;
 mod documents;
 mod etp;

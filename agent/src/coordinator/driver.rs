@@ -2,6 +2,7 @@
 
 mod act;
 mod ask;
+mod auto;
 mod keys;
 mod measure;
 mod members;
@@ -97,6 +98,7 @@ pub(super) struct Driver {
     changing: HashMap<u64, u32>,
     /// The last plan of each run that was shown only.
     shown: HashMap<u64, scale::Shown>,
+    autos: auto::Autos,
     ending: bool,
 }
 
@@ -124,6 +126,7 @@ impl Driver {
             settling: HashMap::new(),
             changing: HashMap::new(),
             shown: HashMap::new(),
+            autos: auto::Autos::new(Instant::now(), wall_ms()),
             ending: false,
         }
     }
@@ -221,6 +224,7 @@ impl Driver {
             self.lose(turn, id, cause);
         }
         self.measure(turn, now);
+        self.automatic(turn, now);
         let settled: Vec<_> = self.settling.keys().copied().collect();
         for run in settled {
             self.settle(turn, run, now);

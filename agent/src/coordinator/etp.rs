@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tuplane_core::cluster::Job;
@@ -12,7 +12,7 @@ use tuplane_core::plan::{Dag, VertexId};
 use tuplane_core::scale::congestion::{Congestion, PUBLISHED};
 use tuplane_core::scale::fluid::Engine;
 use tuplane_core::scale::observed::Running;
-use tuplane_core::scale::rates::{Figure, JobRates, Kind, Known, kinds};
+use tuplane_core::scale::rates::{Figure, JobRates, Kind, Known, WindowOptions, kinds};
 use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{FaultCode, WireFault};
 
@@ -38,6 +38,16 @@ pub(super) struct Seen {
 impl Seen {
     /// Rates of a job now, as far as they are known.
     pub(super) fn of(job: &Job, live: Option<&LiveRun>, now: Instant) -> Result<Self, WireFault> {
+        Self::over(job, live, now, WindowOptions::default().span)
+    }
+
+    /// Rates of a job over the last so long.
+    pub(super) fn over(
+        job: &Job,
+        live: Option<&LiveRun>,
+        now: Instant,
+        span: Duration,
+    ) -> Result<Self, WireFault> {
         let unread = |what: &str, e: serde_json::Error| {
             WireFault::new(FaultCode::Internal, format!("{what} cannot be read: {e}"))
         };
@@ -54,7 +64,7 @@ impl Seen {
         let instances: Vec<Instance> = job.standing().copied().collect();
         let agents: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
         let known = Known { dag: &dag, kinds: &kinds, instances: &instances, agents: &agents };
-        let rates = measured.window().rates(&known, measured.at(now));
+        let rates = measured.window().rates_over(&known, measured.at(now), span);
         let engine = match submitted.options.overflow {
             Overflow::Grow => Engine::Queueing,
             Overflow::Block => Engine::BackPressured,
@@ -109,6 +119,7 @@ pub(super) fn answer(
         congestion: words,
         rates: seen.rates,
         etp,
+        auto: None,
     })
 }
 

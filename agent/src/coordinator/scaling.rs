@@ -17,6 +17,7 @@ use super::live::LiveRun;
 
 pub(super) use planned::fixed;
 
+mod automatic;
 mod evacuate;
 mod planned;
 
@@ -142,7 +143,7 @@ impl Known<'_> {
     }
 
     /// Agents that can take instances.
-    fn open(&self) -> impl Iterator<Item = &AgentInfo> {
+    pub(super) fn open(&self) -> impl Iterator<Item = &AgentInfo> {
         self.agents.iter().filter(|agent| self.is_open(agent))
     }
 
@@ -155,10 +156,9 @@ impl Known<'_> {
         let not_found = |message| WireFault::new(FaultCode::NotFound, message);
         let vertex = self.dag.find_vertex(vertex).map_err(not_found)?;
         let label = self.dag.vertex(vertex).label();
-        let mut own: Vec<&Instance> = self.running.iter().filter(|one| one.vertex == vertex).collect();
         if wanted == 0 {
-            let message = format!("`{label}` has {} instances, and needs one at least", own.len());
-            return Err(refused(message));
+            let own = self.running.iter().filter(|one| one.vertex == vertex).count();
+            return Err(refused(format!("`{label}` has {own} instances, and needs one at least")));
         }
         let mut change = Change { why: Some("a number was asked for".to_owned()), ..Change::default() };
         let used = |agent: &&AgentInfo| self.running.iter().any(|one| self.agent_of(one) == agent.id.name);
@@ -172,8 +172,21 @@ impl Known<'_> {
             ScalePlace::Fresh if fresh.is_empty() => self.open().collect(),
             ScalePlace::Fresh | ScalePlace::OnlyFresh => fresh,
         };
+        self.resize(vertex, wanted, &candidates, &mut change)?;
+        Ok(change)
+    }
+
+    /// Adds instances of a vertex on these agents, or takes some away, until it has so many.
+    fn resize(
+        &self,
+        vertex: VertexId,
+        wanted: u32,
+        candidates: &[&AgentInfo],
+        change: &mut Change,
+    ) -> Result<(), WireFault> {
+        let mut own: Vec<&Instance> = self.running.iter().filter(|one| one.vertex == vertex).collect();
         for _ in own.len()..wanted as usize {
-            let agent = self.emptiest(vertex, &candidates, &change)?;
+            let agent = self.emptiest(vertex, candidates, change)?;
             change.add.push((vertex, agent));
         }
         while own.len() > wanted as usize {
@@ -185,7 +198,7 @@ impl Known<'_> {
             let Some((index, _)) = most else { break };
             change.remove.push(own.remove(index).id);
         }
-        Ok(change)
+        Ok(())
     }
 
     /// The agent with the fewest instances of a vertex, and of those the one with the fewest in all for its slots.
@@ -318,6 +331,7 @@ impl Known<'_> {
             dag,
             started,
             stopped,
+            why: plan.why.clone(),
         };
         Ok((plan, Some(new)))
     }
@@ -345,17 +359,15 @@ impl Known<'_> {
     /// An agent holds as many instances of a job as have room for their queues: each takes 64 KiB at least, of half
     /// of what the agent's queues may hold (or of the job's `memory`).
     fn check_room(&self, new: &[Instance], remove: &[u32], names: &[String]) -> Result<(), WireFault> {
-        let queues = |one: &Instance| {
-            (self.dag.inputs(one.vertex).count() + self.dag.outputs(one.vertex).count()) as u64
-        };
         for (index, name) in (0u16..).zip(names) {
             let here = |one: &&Instance| one.agent == index;
             let (coming, budget) = (new.iter().filter(here).count(), self.budgets.get(name));
             let Some(budget) = budget.filter(|_| coming > 0) else { continue };
             let stays = self.running.iter().filter(|one| !remove.contains(&one.id));
             let all: Vec<&Instance> = stays.chain(new).filter(here).collect();
-            let needed = all.iter().map(|one| queues(one)).sum::<u64>().saturating_mul(LEAST_QUEUE);
-            let has = self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2);
+            let needed =
+                all.iter().map(|one| self.queues(one.vertex)).sum::<u64>().saturating_mul(LEAST_QUEUE);
+            let has = self.may_hold(*budget);
             if needed > has {
                 return Err(refused(format!(
                     "agent {name} would hold {} instances of the job, whose queues need {} MiB at least, and may \
@@ -367,6 +379,16 @@ impl Known<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Queues that an instance of a vertex has.
+    fn queues(&self, vertex: VertexId) -> u64 {
+        (self.dag.inputs(vertex).count() + self.dag.outputs(vertex).count()) as u64
+    }
+
+    /// Bytes that queues of the job may hold on an agent with such a budget.
+    fn may_hold(&self, budget: u64) -> u64 {
+        self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2)
     }
 
     fn counts(&self, new: &[Instance], remove: &[u32]) -> Vec<ScaleCount> {

@@ -120,6 +120,7 @@ fn scale(job: &Job) -> JobScale {
         leaving: leaving.iter().filter(|id| !job.ended.contains_key(id)).copied().collect(),
         retired: job.retired.iter().copied().collect(),
         maps: job.maps(),
+        auto: None,
     }
 }
 

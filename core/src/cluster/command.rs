@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::automatic::AutoWhat;
 use super::rescale::Named;
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
 use crate::job::Restart;
 use crate::plan::placement::Instance;
 use crate::plan::{KeyMap, VertexId};
 use crate::route::moves::Group;
+use crate::scale::{AutoOptions, Memory};
 
 /// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -236,6 +238,24 @@ pub enum Command {
         /// Who.
         id: AgentId,
     },
+    /// A job's automatic mode was turned on or off.
+    AutoSet {
+        /// The run.
+        run: u64,
+        /// How it decides; `None`: off.
+        options: Option<AutoOptions>,
+    },
+    /// A job's automatic mode has something to remember.
+    AutoNoted {
+        /// The run.
+        run: u64,
+        /// All of it.
+        memory: Box<Memory>,
+        /// The newest plan that it has taken note of.
+        plan: u64,
+        /// What it did or said, why, and the plan that came of it.
+        note: Option<(AutoWhat, String, Option<u64>)>,
+    },
 }
 
 /// A plan for a job that runs: what there is stays where it is, but for what goes.
@@ -265,6 +285,8 @@ pub struct NewScale {
     pub started: Vec<Named>,
     /// What ends, by name.
     pub stopped: Vec<Named>,
+    /// Why so, in words.
+    pub why: Option<String>,
 }
 
 /// Files of a run that one agent is to make visible.

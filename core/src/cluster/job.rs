@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::automatic::Automatic;
 use super::command::{Command, Effect, NewJob, Placed};
 use super::state::Alive;
 use super::types::{
@@ -14,6 +15,7 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod automatic;
 mod scaling;
 mod seal;
 
@@ -103,6 +105,8 @@ pub struct Job {
     pub waits: bool,
     /// Agents whose loss during a start has led to another one: once each.
     begun_without: BTreeSet<String>,
+    /// Its automatic mode, once it was turned on.
+    pub automatic: Option<Automatic>,
 }
 
 /// What comes after `Stopping`.
@@ -182,6 +186,7 @@ impl Job {
             forgotten: false,
             waits: false,
             begun_without: BTreeSet::new(),
+            automatic: None,
         }
     }
 

@@ -67,4 +67,7 @@ pub struct Rescale {
     pub predicted: Option<f64>,
     /// The same as it was measured once a whole window had passed.
     pub measured: Option<f64>,
+    /// Why so, in words; a planner's, or those of the automatic mode.
+    #[serde(default)]
+    pub why: Option<String>,
 }

@@ -244,6 +244,14 @@ impl State {
                 Vec::new()
             }
             Command::AgentReleased { id } => self.agent_released(&id),
+            Command::AutoSet { run, options } => self.on_run(run, |job, _| {
+                job.set_automatic(at_ms, options);
+                Vec::new()
+            }),
+            Command::AutoNoted { run, memory, plan, note } => self.on_run(run, |job, _| {
+                job.automatic_noted(at_ms, *memory, plan, note);
+                Vec::new()
+            }),
         };
         effects.extend(self.forget_oldest());
         if self.shutting_down && !self.jobs.values().any(Job::is_live) {

@@ -10,6 +10,7 @@ use crate::job::Restart;
 use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
+mod automatic;
 mod members;
 mod rescales;
 

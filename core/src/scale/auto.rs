@@ -8,20 +8,27 @@
 //! * less only by the highest need of the last two cooldowns, and never within two of an action (20, 25);
 //! * nothing is taken away while rows wait for more than a second's work, or from a blocked vertex (21, 40);
 //! * a vertex whose instances did not raise what it takes gets no more (27, 42), and no more than rows wait or come (41);
-//! * what cannot be done is said once, until it can be (26).
+//! * what cannot be done is said once, until it can be (26); what was tried and failed is tried again ever more seldom.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::fluid::{EQUAL, demand};
 use super::graph::{FlowGraph, FlowVertex, total};
 use super::limit::{BEHIND_S, HELD};
+use super::rates::WindowOptions;
 
 /// How the automatic mode decides.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AutoOptions {
     /// At least so long from one action to the next.
     pub cooldown: Duration,
+    /// It looks at means over so long, all of it since the last change.
+    pub window: Duration,
+    /// The most instances that a vertex gets. `None`: as many as all agents that take instances have slots.
+    pub most: Option<u32>,
     /// A vertex that is changed gets as many instances as work so much of the time (Flink's `utilization.target`).
     pub target: f64,
     /// Above this share a vertex gets more.
@@ -38,11 +45,36 @@ impl Default for AutoOptions {
     fn default() -> Self {
         Self {
             cooldown: Duration::from_mins(1),
+            window: Duration::from_secs(10),
+            most: None,
             target: 0.7,
             high: 0.9,
             low: 0.45,
             most_taken: 0.6,
             useful: 0.1,
+        }
+    }
+}
+
+impl AutoOptions {
+    /// Numbers that it can work with.
+    ///
+    /// # Errors
+    /// In one sentence, which one is none.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |what: &str, given: Duration, least: u64, most: u64| {
+            let fits = (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&given);
+            let said = || format!("a {what} of {} s: it must be {least} to {most} s", given.as_secs_f64());
+            if fits { Ok(()) } else { Err(said()) }
+        };
+        within("cooldown", self.cooldown, 1, 86_400)?;
+        within("window", self.window, 2, WindowOptions::default().history.as_secs())?;
+        if !(0.5..=0.85).contains(&self.target) {
+            return Err(format!("a target of {}: it must be 0.5 to 0.85", self.target));
+        }
+        match self.most {
+            Some(0) => Err("at most 0 instances of a vertex: it must be 1 or more".to_owned()),
+            _ => Ok(()),
         }
     }
 }
@@ -62,6 +94,19 @@ pub struct Look<'a> {
     pub blocked: &'a [f64],
     /// How many more instances the agents have room for.
     pub room: u32,
+    /// How few and how many instances each vertex may have.
+    pub bounds: &'a [Bound],
+}
+
+/// How few and how many instances a vertex may have. One that has fewer or more keeps them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The fewest.
+    pub least: u32,
+    /// The most.
+    pub most: u32,
+    /// Why no more than the most, in words that follow a colon.
+    pub why: String,
 }
 
 /// What the automatic mode does.
@@ -91,12 +136,43 @@ pub enum Act {
 }
 
 /// What one action added to a vertex, to see later whether it was of use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Added {
     vertex: usize,
     before: f64,
     expected: f64,
 }
+
+/// What must outlive whoever runs the automatic mode: without it the next one would act too soon, or say again what was
+/// said. Needs are not of it; they are seen anew, and until then nothing is taken away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// When something was done last, by the clock of [`Look::now`].
+    acted: Option<Duration>,
+    added: Vec<Added>,
+    /// Vertices that more instances did not help, and the need at which they stood.
+    useless: Vec<Option<f64>>,
+    /// That it is at its limit was said, and is so still.
+    said: bool,
+    /// Actions in a row that came to nothing.
+    failures: u32,
+}
+
+impl Memory {
+    /// When the job was changed last, by the clock of [`Look::now`].
+    pub fn acted(&self) -> Option<Duration> {
+        self.acted
+    }
+
+    /// That alone.
+    #[must_use]
+    pub fn cooldown_alone(&self) -> Self {
+        Self { acted: self.acted, ..Self::default() }
+    }
+}
+
+/// After so many failures in a row the time to the next attempt does not grow any more: 32 cooldowns.
+const PATIENCE: u32 = 5;
 
 /// The state of the automatic mode of one job.
 #[derive(Debug, Clone)]
@@ -105,53 +181,103 @@ pub struct Auto {
     /// Needs of every vertex in rows a second, and when; those of the last two cooldowns.
     needs: VecDeque<(Duration, Vec<f64>)>,
     since: Option<Duration>,
-    acted: Option<Duration>,
-    added: Vec<Added>,
-    /// Vertices that more instances did not help, and the need at which they stood.
-    useless: Vec<Option<f64>>,
-    said: bool,
+    memory: Memory,
+    thought: String,
 }
 
 impl Auto {
     /// Nothing seen yet.
     pub fn new(options: AutoOptions) -> Self {
+        Self::resumed(options, Memory::default(), Duration::MAX)
+    }
+
+    /// Goes on where another one was. A memory of a later time than now is one of a clock that was set back: it counts
+    /// as of now.
+    pub fn resumed(options: AutoOptions, memory: Memory, now: Duration) -> Self {
+        let acted = memory.acted.map(|acted| acted.min(now));
+        let memory = Memory { acted, ..memory };
         Self {
             options,
             needs: VecDeque::new(),
             since: None,
-            acted: None,
-            added: Vec::new(),
-            useless: Vec::new(),
-            said: false,
+            memory,
+            thought: "nothing was seen yet".to_owned(),
         }
+    }
+
+    /// What must be kept of it.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What it made of the last look, in one sentence.
+    pub fn thought(&self) -> &str {
+        &self.thought
+    }
+
+    /// There was nothing to look at.
+    pub fn unseen(&mut self, why: &str) {
+        self.thought = format!("it cannot look: {why}");
     }
 
     /// Somebody else changed the job: as an action of its own, it starts the cooldown.
     pub fn changed(&mut self, now: Duration) {
-        self.acted = Some(now);
-        self.added.clear();
-        self.useless.iter_mut().for_each(|mark| *mark = None);
+        let useless = vec![None; self.memory.useless.len()];
+        self.memory = Memory { acted: Some(now), useless, said: self.memory.said, ..Memory::default() };
+    }
+
+    /// A row costs something else from now on: what instances took before says nothing of what more of them bring.
+    pub fn costs_changed(&mut self) {
+        self.memory.added.clear();
+        self.memory.useless.iter_mut().for_each(|mark| *mark = None);
+    }
+
+    /// What it wanted came to nothing: it was refused, or could not be carried out.
+    pub fn failed(&mut self) {
+        self.memory.added.clear();
+        self.memory.failures = self.memory.failures.saturating_add(1);
+    }
+
+    /// What it wanted could not be begun at this moment: all is as before that look.
+    pub fn postponed(&mut self, before: Memory) {
+        self.memory = before;
+    }
+
+    /// What it wanted was done.
+    pub fn succeeded(&mut self) {
+        self.memory.failures = 0;
     }
 
     /// Decides. An answer with instances counts as done at this moment, whether or not that then succeeds.
     pub fn look(&mut self, look: &Look<'_>) -> Act {
         if !look.full {
+            "it waits until a whole window has passed since the last change".clone_into(&mut self.thought);
             return Act::Stay;
         }
         let graph = look.graph;
         let needs = demand(graph, &graph.capacities(&graph.instances()));
-        if self.useless.len() != graph.len() {
-            *self = Self { useless: vec![None; graph.len()], acted: self.acted, ..Self::new(self.options) };
+        if self.memory.useless.len() != graph.len() {
+            let useless = vec![None; graph.len()];
+            self.memory = Memory { useless, added: Vec::new(), ..self.memory.clone() };
+            self.needs.clear();
         }
         self.remember(look.now, &needs);
         self.weigh_added(look);
-        if self.acted.is_some_and(|acted| look.now < acted + self.options.cooldown) {
+        if let Some(left) = self.memory.acted.and_then(|acted| (acted + self.pause()).checked_sub(look.now))
+            && !left.is_zero()
+        {
+            self.thought = format!("{} s of the cooldown are left", left.as_secs_f64().ceil());
             return Act::Stay;
         }
         match self.out(look, &needs) {
             Act::Stay => self.take(look),
             act => act,
         }
+    }
+
+    /// From one action to the next.
+    fn pause(&self) -> Duration {
+        self.options.cooldown.saturating_mul(1 << self.memory.failures.min(PATIENCE))
     }
 
     fn remember(&mut self, now: Duration, needs: &[f64]) {
@@ -164,11 +290,11 @@ impl Auto {
 
     /// With the first full window after an action: a vertex that hardly takes more than before is helped by no instance.
     fn weigh_added(&mut self, look: &Look<'_>) {
-        for added in std::mem::take(&mut self.added) {
+        for added in std::mem::take(&mut self.memory.added) {
             let vertex = &look.graph.vertices()[added.vertex];
             let gained = total(vertex.instances, vertex.capacity) - added.before;
             if gained < self.options.useful * added.expected {
-                self.useless[added.vertex] = Some(added.before);
+                self.memory.useless[added.vertex] = Some(added.before);
             }
         }
     }
@@ -197,23 +323,29 @@ impl Auto {
         let use_of = |vertex: usize| Self::used(graph, vertex, needs[vertex]);
         let full: Vec<usize> =
             (0..graph.len()).filter(|vertex| use_of(*vertex) > self.options.high).collect();
-        let Some(fullest) = full.iter().copied().max_by(|a, b| use_of(*a).total_cmp(&use_of(*b))) else {
-            self.said = false;
+        let fullest = (0..graph.len()).max_by(|a, b| use_of(*a).total_cmp(&use_of(*b)));
+        let Some(fullest) = fullest.filter(|vertex| full.contains(vertex)) else {
+            self.memory.said = false;
+            self.thought = match fullest.filter(|vertex| use_of(*vertex) > 0.0) {
+                Some(vertex) => format!("all is well: {}", needs_share(graph, vertex, use_of(vertex))),
+                None => "all is well: nothing is asked of any vertex".to_owned(),
+            };
             return Act::Stay;
         };
         let mut instances = present.clone();
         let mut held = Vec::new();
         for vertex in (0..graph.len()).filter(|vertex| use_of(*vertex) > self.options.target * (1.0 + EQUAL))
         {
-            let most = graph.vertices()[vertex].max_instances.unwrap_or(u32::MAX);
+            let Bound { most, why, .. } = &look.bounds[vertex];
+            let most = graph.vertices()[vertex].max_instances.unwrap_or(u32::MAX).min(*most);
             let id = &graph.vertices()[vertex].id;
             // A second's rows and those that wait: more instances than that find nothing to do.
             let rows = (needs[vertex] + look.waiting[vertex] as f64).ceil().max(1.0) as u32;
             let wanted = self.wanted(graph, vertex, needs[vertex]).min(rows);
-            if let Some(took) = self.useless[vertex].filter(|_| full.contains(&vertex)) {
+            if let Some(took) = self.memory.useless[vertex].filter(|_| full.contains(&vertex)) {
                 held.push(format!("`{id}` took {took:.0} rows/s, and no more with more instances"));
             } else if present[vertex] >= most && wanted > most {
-                held.push(format!("`{id}` may have no more than {most} instances"));
+                held.push(format!("`{id}` has {} instances and needs {wanted}: {why}", present[vertex]));
             } else {
                 instances[vertex] = wanted.min(most).max(present[vertex]);
             }
@@ -228,22 +360,30 @@ impl Auto {
         }
         if instances == present {
             let why = held.join("; ");
-            if held.is_empty() || std::mem::replace(&mut self.said, true) {
+            if held.is_empty() {
+                self.thought = format!(
+                    "no more instances are needed, though {}",
+                    needs_share(graph, fullest, use_of(fullest))
+                );
+                return Act::Stay;
+            }
+            self.thought = format!("at its limit: {why}");
+            if std::mem::replace(&mut self.memory.said, true) {
                 return Act::Stay;
             }
             return Act::AtLimit { why };
         }
-        self.acted = Some(look.now);
+        self.memory.acted = Some(look.now);
         for (vertex, after) in
             instances.iter().enumerate().filter(|(vertex, after)| **after > present[*vertex])
         {
             let each = graph.vertices()[vertex].capacity;
             let before = total(present[vertex], each);
-            self.added.push(Added { vertex, before, expected: total(*after, each) - before });
+            self.memory.added.push(Added { vertex, before, expected: total(*after, each) - before });
         }
-        let id = &graph.vertices()[fullest].id;
-        let percent = use_of(fullest) * 100.0;
-        Act::Out { instances, why: format!("`{id}` needs {percent:.0} % of what its instances take") }
+        let why = needs_share(graph, fullest, use_of(fullest));
+        self.thought = format!("more: {why}");
+        Act::Out { instances, why }
     }
 
     /// Deals the room there is: one by one to the vertex that lacks most.
@@ -266,10 +406,12 @@ impl Auto {
         let recently = |at: Option<Duration>| at.is_some_and(|at| look.now < at + calm);
         let graph = look.graph;
         let behind = |vertex: usize| {
-            let takes = total(graph.vertices()[vertex].instances, graph.vertices()[vertex].capacity);
+            let FlowVertex { instances, capacity, .. } = graph.vertices()[vertex];
+            // What a vertex takes that works on one row all the time is not known.
+            let takes = if capacity.is_infinite() { 0.0 } else { total(instances, capacity) };
             look.waiting[vertex] as f64 > BEHIND_S * takes
         };
-        if recently(self.since) || recently(self.acted) || (0..graph.len()).any(behind) {
+        if recently(self.since) || recently(self.memory.acted) || (0..graph.len()).any(behind) {
             return Act::Stay;
         }
         let mut instances = graph.instances();
@@ -279,7 +421,9 @@ impl Auto {
             let present = instances[vertex];
             let used = Self::used(graph, vertex, peak);
             let keeps = (f64::from(present) * (1.0 - self.options.most_taken)).ceil().max(1.0) as u32;
-            let wanted = self.wanted(graph, vertex, peak).max(keeps);
+            // Of what gets nothing it need not be known what it could take.
+            let needed = if peak > 0.0 { self.wanted(graph, vertex, peak) } else { 1 };
+            let wanted = needed.max(keeps).max(look.bounds[vertex].least);
             if used < self.options.low && wanted < present {
                 instances[vertex] = wanted;
                 if least.is_none_or(|(share, _)| used < share) {
@@ -288,16 +432,19 @@ impl Auto {
             }
         }
         let Some((used, vertex)) = least else { return Act::Stay };
-        self.acted = Some(look.now);
-        self.useless.iter_mut().for_each(|mark| *mark = None);
+        self.memory.acted = Some(look.now);
+        self.memory.useless.iter_mut().for_each(|mark| *mark = None);
         let id = &graph.vertices()[vertex].id;
         let seconds = calm.as_secs();
         let percent = used * 100.0;
-        Act::In {
-            instances,
-            why: format!("`{id}` needed at most {percent:.0} % of its instances for {seconds} s"),
-        }
+        let why = format!("`{id}` needed at most {percent:.0} % of its instances for {seconds} s");
+        self.thought = format!("fewer: {why}");
+        Act::In { instances, why }
     }
+}
+
+fn needs_share(graph: &FlowGraph, vertex: usize, share: f64) -> String {
+    format!("`{}` needs {:.0} % of what its instances take", graph.vertices()[vertex].id, share * 100.0)
 }
 
 #[cfg(test)]

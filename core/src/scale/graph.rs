@@ -150,6 +150,13 @@ impl FlowGraph {
         Ok(graph)
     }
 
+    /// The same graph, in which a vertex is offered so many rows a second.
+    #[must_use]
+    pub(super) fn with_offered(mut self, vertex: usize, offered: f64) -> Self {
+        self.vertices[vertex].offered = Some(offered);
+        self
+    }
+
     /// Its vertices, in the order in which they were given.
     pub fn vertices(&self) -> &[FlowVertex] {
         &self.vertices

@@ -6,17 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::congestion::Congestion;
 use super::etp::{Reading, SinkRate, etp};
-use super::fluid::{EQUAL, Engine, Steady, demand, steady};
-use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates};
-use super::limit::{Limit, Load, limit};
+use super::fluid::{self, EQUAL, Engine, Steady, demand, steady};
+use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates, total};
+use super::limit::{HELD, Limit, Load, limit};
+use super::planner::MOST;
 use super::rates::{Figure, JobRates, Kind, Offer, VertexRates};
 use crate::plan::{Dag, Routing, VertexId};
 
 /// A running job's graph.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// Vertices by the plan's index, with what one of their instances was measured to take.
+    /// Vertices by the plan's index, with what one of their instances was measured to take. A source of which it is only
+    /// known that it is held up offers more than any plan could take.
     pub graph: FlowGraph,
+    /// The same, but that such a source offers a hair more than is taken of it: what it offers at least.
+    pub least: FlowGraph,
     /// What each vertex does, or why that is not known.
     pub rates: Result<Vec<Rates>, String>,
     /// What had to be assumed, in sentences.
@@ -93,11 +97,11 @@ impl Running<'_> {
             FlowVertex {
                 selectivity: rates.selectivity.clone().unwrap_or(1.0),
                 offered: self.offered(index, rates, &mut assumed),
-                max_instances: self.fixed_at(index).map(|_| rates.instances),
+                max_instances: self.no_more(index).map(|_| rates.instances),
                 ..FlowVertex::new(id, rates.instances, capacity)
             }
         });
-        let vertices: Vec<FlowVertex> = vertices.collect();
+        let mut vertices: Vec<FlowVertex> = vertices.collect();
         let edges = self.dag.edges.iter().zip(&self.rates.edges).enumerate().map(|(index, (edge, rates))| {
             let selectivity = rates.selectivity.clone().unwrap_or_else(|why| {
                 let edge = self.dag.edge_name(crate::plan::EdgeId(index as u32));
@@ -108,9 +112,37 @@ impl Running<'_> {
             FlowEdge { from: edge.from.0 as usize, to: edge.to.0 as usize, selectivity }
         });
         let edges: Vec<FlowEdge> = edges.collect();
+        let open = self.open(&mut vertices, &mut assumed);
         let graph = FlowGraph::new(vertices, edges)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-        Ok(Observed { graph, rates: self.measured(&ids), assumed })
+        let (graph, least) = held_up(graph, &open, self.engine);
+        Ok(Observed { graph, least, rates: self.measured(&ids), assumed })
+    }
+
+    /// Gives a rate to sources of which neither what they are offered nor what they can give is known. Those that are held
+    /// up are named: they could give more than they do.
+    fn open(&self, vertices: &mut [FlowVertex], assumed: &mut Vec<String>) -> Vec<usize> {
+        let mut held = Vec::new();
+        for (index, (vertex, rates)) in vertices.iter_mut().zip(&self.rates.vertices).enumerate() {
+            let is_source = self.dag.inputs(VertexId(index as u32)).next().is_none();
+            if !is_source || vertex.offered.is_some() || vertex.capacity.is_finite() {
+                continue;
+            }
+            let given = rates.processed.clone().unwrap_or(0.0);
+            vertex.offered = Some(given);
+            let blocked = rates.blocked.clone().unwrap_or(0.0);
+            if self.engine == Engine::BackPressured && blocked > HELD {
+                held.push(index);
+                assumed.push(format!(
+                    "{} offers more than is taken of it: it is held up {:.0} % of the time",
+                    vertex.id,
+                    blocked * 100.0
+                ));
+            } else {
+                assumed.push(format!("{} offers what it gives, {given:.0} rows/s", vertex.id));
+            }
+        }
+        held
     }
 
     /// What the vertices do, if that is known of all.
@@ -152,7 +184,7 @@ impl Running<'_> {
     }
 
     /// Why more instances of a vertex cannot be, or would not help.
-    fn fixed_at(&self, index: usize) -> Option<String> {
+    pub fn no_more(&self, index: usize) -> Option<String> {
         let vertex = VertexId(index as u32);
         let whole = |routing: &Routing| matches!(routing, Routing::AllToOne | Routing::Broadcast);
         let mut inputs = self.dag.inputs(vertex).map(|(_, edge)| &edge.routing).peekable();
@@ -179,6 +211,15 @@ impl Running<'_> {
         let capacities = seen.graph.capacities(&instances);
         let now = steady(&seen.graph, &capacities, self.engine);
         let demand = demand(&seen.graph, &capacities);
+        // What a source offers that is held up is not known, and who only would be full if it were more is not.
+        let known = demand.iter().zip(fluid::demand(&seen.least, &capacities)).map(|(most, least)| {
+            if most.is_finite() && least >= most * (1.0 - EQUAL) {
+                Ok(*most)
+            } else {
+                Err(BEHIND_UNKNOWN.to_owned())
+            }
+        });
+        let known: Vec<Figure> = known.collect();
         let congested = self.congested(&seen, &instances);
         let reading = |reading: Reading| -> Result<Vec<f64>, String> {
             let (rates, congested) = (seen.rates.as_ref()?, congested.as_ref()?);
@@ -188,11 +229,7 @@ impl Running<'_> {
         let of = |all: &Result<Vec<f64>, String>, vertex: usize| all.clone().map(|all| plain(all[vertex]));
         let vertex = |vertex: usize| VertexEtp {
             congested: congested.clone().map(|all| all[vertex]),
-            demand: if demand[vertex].is_finite() {
-                Ok(demand[vertex])
-            } else {
-                Err(BEHIND_UNKNOWN.to_owned())
-            },
+            demand: known[vertex].clone(),
             path: of(&path, vertex),
             sink_set: of(&sink_set, vertex),
             flow_share: of(&flow_share, vertex),
@@ -213,8 +250,8 @@ impl Running<'_> {
 
     fn congested(&self, seen: &Observed, instances: &[u32]) -> Result<Vec<bool>, String> {
         match (&seen.rates, self.congestion) {
-            (Ok(rates), test) => Ok(test.find(&seen.graph, instances, rates)),
-            (Err(_), Congestion::Demand) => Ok(self.congestion.find(&seen.graph, instances, &[])),
+            (Ok(rates), test) => Ok(test.find(&seen.least, instances, rates)),
+            (Err(_), Congestion::Demand) => Ok(self.congestion.find(&seen.least, instances, &[])),
             (Err(why), Congestion::Ratio(_)) => Err(why.clone()),
         }
     }
@@ -223,7 +260,7 @@ impl Running<'_> {
         if let Err(why) = &self.rates.vertices[vertex].capacity {
             return Err(why.clone());
         }
-        if let Some(why) = self.fixed_at(vertex) {
+        if let Some(why) = self.no_more(vertex) {
             return Err(why);
         }
         let mut more = instances.to_vec();
@@ -240,7 +277,36 @@ impl Running<'_> {
     }
 }
 
-const BEHIND_UNKNOWN: &str = "no capacity is known of a source that gives as fast as it can";
+/// Sources that are held up offer more than any plan can take; and, with how little more than is taken of them, least.
+fn held_up(graph: FlowGraph, open: &[usize], engine: Engine) -> (FlowGraph, FlowGraph) {
+    let mut most = graph.clone();
+    for source in open {
+        // What one row of this source alone is to each vertex.
+        let alone = (0..graph.len()).filter(|vertex| graph.is_source(*vertex));
+        let alone = alone.fold(graph.clone(), |graph, other| {
+            graph.with_offered(other, if other == *source { 1.0 } else { 0.0 })
+        });
+        let rows = demand(&alone, &alone.capacities(&alone.instances()));
+        let takes = |(vertex, rows): (&FlowVertex, &f64)| {
+            let all = total(vertex.instances.saturating_add(MOST), vertex.capacity);
+            (*rows > 0.0 && all.is_finite()).then_some(all / rows)
+        };
+        if let Some(all) = graph.vertices().iter().zip(&rows).filter_map(takes).reduce(f64::max) {
+            most = most.with_offered(*source, all);
+        }
+    }
+    let now = steady(&most, &most.capacities(&most.instances()), engine);
+    let least = open.iter().fold(most.clone(), |graph, source| {
+        graph.with_offered(*source, now.rates[*source].processed * A_HAIR_MORE)
+    });
+    (most, least)
+}
+
+/// More than what rates are told apart by, less than what matters.
+const A_HAIR_MORE: f64 = 1.0 + 1e-6;
+
+const BEHIND_UNKNOWN: &str =
+    "what a source could give that is held up, or gives as fast as it can, is not known";
 
 impl VertexEtp {
     fn unknown(why: &str) -> Self {

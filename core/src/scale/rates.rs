@@ -17,7 +17,7 @@ use crate::plan::{Dag, VertexId};
 mod figures;
 mod kind;
 
-pub use kind::{Kind, Offer, kinds};
+pub use kind::{Kind, Offer, kinds, traces_now};
 
 /// A number, or a sentence that says why it is not known.
 pub type Figure = Result<f64, String>;
@@ -202,13 +202,12 @@ impl RateWindow {
     }
 
     /// A whole window has passed on every agent that has instances.
-    pub fn is_full(&self, agents: &[String], now: Duration) -> bool {
+    pub fn is_full(&self, agents: &[String], now: Duration, span: Duration) -> bool {
         let options = &self.options;
         let full = |name: &String| {
             self.agents.get(name).is_some_and(|track| {
                 let fresh = now.saturating_sub(track.heard) <= options.stale;
-                let spans =
-                    |first: &Look, last: &Look| last.at.saturating_sub(first.at) + EARLY * 2 >= options.span;
+                let spans = |first: &Look, last: &Look| last.at.saturating_sub(first.at) + EARLY * 2 >= span;
                 let both = track.looks.front().zip(track.looks.back());
                 fresh && both.is_some_and(|(first, last)| spans(first, last))
             })
@@ -218,7 +217,12 @@ impl RateWindow {
 
     /// The rates over the last span.
     pub fn rates(&self, job: &Known<'_>, now: Duration) -> JobRates {
-        figures::rates(self, job, now)
+        self.rates_over(job, now, self.options.span)
+    }
+
+    /// The rates over the last so long.
+    pub fn rates_over(&self, job: &Known<'_>, now: Duration, span: Duration) -> JobRates {
+        figures::rates(self, job, now, span)
     }
 }
 

@@ -9,7 +9,7 @@ use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Dag, VertexId, plan};
 use tuplane_core::scale::observed::{JobEtp, Running};
 use tuplane_core::scale::rates::{Known, RateWindow, WindowOptions, kinds};
-use tuplane_core::scale::{Congestion, Engine, Limit};
+use tuplane_core::scale::{Ask, Congestion, Engine, Limit, Planners};
 
 const MS: u64 = 1_000_000;
 
@@ -39,12 +39,17 @@ fn chain(rate: &str, sink: &str) -> (Job, Dag) {
 }
 
 /// What follows from twelve seconds of such counters, one instance each.
-fn etp(
+fn etp(job: &(Job, Dag), all: &[Seen], congestion: Congestion, fixed: &BTreeMap<VertexId, String>) -> JobEtp {
+    running(job, all, congestion, fixed, |running| running.etp())
+}
+
+fn running<T>(
     (job, dag): &(Job, Dag),
     all: &[Seen],
     congestion: Congestion,
     fixed: &BTreeMap<VertexId, String>,
-) -> JobEtp {
+    asked: impl Fn(Running<'_>) -> T,
+) -> T {
     let kinds = kinds(dag, job, |_, _| None, |_| Err("not read".to_owned()));
     let instance = |index: u32| Instance { id: index, vertex: VertexId(index), number: 0, agent: 0 };
     let instances: Vec<Instance> = (0..all.len() as u32).map(instance).collect();
@@ -74,7 +79,7 @@ fn etp(
     let agents = ["a".to_owned()];
     let rates = window.rates(&Known { dag, kinds: &kinds, instances: &instances, agents: &agents }, now);
     let engine = Engine::BackPressured;
-    Running { dag, kinds: &kinds, rates: &rates, engine, congestion, fixed, alone: false }.etp()
+    asked(Running { dag, kinds: &kinds, rates: &rates, engine, congestion, fixed, alone: false })
 }
 
 #[test]
@@ -127,4 +132,46 @@ fn a_vertex_of_which_nothing_is_known_limits_nothing_and_that_is_said() {
         }
     }
     assert_eq!(found.throughput, Ok(0.0));
+}
+
+#[test]
+fn a_source_that_gave_nothing_because_it_is_held_up_offers_more_than_any_plan_takes() {
+    let all = [seen(0.0, 0, 1000), seen(100.0, 1000, 0), seen(100.0, 500, 0)];
+    let none = BTreeMap::new();
+    let found = etp(&chain("", ""), &all, Congestion::Demand, &none);
+    let congested: Vec<bool> =
+        found.vertices.iter().map(|vertex| vertex.congested.clone().unwrap()).collect();
+    assert_eq!(congested, [false, true, false]);
+    assert_eq!(found.vertices[1].gain.as_ref().map(|gain| gain.round()), Ok(100.0));
+    assert_eq!(found.vertices[2].gain, Ok(0.0));
+    assert!(found.vertices[1].demand.is_err(), "{:?}", found.vertices[1]);
+    assert!(
+        found
+            .assumed
+            .contains(&"rows offers more than is taken of it: it is held up 100 % of the time".into()),
+        "{:?}",
+        found.assumed
+    );
+    // The next ones go where the next bottleneck is.
+    let planned = |planner: &str| {
+        running(&chain("", ""), &all, Congestion::Demand, &none, |running| {
+            let seen = running.observe().unwrap();
+            let ask = Ask::new(&seen.graph, Engine::BackPressured, 3);
+            Planners::default().scale_out(planner, &ask).unwrap()
+        })
+    };
+    for planner in ["best", "ds2"] {
+        let plan = planned(planner);
+        assert_eq!((&plan.instances[..], plan.after.round()), (&[1, 3, 2][..], 300.0), "{plan:?}");
+    }
+    // What it offers at least is what is taken of it.
+    let least =
+        running(&chain("", ""), &all, Congestion::Demand, &none, |running| running.observe().unwrap());
+    let offered = least.least.vertices()[0].offered.unwrap();
+    assert!((offered / 100.0 - 1.0).abs() < 1e-3, "{offered}");
+    // One that has nothing to give offers nothing.
+    let all = [seen(0.0, 0, 0), seen(100.0, 1000, 0), seen(100.0, 500, 0)];
+    let found = etp(&chain("", ""), &all, Congestion::Demand, &none);
+    assert_eq!((found.vertices[1].congested.clone(), found.vertices[1].gain.clone()), (Ok(false), Ok(0.0)));
+    assert!(found.assumed.contains(&"rows offers what it gives, 0 rows/s".into()), "{:?}", found.assumed);
 }

@@ -28,4 +28,7 @@ pub struct JobFlow {
     pub rates: JobRates,
     /// What follows from them.
     pub etp: JobEtp,
+    /// What the automatic mode thinks; `None`: it is off.
+    #[serde(default)]
+    pub auto: Option<String>,
 }

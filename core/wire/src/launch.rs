@@ -80,7 +80,7 @@ pub enum LaunchRequest {
     Peers(Vec<Peer>),
     /// Outlive this input; the answer is [`AgentReady::Detached`].
     Detach,
-    /// To an agent of the launcher's own machine that is not `detached`: outlive this input, and end when the
+    /// To an agent that was added later and is not `detached`: outlive this input, and end when the
     /// coordinator was not reached for a lease.
     EndWithCluster,
 }

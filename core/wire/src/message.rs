@@ -18,7 +18,7 @@ use tuplane_core::plan::placement::Instance;
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan};
+use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -205,6 +205,13 @@ pub enum ClusterRequest {
         /// Its name.
         agent: String,
     },
+    /// A job's automatic mode: how it stands, on, or off.
+    Auto {
+        /// Name, or run id.
+        job: String,
+        /// What.
+        ask: AutoAsk,
+    },
 }
 
 /// Replies of the coordinator.
@@ -251,6 +258,8 @@ pub enum ClusterReply {
     Etp(Box<JobFlow>),
     /// To `Drain`.
     Drained(Box<AgentDrain>),
+    /// To `Auto`.
+    Auto(Box<JobAuto>),
 }
 
 /// How the edges of a job stand that choose their targets.

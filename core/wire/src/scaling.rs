@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+pub use tuplane_core::cluster::automatic::{AutoNote, AutoWhat};
 pub use tuplane_core::cluster::rescale::{Named, Rescale, Step};
 use tuplane_core::plan::VertexId;
+pub use tuplane_core::scale::AutoOptions;
 
 /// Where new instances go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +156,46 @@ pub struct JobScalings {
     pub history: Vec<Rescale>,
     /// Older ones that were left out.
     pub left_out: u64,
+    /// Its automatic mode, once it was turned on.
+    #[serde(default)]
+    pub auto: Option<AutoView>,
+}
+
+/// What is asked of a job's automatic mode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum AutoAsk {
+    /// How it stands.
+    Show,
+    /// It acts no more.
+    Off,
+    /// It acts, and decides so.
+    On(AutoOptions),
+}
+
+/// A job's automatic mode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AutoView {
+    /// It acts.
+    pub on: bool,
+    /// How it decides.
+    pub options: AutoOptions,
+    /// When it was turned on or off, ms since 1970.
+    pub since_ms: u64,
+    /// What it made of its last look; `None` while it is off, or has not looked yet.
+    pub thought: Option<String>,
+    /// What it did and said, the oldest first.
+    pub notes: Vec<AutoNote>,
+}
+
+/// The answer to `Auto`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobAuto {
+    /// The job's name.
+    pub job: String,
+    /// The run.
+    pub run: u64,
+    /// `None`: it was never turned on.
+    pub auto: Option<AutoView>,
 }
 
 /// Instances of a job that are not simply running, and the plan that holds.
@@ -171,6 +213,9 @@ pub struct JobScale {
     pub retired: Vec<u32>,
     /// Who holds each key partition, of the vertices whose partitions a rescale has moved or moves now.
     pub maps: BTreeMap<VertexId, Vec<u32>>,
+    /// What the automatic mode thinks; `None`: it is off.
+    #[serde(default)]
+    pub auto: Option<String>,
 }
 
 /// A group of key partitions on its way from one instance of a vertex to another.

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 enum Action {
     /// Lists the agents
     List,
-    /// Starts more agents on this machine, for a cluster that runs here
+    /// Starts more agents: on spare hosts, on other ones, or on this machine for a cluster that runs here
     Add(add::Args),
     /// No new instances for an agent; what live jobs have there moves to others, as far as it can
     Drain(drain::Args),

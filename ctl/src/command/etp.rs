@@ -57,6 +57,8 @@ struct View {
     congestion: String,
     throughput_per_s: Value,
     modelled_per_s: Value,
+    /// What the automatic mode thinks, if that is on.
+    auto: Option<String>,
     limit: Option<String>,
     limiting: Option<String>,
     assumed: Vec<String>,
@@ -244,6 +246,7 @@ fn view(flow: JobFlow) -> Outcome<View> {
         modelled_per_s: apart.of("modelled_per_s", &flow.etp.modelled),
         limit: limit.map(|limit| limits::words(limit, &wording)),
         limiting: limit.and_then(limits::vertex).map(label),
+        auto: flow.auto,
         job: flow.job,
         run: flow.run,
         epoch: flow.epoch,
@@ -333,6 +336,9 @@ fn text(view: &View, readings: bool, room: Option<usize>) -> String {
     if let Some(limit) = &view.limit {
         text.push_str(&safe::line(limit));
         text.push('\n');
+    }
+    if let Some(thought) = &view.auto {
+        text.push_str(&format!("automatic mode: {}\n", safe::line(thought)));
     }
     let (left, right) = (Align::Left, Align::Right);
     let mut columns = vec![

@@ -12,7 +12,7 @@ use tuplane_wire::message::{ClusterRequest, JobPhase, JobStatus};
 
 use crate::args::{Global, LocalArgs, Overrides, PlacementArgs, SshArgs, whole};
 use crate::cluster::Cluster;
-use crate::command::{submit, up};
+use crate::command::{scale, submit, up};
 use crate::failure::{Failure, Outcome, fault_kind};
 use crate::interrupt::Interrupt;
 use crate::jobfile::{JobFile, is_stdin, place_own_paths, reads_stdin, replace_stdin};
@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// Leaves the agents running; `tuplane down` ends them
     #[arg(long)]
     keep: bool,
+    /// Turns the job's automatic mode on, as `tuplane scale auto JOB on` does
+    #[arg(long)]
+    auto: bool,
     #[command(flatten)]
     ssh: SshArgs,
 }
@@ -140,6 +143,9 @@ async fn on_agents(
         replace_stdin(&mut job, &input);
     }
     let (run, _) = interrupt.or(cluster.submit(submit::encode(&job)?, args.force)).await?;
+    if args.auto {
+        interrupt.or(scale::auto::turn_on(&cluster, run)).await?;
+    }
     interrupt.or(submit::remark(&cluster, run, &job, output)).await?;
     let waited = interrupt.or(until_final(&cluster, run, args.wait, output)).await;
     match waited {

@@ -1,6 +1,7 @@
 //! `tuplane scale`.
 
 mod agents;
+pub(super) mod auto;
 mod history;
 pub(super) mod show;
 
@@ -39,6 +40,8 @@ enum Action {
     Out(OutArgs),
     /// Moves what an agent, or the agents that a planner chooses, have of a job elsewhere while the job runs
     In(InArgs),
+    /// Has the cluster itself change the numbers of instances as the load changes; off unless turned on
+    Auto(auto::Args),
     /// Lists the rescales of a job: what was asked, what came of it
     History(history::Args),
 }
@@ -191,6 +194,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let released = agents::release_idle(&cluster, emptied, output).await?;
             done.document(json!({"agents_released": released}), output)
         }
+        Action::Auto(args) => auto::run(args, global, output).await,
         Action::History(args) => history::run(args, global, output).await,
     }
 }

@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Starts although its results would be mixed with another run's
     #[arg(long)]
     force: bool,
+    /// Turns its automatic mode on, as `tuplane scale auto JOB on` does
+    #[arg(long)]
+    auto: bool,
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
@@ -64,6 +67,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
     let (run, name) =
         cluster.submit(encode(&job)?, args.force).await.map_err(|failure| file.locate(failure))?;
+    if args.auto {
+        super::scale::auto::turn_on(&cluster, run).await?;
+    }
     remark(&cluster, run, &job, output).await?;
     let Some(limit) = args.wait else { return started(&cluster, run, &name, global.timeout, output).await };
     let interrupt = Interrupt::listen()?;

@@ -14,7 +14,7 @@ use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentStatus, ClusterReply, ClusterRequest, JobPhase, JobRoutes, JobStatus, JobSummary,
 };
-use tuplane_wire::scaling::Rescale;
+use tuplane_wire::scaling::{Rescale, ScalePlan};
 
 use super::{submit, up};
 use crate::args::{Command, Global, LocalArgs, Overrides};
@@ -254,6 +254,14 @@ impl Asks for Cluster {
 
     async fn agents(&self) -> Result<Vec<AgentStatus>, String> {
         Self::agents(self).await.map_err(|failure| failure.to_string())
+    }
+
+    async fn plan(&self, request: ClusterRequest) -> Result<ScalePlan, String> {
+        match self.ask(request).await {
+            Ok(ClusterReply::Scaled(plan)) => Ok(*plan),
+            Ok(other) => Err(unexpected(&other).to_string()),
+            Err(failure) => Err(failure.to_string()),
+        }
     }
 
     async fn tell(&self, request: ClusterRequest) -> Result<(), String> {

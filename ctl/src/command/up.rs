@@ -351,7 +351,7 @@ fn dry_run_hosts(plan: &RemotePlan, output: &mut Output) -> Outcome {
                 "remote_dir": plan.remote_dir,
                 "fan_out": plan.fan_out,
                 "agents": agents,
-                "spares": plan.spares,
+                "spares": plan.spares.iter().map(|spare| &spare.name).collect::<Vec<_>>(),
                 "costs": costs,
             }),
         );
@@ -374,8 +374,8 @@ fn dry_run_hosts(plan: &RemotePlan, output: &mut Output) -> Outcome {
             agent.zone.clone(),
         ]);
     }
-    let spares =
-        if plan.spares.is_empty() { String::new() } else { format!("; spare: {}", plan.spares.join(", ")) };
+    let spares: Vec<&str> = plan.spares.iter().map(|spare| spare.name.as_str()).collect();
+    let spares = if spares.is_empty() { String::new() } else { format!("; spare: {}", spares.join(", ")) };
     output.text(&format!(
         "would start cluster {} over ssh: {} of {}, {}, host keys {}{}\n{}",
         safe::line(&plan.cluster),

@@ -65,6 +65,9 @@ fn head(view: &JobView) -> String {
         let under_way = if view.rescale.is_some() { ", being rescaled" } else { "" };
         out.push_str(&format!("plan {}{under_way}; instances: {}\n", view.epoch, states.join(", ")));
     }
+    if let Some(thought) = &view.auto {
+        out.push_str(&format!("automatic mode: {}\n", safe::line(thought)));
+    }
     for pending in &summary.pending {
         out.push_str(&format!("{}\n", safe::line(pending.sentence())));
     }

@@ -449,6 +449,11 @@ impl<A: Asks> App<A> {
                     tokio::spawn(effect::ask(Arc::clone(asks), ask, self.out.clone()));
                 }
             }
+            Effect::Plan { run, ask } => {
+                if let Some(asks) = &self.asks {
+                    tokio::spawn(effect::plan(Arc::clone(asks), run, ask, self.out.clone()));
+                }
+            }
             Effect::Watch(run) => {
                 self.watched.send_replace(Some(run));
             }

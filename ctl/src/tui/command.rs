@@ -46,6 +46,8 @@ pub(crate) enum Do {
     Policy,
     /// Changes options of an edge's policy.
     Option,
+    /// Gives the job more or fewer instances.
+    Scale,
     /// Chooses the job that is looked at.
     Job,
     /// Starts agents here with the demo.
@@ -117,6 +119,7 @@ const TABLES: On = On::Only(&[
 ]);
 const GRAPH: On = On::Only(&[Screen::Graph]);
 const ROUTES: On = On::Only(&[Screen::Routes, Screen::Prices]);
+const SCALING: On = On::Only(&[Screen::Scaling]);
 const POLICY: On = On::Only(&[Screen::Graph, Screen::Edges, Screen::Targets, Screen::Routes, Screen::Prices]);
 
 const fn command(
@@ -246,6 +249,17 @@ pub(crate) const COMMANDS: &[Command] = &[
         ),
         "[K=V ..]",
     )),
+    destructive(args(
+        command(
+            Do::Scale,
+            &["S"],
+            "scale",
+            "more or fewer instances, or agents: the cluster shows its plan first",
+            SCALING,
+            "scale",
+        ),
+        "[out N | out agents N | in N | in AGENT | VERTEX=N]",
+    )),
     destructive(command(Do::CancelJob, &["C"], "cancel", "ends the job", On::All, "cancel")),
     args(command(Do::Job, &[], "job", "looks at another job", On::All, ""), "NAME"),
     command(
@@ -317,7 +331,7 @@ impl Command {
             {
                 "there is nothing to show yet"
             }
-            Do::Policy | Do::Option | Do::CancelJob | Do::Job if nothing => "there is no job",
+            Do::Policy | Do::Option | Do::Scale | Do::CancelJob | Do::Job if nothing => "there is no job",
             Do::CancelJob | Do::Job if model.live.as_ref().is_some_and(|live| live.jobs.is_empty()) => {
                 "there is no job"
             }
@@ -349,7 +363,7 @@ impl Command {
     pub(crate) fn hint_rank(&self) -> u8 {
         match self.what {
             Do::Quit | Do::Help => 0,
-            Do::Option => 1,
+            Do::Option | Do::Scale => 1,
             // At 80 columns not all of the screens have room.
             Do::Show(screen) if !matches!(screen, Screen::Agents | Screen::Jobs) => 2,
             Do::StartLocal => 3,

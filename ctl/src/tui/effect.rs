@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{AgentStatus, ClusterRequest, JobRoutes, JobStatus, JobSummary};
-use tuplane_wire::scaling::Rescale;
+use tuplane_wire::scaling::{Rescale, ScaleAsk, ScalePlan};
 
-use super::event::{EtpFacts, JobFacts, News, RouteFacts, Telemetry, What};
+use super::event::{EtpFacts, JobFacts, News, PlanFacts, RouteFacts, Telemetry, What};
 
 /// The cluster is asked so often.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
@@ -23,6 +23,13 @@ const LEAST: Duration = Duration::from_millis(100);
 pub(crate) enum Effect {
     /// Something of the cluster; the answer comes as a reply.
     Ask(Ask),
+    /// The cluster makes a plan for more or fewer instances, and changes nothing.
+    Plan {
+        /// The run.
+        run: u64,
+        /// What is asked for.
+        ask: ScaleAsk,
+    },
     /// From now on this run is looked at.
     Watch(u64),
     /// From now on it is asked how the edges of this run choose their targets; of `None` nothing is asked.
@@ -67,6 +74,17 @@ pub(crate) enum Ask {
         /// All its options, as a JSON object; empty: none.
         options: String,
     },
+    /// Carries out a plan for more or fewer instances that was shown.
+    Scale {
+        /// The run.
+        run: u64,
+        /// What was asked for.
+        ask: ScaleAsk,
+        /// The plan of this number held when it was shown.
+        epoch: u64,
+        /// What was asked for, in words.
+        words: String,
+    },
 }
 
 impl Ask {
@@ -75,6 +93,7 @@ impl Ask {
         match self {
             Self::Cancel { run } => format!("cancel run {run}"),
             Self::Route { edge, policy, .. } => format!("{edge} by {policy}"),
+            Self::Scale { words, .. } => format!("scale {words}"),
         }
     }
 
@@ -83,6 +102,7 @@ impl Ask {
         match self {
             Self::Cancel { run } => format!("run {run} is being stopped"),
             Self::Route { edge, policy, .. } => format!("{edge} goes by {policy} now"),
+            Self::Scale { words, .. } => format!("scale {words}: it is being carried out"),
         }
     }
 
@@ -91,6 +111,9 @@ impl Ask {
             Self::Cancel { run } => ClusterRequest::Cancel { job: run.to_string() },
             Self::Route { run, edge, policy, options } => {
                 ClusterRequest::Route { job: run.to_string(), edge, policy, options }
+            }
+            Self::Scale { run, ask, epoch, .. } => {
+                ClusterRequest::Scale { job: run.to_string(), ask, if_epoch: Some(epoch), dry_run: false }
             }
         }
     }
@@ -110,6 +133,8 @@ pub(crate) trait Asks: Send + Sync + 'static {
     fn flow(&self, run: u64) -> impl Future<Output = Result<(JobFlow, Vec<Rescale>), String>> + Send;
     /// All agents.
     fn agents(&self) -> impl Future<Output = Result<Vec<AgentStatus>, String>> + Send;
+    /// A plan for more or fewer instances, made only or carried out.
+    fn plan(&self, request: ClusterRequest) -> impl Future<Output = Result<ScalePlan, String>> + Send;
     /// A change.
     fn tell(&self, request: ClusterRequest) -> impl Future<Output = Result<(), String>> + Send;
     /// The wall clock, ms since 1970.
@@ -240,9 +265,23 @@ fn choose(jobs: &[JobSummary], wanted: Option<u64>, last: Option<u64>) -> Option
 
 /// Asks for a change and says what came of it.
 pub(crate) async fn ask<A: Asks>(asks: Arc<A>, ask: Ask, out: mpsc::Sender<What>) {
-    let answer = asks.tell(ask.request()).await.map(|()| ask.done());
+    let request = ask.request();
+    let answer = match ask {
+        Ask::Scale { .. } => asks.plan(request).await.map(|_| ()),
+        _ => asks.tell(request).await,
+    };
+    let answer = answer.map(|()| ask.done());
     // A UI that has ended needs no answer.
     let _ = out.send(What::Reply(answer)).await;
+}
+
+/// Asks for a plan, and says what it would do.
+pub(crate) async fn plan<A: Asks>(asks: Arc<A>, run: u64, ask: ScaleAsk, out: mpsc::Sender<What>) {
+    let job = run.to_string();
+    let request = ClusterRequest::Scale { job, ask: ask.clone(), if_epoch: None, dry_run: true };
+    let plan = asks.plan(request).await;
+    // A UI that has ended needs no answer.
+    let _ = out.send(What::Planned(Box::new(PlanFacts { run, ask, plan }))).await;
 }
 
 #[cfg(test)]
@@ -304,6 +343,9 @@ mod tests {
         }
         async fn agents(&self) -> Result<Vec<AgentStatus>, String> {
             Ok(Vec::new())
+        }
+        async fn plan(&self, _: ClusterRequest) -> Result<ScalePlan, String> {
+            Err("it has ended".into())
         }
         async fn tell(&self, _: ClusterRequest) -> Result<(), String> {
             Ok(())

@@ -9,7 +9,7 @@ use tuplane_wire::message::{
     AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobRoutes, JobStatus, JobSummary,
 };
 use tuplane_wire::routing::EdgeRouting;
-use tuplane_wire::scaling::Rescale;
+use tuplane_wire::scaling::{Rescale, ScaleAsk, ScalePlan};
 
 use super::key::Key;
 
@@ -46,6 +46,8 @@ pub(crate) enum What {
     Routes(Box<RouteFacts>),
     /// It was said what a job does in a second.
     Etp(Box<EtpFacts>),
+    /// A plan for more or fewer instances was made, or was not.
+    Planned(Box<PlanFacts>),
     /// A request was answered: what was done, or why it was not.
     Reply(Result<String, String>),
     /// The connection to the cluster has changed.
@@ -130,6 +132,17 @@ pub(crate) struct EtpFacts {
     pub(crate) history: Vec<Rescale>,
     /// Why the cluster did not say it.
     pub(crate) fault: Option<String>,
+}
+
+/// What was asked for, and the plan that the cluster makes of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PlanFacts {
+    /// The run.
+    pub(crate) run: u64,
+    /// What was asked for.
+    pub(crate) ask: ScaleAsk,
+    /// The plan, or why there is none.
+    pub(crate) plan: Result<ScalePlan, String>,
 }
 
 impl From<JobRoutes> for RouteFacts {

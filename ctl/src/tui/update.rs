@@ -4,6 +4,7 @@ mod act;
 mod keys;
 mod line;
 mod options;
+mod scale;
 mod walk;
 
 use std::rc::Rc;
@@ -79,6 +80,7 @@ fn take(model: &mut Model, event: Event) -> Vec<Effect> {
         What::Telemetry(telemetry) => telemetry_came(model, &telemetry),
         What::Routes(facts) => routes_came(model, *facts),
         What::Etp(facts) => flow_came(model, *facts),
+        What::Planned(facts) => scale::planned(model, *facts),
         What::Reply(Ok(done)) => {
             say(model, done);
             let ends = model.ending.take();

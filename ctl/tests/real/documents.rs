@@ -191,6 +191,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["route", "endless", "rows..work", "potus", "--record", "3"],
         &["peek", "endless", "work", "-n", "2"],
         &["scale", "set", "endless", "work=3"],
+        &["scale", "auto", "endless", "on", "--most", "4"],
     ] {
         documents.of(&world.tuplane(&[args, &["-o", "json"]].concat()));
     }
@@ -202,6 +203,7 @@ fn every_field_of_every_document_is_on_the_page() {
         &["etp", "endless"],
         &["scale", "set", "endless", "work=2"],
         &["scale", "history", "endless"],
+        &["scale", "auto", "endless", "off"],
         &["cancel", "endless", "--yes"],
         &["fetch", "documented", to.to_str().unwrap()],
         &["jobs"],

@@ -6,6 +6,7 @@ mod kit;
 mod logins;
 mod shells;
 mod spaces;
+mod spares;
 mod starts;
 mod ways;
 

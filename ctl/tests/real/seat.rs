@@ -147,6 +147,18 @@ fn a_persons_way_through_the_ui() {
     tmux.shows("V balance, beta 16, gamma 500");
     let routes = world.json(&["routes", "seat"]);
     assert_eq!(routes["edges"][0]["options"], serde_json::json!({"v": "balance", "gamma": 500}));
+    // One instance more, through a plan that is shown first.
+    let work = super::world::vertex(&world.status("seat"), "work")["instances"].as_u64().unwrap();
+    tmux.keys(&["4"]);
+    tmux.shows("the sinks take");
+    tmux.keys(&[&format!(":scale work={}", work + 1), "Enter"]);
+    let plan = tmux.shows("[ Leave it ]");
+    assert!(plan.contains(&format!("work: {work} → {} instances", work + 1)), "{plan}");
+    tmux.keys(&["Tab", "Enter"]);
+    tmux.shows("being carried out");
+    wait("it has one instance more", Duration::from_secs(10), || {
+        super::world::vertex(&world.status("seat"), "work")["instances"] == work + 1
+    });
     tmux.keys(&["1"]);
 
     // Cancel the job, and leave.

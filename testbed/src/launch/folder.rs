@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tuplane_wire::launch::KeyPem;
 
-use super::ssh::{FAN_OUT, SshOptions, Target};
+use super::ssh::{FAN_OUT, RemoteAgent, RemotePlan, SshOptions, Target};
 use super::{LaunchError, ProcessId};
 
 /// The schema of `cluster.json`.
@@ -51,6 +51,10 @@ pub struct RoadEntry {
     /// Logins under way at once.
     #[serde(default = "fan_out")]
     pub fan_out: usize,
+    /// What agents that are added later have in common with the first ones, and its spare hosts; no agents. Absent in
+    /// clusters of older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Box<RemotePlan>>,
 }
 
 /// What clusters of older builds did not record.
@@ -124,6 +128,13 @@ impl ClusterFile {
             return self.coordinator.is_empty() || !(self.detached || self.launcher.is_alive());
         }
         self.agents.iter().all(|agent| !agent.is_alive_here())
+    }
+
+    /// Spare hosts on which it has no agent, in the order of the hosts file.
+    pub fn spares(&self) -> Vec<RemoteAgent> {
+        let plan = self.road.as_ref().and_then(|road| road.plan.as_ref());
+        let free = |spare: &&RemoteAgent| !self.agents.iter().any(|agent| agent.name == spare.name);
+        plan.map_or(&[][..], |plan| &plan.spares).iter().filter(free).cloned().collect()
     }
 
     /// The name of its run folders on other hosts, from the moment on that the file is written.
@@ -477,7 +488,8 @@ mod tests {
             process: ProcessId::current().unwrap(),
             host: Some(host),
         }]);
-        remote.road = Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false, fan_out: FAN_OUT });
+        remote.road =
+            Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false, fan_out: FAN_OUT, plan: None });
         assert_eq!((remote.agents[0].here(), remote.agents[0].is_alive_here()), (None, false));
         remote.launcher.started += 1;
         folder.write(&remote).unwrap();
@@ -553,8 +565,12 @@ mod tests {
             let mut starting = file(Vec::new());
             starting.name = cluster.into();
             assert_eq!(starting.run(), None, "agents of this machine have no run folder");
-            starting.road =
-                Some(RoadEntry { ssh: SshOptions::default(), through_ssh: false, fan_out: FAN_OUT });
+            starting.road = Some(RoadEntry {
+                ssh: SshOptions::default(),
+                through_ssh: false,
+                fan_out: FAN_OUT,
+                plan: None,
+            });
             // It is known before the first agent is.
             assert_eq!(launcher_of(&starting.run().unwrap()), Some(starting.launcher));
         }

@@ -16,7 +16,7 @@ use super::{LaunchError, LocalPlan};
 /// The agents of a cluster, while nobody else changes them.
 #[derive(Debug)]
 pub struct Members {
-    folder: ClusterFolder,
+    pub(super) folder: ClusterFolder,
     /// `cluster.json` as it is.
     pub file: ClusterFile,
     /// Given back when it is dropped.
@@ -105,13 +105,18 @@ impl Members {
         started: &mut [Started],
         entries: &[AgentEntry],
     ) -> Result<(), LaunchError> {
-        self.file.agents.extend_from_slice(entries);
-        self.folder.write(&self.file)?;
+        self.extend(entries)?;
         let order = if self.file.detached { LaunchRequest::Detach } else { LaunchRequest::EndWithCluster };
         for agent in started {
             agent.let_go(&order).await?;
         }
         Ok(())
+    }
+
+    /// Writes more agents into the file.
+    pub(super) fn extend(&mut self, entries: &[AgentEntry]) -> Result<(), LaunchError> {
+        self.file.agents.extend_from_slice(entries);
+        self.folder.write(&self.file)
     }
 
     /// Takes agents out of the file.

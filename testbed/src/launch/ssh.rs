@@ -5,6 +5,7 @@
 //! outlives a launcher that is killed, its children share the terminal's process group, so that Ctrl-C
 //! cuts every lifeline before a job can be cancelled, and it has no say in what a jump host may ask.
 
+mod add;
 mod carrier;
 mod cause;
 mod check;
@@ -20,6 +21,7 @@ mod script;
 mod session;
 mod start;
 
+pub use add::add;
 pub use carrier::SshCarrier;
 pub use cause::{Cause, HostFault};
 pub use check::{HostReport, check};

@@ -6,6 +6,7 @@ use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::ahead::refuses_route;
 use tuplane_core::plan::{Dag, Routing};
+use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
     WireFault,
@@ -73,12 +74,13 @@ impl Driver {
                 self.scale(turn, &job, &ask, if_epoch, dry_run)
             }
             ClusterRequest::Scalings { job } => self.scalings(&job),
-            ClusterRequest::Etp { job, ratio } => self
-                .running(&job)
-                .and_then(|job| etp::answer(job, self.live.run(job.run), ratio, Instant::now()))
-                .map(|flow| ClusterReply::Etp(Box::new(flow))),
+            ClusterRequest::Etp { job, ratio } => self.running(&job).and_then(|job| {
+                let flow = etp::answer(job, self.live.run(job.run), ratio, Instant::now())?;
+                Ok(ClusterReply::Etp(Box::new(JobFlow { auto: self.thought(job), ..flow })))
+            }),
             ClusterRequest::Drain { agent, undo, dry_run } => self.drain(turn, &agent, undo, dry_run),
             ClusterRequest::Release { agent } => self.release(turn, &agent),
+            ClusterRequest::Auto { job, ask } => self.set_automatic(turn, &job, ask),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -358,6 +360,7 @@ impl Driver {
             Err(fault) => return turn.answer(reply, Err(fault)),
         };
         let mut status = Box::new(status::job(job, &self.live, &self.costs, wall_ms()));
+        status.scale.auto = self.thought(job);
         let lookups = places::unlocated(job, &status.counters);
         if lookups.is_empty() {
             return turn.answer(reply, Ok(ClusterReply::Status(status)));

@@ -129,6 +129,7 @@ impl Driver {
             epoch: job.epoch(),
             history: history.to_vec(),
             left_out,
+            auto: self.automatic_view(job),
         })))
     }
 

@@ -184,6 +184,7 @@ impl Job {
             ended_ms: None,
             predicted: new.predicted,
             measured: None,
+            why: new.why.clone(),
         });
         if self.plans.history.len() > KEPT {
             self.plans.history.remove(0);

@@ -27,6 +27,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
     let before = job.instances.len();
     let stopped = instances.iter().filter(|instance| going.contains(&instance.id)).map(named).collect();
     NewScale {
+        why: None,
         epoch: job.next_epoch(),
         asked: "v=2".to_owned(),
         planner: None,

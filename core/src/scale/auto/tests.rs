@@ -10,6 +10,7 @@ struct World {
     capacities: Vec<f64>,
     instances: Vec<u32>,
     most: Option<u32>,
+    least: Vec<u32>,
     waiting: Vec<u64>,
     blocked: Vec<f64>,
     room: u32,
@@ -25,6 +26,7 @@ impl World {
             capacities: capacities.to_vec(),
             instances: instances.to_vec(),
             most: None,
+            least: Vec::new(),
             waiting: vec![0; capacities.len()],
             blocked: vec![0.0; capacities.len()],
             room: 100,
@@ -39,9 +41,14 @@ impl World {
         let vertices = self.capacities.iter().zip(&self.instances).enumerate();
         let vertices = vertices.map(|(index, (capacity, instances))| FlowVertex {
             offered: offered.filter(|_| index == 0),
-            max_instances: self.most.filter(|_| index > 0),
             ..FlowVertex::new(format!("v{index}"), *instances, *capacity)
         });
+        let bound = |index: usize| Bound {
+            least: self.least.get(index).copied().unwrap_or(1),
+            most: self.most.filter(|_| index > 0).unwrap_or(u32::MAX),
+            why: "that is the most".to_owned(),
+        };
+        let bounds: Vec<Bound> = (0..self.capacities.len()).map(bound).collect();
         let edges = (1..self.capacities.len()).map(|to| FlowEdge { from: to - 1, to, selectivity: 1.0 });
         let graph = FlowGraph::new(vertices.collect(), edges.collect()).unwrap();
         let act = self.auto.look(&Look {
@@ -51,6 +58,7 @@ impl World {
             waiting: &self.waiting,
             blocked: &self.blocked,
             room: self.room,
+            bounds: &bounds,
         });
         if let Act::Out { instances, .. } | Act::In { instances, .. } = &act {
             self.instances.clone_from(instances);
@@ -157,12 +165,27 @@ fn what_does_not_help_is_not_repeated_and_said_once() {
 }
 
 #[test]
+fn what_was_learned_of_other_costs_is_forgotten() {
+    let mut world = World::new(&[1e6, 100.0], &[1, 1]);
+    world.run(11, |_| 300.0);
+    assert_eq!((world.outs(), world.instances[1]), (1, 5));
+    // A row costs ten times as much from here on: five take 50, where one took 100.
+    world.capacities[1] = 10.0;
+    world.auto.costs_changed();
+    world.run(120, |_| 300.0);
+    assert_eq!((world.outs(), world.instances[1]), (2, 43), "{:?}", world.acts);
+}
+
+#[test]
 fn a_limit_is_said_once_and_again_after_it_was_none() {
     let mut world = World::new(&[1e6, 100.0], &[1, 1]);
     world.most = Some(1);
     world.run(300, |_| 500.0);
     assert_eq!(world.acts.len(), 1, "{:?}", world.acts);
-    assert_eq!(world.acts[0].1, Act::AtLimit { why: "`v1` may have no more than 1 instances".into() });
+    assert_eq!(
+        world.acts[0].1,
+        Act::AtLimit { why: "`v1` has 1 instances and needs 8: that is the most".into() }
+    );
     world.run(300, |_| 50.0);
     world.run(300, |_| 500.0);
     assert_eq!(world.acts.len(), 2, "{:?}", world.acts);
@@ -207,4 +230,68 @@ fn a_change_by_hand_starts_the_cooldown() {
     assert_eq!(world.acts, []);
     world.run(10, |_| 500.0);
     assert_eq!((world.outs(), world.acts[0].0), (1, 65));
+}
+
+#[test]
+fn a_vertex_keeps_what_it_cannot_give_and_one_without_rows_is_left_one() {
+    let mut world = World::new(&[1e6, 100.0, f64::INFINITY], &[1, 10, 4]);
+    world.least = vec![1, 10, 1];
+    // Nothing comes, so it is not known what the last one could take.
+    world.run(2000, |_| 0.0);
+    assert_eq!(world.instances, [1, 10, 1], "{:?}", world.acts);
+    // One that works on one row for longer than a window has no capacity either, and keeps its instances.
+    let mut world = World::new(&[1e6, f64::INFINITY], &[1, 4]);
+    world.waiting[1] = 3;
+    world.run(1000, |_| 0.0);
+    assert_eq!(world.acts, []);
+}
+
+#[test]
+fn what_is_kept_goes_on_with_the_cooldown_and_says_nothing_twice() {
+    let mut world = World::new(&[1e6, 100.0], &[1, 1]);
+    world.most = Some(4);
+    world.run(11, |_| 500.0);
+    assert_eq!((world.outs(), world.acts[0].0), (1, 10));
+    let next = |world: &mut World, now: u64| {
+        let kept = serde_json::to_string(world.auto.memory()).unwrap();
+        let kept = serde_json::from_str(&kept).unwrap();
+        world.auto = Auto::resumed(AutoOptions::default(), kept, Duration::from_secs(now));
+    };
+    next(&mut world, 12);
+    world.most = Some(9);
+    world.run(58, |_| 500.0);
+    assert_eq!(world.acts.len(), 1, "within the cooldown of the one before");
+    assert_eq!(world.auto.thought(), "2 s of the cooldown are left");
+    world.run(63, |_| 500.0);
+    assert_eq!((world.outs(), world.instances[1]), (2, 8));
+    world.run(100, |_| 2000.0);
+    world.run(100, |_| 2000.0);
+    assert!(matches!(world.acts.last(), Some((_, Act::AtLimit { .. }))), "{:?}", world.acts);
+    let said = world.acts.len();
+    let now = world.now;
+    next(&mut world, now);
+    world.run(200, |_| 2000.0);
+    assert_eq!(world.acts.len(), said, "{:?}", world.acts);
+    // A clock that was set back: a whole cooldown from now.
+    let kept = world.auto.memory().clone();
+    let early = Duration::from_secs(5);
+    assert_eq!(Auto::resumed(AutoOptions::default(), kept, early).memory().acted(), Some(early));
+}
+
+#[test]
+fn what_fails_is_tried_again_ever_more_seldom() {
+    let mut world = World::new(&[1e6, 100.0], &[1, 1]);
+    let mut tried = Vec::new();
+    for second in 0..10_000 {
+        world.second(Some(500.0));
+        if world.acts.len() > tried.len() {
+            tried.push(second);
+            world.auto.failed();
+            (world.instances, world.full_at) = (vec![1, 1], 0);
+        }
+    }
+    let gaps: Vec<u64> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps, [120, 240, 480, 960, 1920, 1920, 1920, 1920], "{tried:?}");
+    world.auto.succeeded();
+    assert!(world.auto.memory().acted().is_some());
 }

@@ -22,8 +22,8 @@ struct Span {
     to: usize,
 }
 
-pub(super) fn rates(window: &RateWindow, job: &Known<'_>, now: Duration) -> JobRates {
-    let seen = Seen { window, job, now };
+pub(super) fn rates(window: &RateWindow, job: &Known<'_>, now: Duration, span: Duration) -> JobRates {
+    let seen = Seen { window, job, now, span };
     let instances: Vec<InstanceRates> = job.instances.iter().map(|one| seen.instance(one)).collect();
     let edges = (0..job.dag.edges.len() as u32).map(|edge| seen.edge(EdgeId(edge))).collect::<Vec<_>>();
     let vertices = 0..job.dag.vertices.len() as u32;
@@ -42,7 +42,7 @@ pub(super) fn rates(window: &RateWindow, job: &Known<'_>, now: Duration) -> JobR
     });
     let least = |least: Figure, next: Figure| Ok(least?.min(next?));
     let seconds = seconds.reduce(least).unwrap_or_else(|| Err(ENDED.to_owned()));
-    JobRates { seconds, full: window.is_full(&used, now), vertices, edges, instances }
+    JobRates { seconds, full: window.is_full(&used, now, span), vertices, edges, instances }
 }
 
 /// The window, and the run that it is of.
@@ -50,6 +50,8 @@ struct Seen<'a> {
     window: &'a RateWindow,
     job: &'a Known<'a>,
     now: Duration,
+    /// What rates are means over.
+    span: Duration,
 }
 
 impl Seen<'_> {
@@ -82,7 +84,7 @@ impl Seen<'_> {
     fn span(&self, track: &Track) -> Span {
         let to = track.looks.len() - 1;
         let begin = track.looks[to].at + EARLY;
-        let old = |look: &Look| look.at + self.window.options.span <= begin;
+        let old = |look: &Look| look.at + self.span <= begin;
         // The youngest that is old enough.
         let from = track.looks.iter().rposition(old).unwrap_or(0).min(to.saturating_sub(1));
         Span { from, to }
@@ -281,7 +283,7 @@ impl Seen<'_> {
             0 | 1 => Err("it needs two instances".to_owned()),
             _ => most(|rates| &rates.input).and_then(|most| {
                 let mean = mean(|rates| &rates.input)?;
-                if mean > 0.0 { Ok(most / mean) } else { Err(idle(self.window.options.span.as_secs_f64())) }
+                if mean > 0.0 { Ok(most / mean) } else { Err(idle(self.span.as_secs_f64())) }
             }),
         };
         let queue_in =

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::Figure;
+use super::{Figure, JobRates, VertexRates};
 use crate::job::{Job, Op, SourceConnector};
 use crate::plan::{Dag, VertexId};
+use crate::scale::limit::HELD;
 
 /// How a vertex passes its time.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,25 @@ pub enum Offer {
     Paced(Figure),
     /// As many as it can give.
     Unbounded,
+}
+
+/// The same kinds, where a trace is offered what it gives now and not the mean of all its counts: it keeps to its counts as
+/// long as it is not held up.
+pub fn traces_now(kinds: &[Kind], dag: &Dag, job: &Job, rates: &JobRates) -> Vec<Kind> {
+    let is_trace = |id: &String| {
+        let stage = job.stages.iter().find(|stage| stage.id == *id).map(|stage| &stage.op);
+        matches!(stage, Some(Op::Source(source)) if matches!(source.connector, Some(SourceConnector::Trace(_))))
+    };
+    let now = |((kind, vertex), rates): ((&Kind, &crate::plan::Vertex), &VertexRates)| {
+        let (Kind::Source(Offer::Paced(mean)), true) = (kind, vertex.stages.iter().any(is_trace)) else {
+            return kind.clone();
+        };
+        let Ok(given) = rates.processed.clone() else { return kind.clone() };
+        let held = rates.blocked.clone().is_ok_and(|blocked| blocked > HELD);
+        let offered = if held { mean.clone().map(|mean| mean.max(given)) } else { Ok(given) };
+        Kind::Source(Offer::Paced(offered))
+    };
+    kinds.iter().zip(&dag.vertices).zip(&rates.vertices).map(now).collect()
 }
 
 /// The kind of every vertex. `set` gives an option of a stage that was changed while the job runs, `mean` the mean

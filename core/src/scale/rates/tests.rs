@@ -174,6 +174,29 @@ fn a_source_is_offered_its_pace_or_what_it_can_give() {
 }
 
 #[test]
+fn a_trace_is_offered_what_it_gives_as_long_as_it_is_not_held_up() {
+    let job = "stage = [{ id = \"t\", op = \"source\", connector = \"trace\", path = \"x\" },
+        { id = \"k\", op = \"sink\", in = \"t\", connector = \"count\" }]";
+    let job = Job::parse(job, FileFormat::Toml).unwrap();
+    let dag = plan(&job).unwrap();
+    let mean = kinds(&dag, &job, |_, _| None, |_| Ok(70.0));
+    let mut world = World::chain();
+    world.runs(8, 10, 10);
+    let now = |rates: &JobRates| match traces_now(&mean, &dag, &job, rates).remove(0) {
+        Kind::Source(Offer::Paced(Ok(rate))) => rate,
+        other => panic!("{other:?}"),
+    };
+    let mut rates = world.rates();
+    near(&Ok(now(&rates)), 40.0);
+    rates.vertices[0].blocked = Ok(0.9);
+    near(&Ok(now(&rates)), 70.0);
+    rates.vertices[0].processed = Ok(90.0);
+    near(&Ok(now(&rates)), 90.0);
+    rates.vertices[0].processed = Err("silent".to_owned());
+    near(&Ok(now(&rates)), 70.0);
+}
+
+#[test]
 fn what_is_not_known_has_a_reason() {
     let mut world = World::chain();
     let rates = world.rates();

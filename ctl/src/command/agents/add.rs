@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tuplane_testbed::launch::{AgentEntry, LocalOptions, LocalPlan, Members};
+use tuplane_testbed::hosts;
+use tuplane_testbed::launch::ssh::{self, HostsOptions, RemoteAgent, RemotePlan};
+use tuplane_testbed::launch::{AgentEntry, ClusterFile, LocalOptions, LocalPlan, Members, runtime_root};
 use tuplane_wire::message::AgentInfo;
 
 use crate::args::{Global, parse_size, whole};
@@ -15,13 +17,20 @@ use crate::output::{Output, safe};
 
 /// Options of `agents add`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(clap::ArgGroup::new("which").required(true).args(["hosts", "spare", "local"])), after_help = "\
 In a cluster that was started with `--detach` they run until they are released or the cluster ends. Otherwise they end also \
-10 s after the coordinator has gone, whatever became of this command.")]
+10 s after the coordinator has gone, whatever became of this command. All of them start, or none.")]
 pub(super) struct Args {
+    /// For a cluster on named hosts: the name or host of a line that the hosts file has as spare, or another host, written
+    /// as a line of a hosts file ('me@n7 data=10.0.0.0/24')
+    #[arg(value_name = "HOST")]
+    hosts: Vec<String>,
+    /// The next N spare hosts of the hosts file
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
+    spare: Option<u32>,
     /// So many more, as processes of this machine
-    #[arg(long, value_name = "N", required = true, value_parser = whole::<u32>(1, 256))]
-    local: u32,
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 256))]
+    local: Option<u32>,
     #[command(flatten)]
     options: Options,
 }
@@ -29,13 +38,14 @@ pub(super) struct Args {
 /// What the new agents are like; as the coordinator is where nothing is said.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(in crate::command) struct Options {
-    /// Instances per vertex on each new agent [default: as many as the coordinator has]
+    /// Instances per vertex on each new agent [default: as many as the coordinator has; on a named host what its line
+    /// says, else its processors]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
     slots: Option<u32>,
     /// Most rows in `work` at once on each new agent [default: the coordinator's]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
     cores: Option<u32>,
-    /// Zones, dealt to the new agents in turn [default: the coordinator's]
+    /// Zones, dealt to the new agents in turn [default: the coordinator's; on a named host what its line says]
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
     zones: Vec<String>,
     /// Bytes of queued rows on each new agent, such as 64MiB [default: the coordinator's]
@@ -50,13 +60,37 @@ pub(in crate::command) struct Options {
 #[derive(Debug)]
 pub(in crate::command) struct Added {
     pub(in crate::command) entries: Vec<AgentEntry>,
-    plan: LocalPlan,
+    /// Of each.
+    zones: Vec<String>,
+    /// Where all have as many, and that is known here.
+    slots: Option<u32>,
+    cores: Option<u32>,
+}
+
+impl Added {
+    fn local(entries: Vec<AgentEntry>, plan: &LocalPlan) -> Self {
+        let zones = plan.agents.iter().map(|agent| agent.zone.clone()).collect();
+        Self { entries, zones, slots: Some(plan.slots), cores: Some(plan.cores) }
+    }
+
+    fn remote(entries: Vec<AgentEntry>, plan: &RemotePlan) -> Self {
+        let same = |of: fn(&RemoteAgent) -> Option<u32>| {
+            let first = plan.agents.first().and_then(of);
+            first.filter(|first| plan.agents.iter().all(|agent| of(agent) == Some(*first)))
+        };
+        let zones = plan.agents.iter().map(|agent| agent.zone.clone()).collect();
+        Self { entries, zones, slots: same(|agent| agent.slots), cores: same(|agent| Some(agent.cores)) }
+    }
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let cluster = Cluster::find(global, output)?;
     let interrupt = Interrupt::listen()?;
-    let added = interrupt.or(start(&cluster, args.local, &args.options)).await?;
+    let added = match (args.local, args.spare) {
+        (Some(agents), _) => interrupt.or(start(&cluster, agents, &args.options)).await?,
+        (None, Some(agents)) => start_spares(&cluster, agents, &args.options, &interrupt).await?,
+        (None, None) => start_hosts(&cluster, &args.hosts, &args.options, &interrupt).await?,
+    };
     if output.is_text() {
         output.text(&text(&cluster, &added))
     } else {
@@ -74,7 +108,7 @@ pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &
     };
     if file.road.is_some() {
         return Err(Failure::Usage(format!(
-            "cluster {} is on named hosts: agents can be added to clusters of this machine only",
+            "cluster {} is on named hosts: `tuplane agents add HOST` starts agents there, `--spare N` on spare ones",
             cluster.name
         )));
     }
@@ -102,7 +136,156 @@ pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &
         agent.name = name;
     }
     let entries = members.add(&plan).await?;
-    Ok(Added { entries, plan })
+    Ok(Added::local(entries, &plan))
+}
+
+/// Starts agents on the next spare hosts of a cluster on named hosts, all or none.
+pub(in crate::command) async fn start_spares(
+    cluster: &Cluster,
+    agents: u32,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Outcome<Added> {
+    start_there(cluster, options, interrupt, |file, _| {
+        let mut spares = file.spares();
+        if spares.len() < agents as usize {
+            let left: Vec<&str> = spares.iter().map(|spare| spare.name.as_str()).collect();
+            return Err(Failure::Usage(format!(
+                "{agents} more agents are asked for, and {} spare hosts are left ({}): mark more of them `spare` in the \
+                 hosts file, or name a host",
+                left.len(),
+                if left.is_empty() { "none".to_owned() } else { left.join(", ") }
+            )));
+        }
+        spares.truncate(agents as usize);
+        Ok(spares)
+    })
+    .await
+}
+
+/// The same on hosts that are named: as spares of the cluster, or as lines of a hosts file.
+async fn start_hosts(
+    cluster: &Cluster,
+    given: &[String],
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Outcome<Added> {
+    start_there(cluster, options, interrupt, |file, names| {
+        let spares = file.spares();
+        let mut agents: Vec<RemoteAgent> = Vec::new();
+        for word in given {
+            let is_spare = |spare: &&RemoteAgent| spare.name == *word || spare.target.host == *word;
+            if let Some(spare) = spares.iter().find(is_spare) {
+                agents.push(spare.clone());
+                continue;
+            }
+            let hosts = hosts::parse_list(word).map_err(|faults| {
+                let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                Failure::Usage(format!("`{word}`: {}", all.join("; ")))
+            })?;
+            let named: Vec<bool> = hosts.iter().map(|host| host.value.name.is_some()).collect();
+            let plan = HostsOptions {
+                cluster: file.name.clone(),
+                hosts: hosts
+                    .into_iter()
+                    .map(|mut host| {
+                        // Who names a spare host of the file means it.
+                        host.value.spare = false;
+                        host
+                    })
+                    .collect(),
+                slots: options.slots,
+                cores: options.cores,
+                agent: options
+                    .agent
+                    .clone()
+                    .or_else(|| file.road.as_ref()?.plan.as_ref().map(|plan| plan.binary.clone())),
+                ..HostsOptions::default()
+            }
+            .plan()?;
+            for (mut agent, named) in plan.agents.into_iter().zip(named) {
+                let taken =
+                    |name: &str| names.is_taken(name) || agents.iter().any(|other| other.name == name);
+                if taken(&agent.name) {
+                    if named {
+                        let message =
+                            format!("there is an agent `{}`: give another name= to {word}", agent.name);
+                        return Err(Failure::Usage(message));
+                    }
+                    agent.name = names.free(&|name| agents.iter().any(|other| other.name == name));
+                }
+                agents.push(agent);
+            }
+        }
+        Ok(agents)
+    })
+    .await
+}
+
+/// Names that agents of a cluster have or had.
+struct Names<'a> {
+    members: &'a Members,
+    known: &'a [String],
+}
+
+impl Names<'_> {
+    fn is_taken(&self, name: &str) -> bool {
+        self.members.file.agents.iter().any(|agent| agent.name == name)
+            || self.known.iter().any(|known| known == name)
+    }
+
+    /// One that nobody has, nor any of these.
+    fn free(&self, taken: &dyn Fn(&str) -> bool) -> String {
+        let all = self.members.free_names(self.known, 4096);
+        all.into_iter().find(|name| !taken(name)).unwrap_or_default()
+    }
+}
+
+/// Starts agents on named hosts, all or none; `which` chooses them.
+async fn start_there(
+    cluster: &Cluster,
+    options: &Options,
+    interrupt: &Interrupt,
+    which: impl FnOnce(&ClusterFile, &Names<'_>) -> Outcome<Vec<RemoteAgent>>,
+) -> Outcome<Added> {
+    let Some((folder, file)) = cluster.home() else {
+        return Err(Failure::Usage(
+            "agents are added on the machine that started the cluster; give its name there with --cluster"
+                .into(),
+        ));
+    };
+    let Some(road) = &file.road else {
+        return Err(Failure::Usage(format!(
+            "cluster {} is on this machine: `tuplane agents add --local N` starts more agents",
+            cluster.name
+        )));
+    };
+    let Some(like) = road.plan.as_deref() else {
+        return Err(Failure::Usage(format!(
+            "cluster {} was started by an older build, which has not recorded how: start it anew to add agents",
+            cluster.name
+        )));
+    };
+    let known = cluster.agents().await?;
+    let known: Vec<String> = known.iter().map(|agent| agent.info.id.name.clone()).collect();
+    let mut members = Members::hold(folder)?;
+    let mut agents = which(&members.file, &Names { members: &members, known: &known })?;
+    for (index, agent) in agents.iter_mut().enumerate() {
+        agent.slots = options.slots.or(agent.slots);
+        agent.cores = options.cores.unwrap_or(agent.cores);
+        if let Some(zone) = options.zones.get(index % options.zones.len().max(1)) {
+            agent.zone.clone_from(zone);
+        }
+    }
+    let plan = RemotePlan {
+        agents,
+        spares: Vec::new(),
+        binary: options.agent.clone().unwrap_or_else(|| like.binary.clone()),
+        memory: options.memory.unwrap_or(like.memory),
+        ..like.clone()
+    };
+    let entries = ssh::add(&plan, &mut members, &runtime_root(), interrupt.wait()).await?;
+    Ok(Added::remote(entries, &plan))
 }
 
 /// What an agent of this machine runs, unless that was replaced on disk since.
@@ -113,8 +296,7 @@ fn binary(agent: &AgentInfo) -> Option<PathBuf> {
 
 /// Each agent with its zone.
 fn zoned(added: &Added) -> impl Iterator<Item = (&AgentEntry, &str)> {
-    let zones = added.plan.agents.iter().map(|agent| agent.zone.as_str());
-    added.entries.iter().zip(zones)
+    added.entries.iter().zip(added.zones.iter().map(String::as_str))
 }
 
 fn text(cluster: &Cluster, added: &Added) -> String {
@@ -129,10 +311,10 @@ fn text(cluster: &Cluster, added: &Added) -> String {
         table.row([agent.name.clone(), agent.address.clone(), pid, zone.to_owned()]);
     }
     format!(
-        "cluster {}: {} more, {} each\n{}",
+        "cluster {}: {} more{}\n{}",
         safe::line(&cluster.name),
         counted(added.entries.len() as u64, "agent"),
-        counted(added.plan.slots.into(), "slot"),
+        added.slots.map_or_else(String::new, |slots| format!(", {} each", counted(slots.into(), "slot"))),
         table.render()
     )
 }
@@ -143,5 +325,5 @@ fn document(cluster: &Cluster, added: &Added) -> Value {
             json!({"agent": agent.name, "address": agent.address, "pid": agent.process.pid, "zone": zone})
         })
         .collect();
-    json!({"cluster": cluster.name, "slots": added.plan.slots, "cores": added.plan.cores, "agents": agents})
+    json!({"cluster": cluster.name, "slots": added.slots, "cores": added.cores, "agents": agents})
 }

@@ -7,6 +7,7 @@ use tuplane_wire::message::JobPhase;
 use crate::cluster::Cluster;
 use crate::command::agents::{add, release};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::output::Output;
 
 /// Names of the agents that have instances of a job which no rescale has ended.
@@ -17,17 +18,15 @@ pub(super) async fn used_by(cluster: &Cluster, job: &str) -> Outcome<BTreeSet<St
     Ok(agents.map(|agent| agent.id.name.clone()).collect())
 }
 
-/// Starts agents where fewer than `wanted` are without an instance of a running job, if the cluster is one of this machine;
-/// gives their names. Elsewhere the coordinator refuses the plan with the numbers.
+/// Starts agents where fewer than `wanted` are without an instance of a running job: processes of this machine, or on the
+/// next spare hosts; gives their names. Where neither can be the coordinator refuses the plan with the numbers.
 pub(super) async fn start_missing(
     cluster: &Cluster,
     job: &str,
     wanted: u32,
     output: &Output,
 ) -> Outcome<Vec<String>> {
-    if wanted == 0 || !cluster.is_on_this_machine() {
-        return Ok(Vec::new());
-    }
+    let Some((_, file)) = cluster.home().filter(|_| wanted > 0) else { return Ok(Vec::new()) };
     if cluster.status(Some(job.to_owned())).await?.summary.phase != JobPhase::Running {
         return Ok(Vec::new());
     }
@@ -36,11 +35,25 @@ pub(super) async fn start_missing(
     let fresh = agents.iter().filter(|agent| {
         agent.alive && !agent.drained && agent.info.slots > 0 && !used.contains(&agent.info.id.name)
     });
-    let missing = wanted.saturating_sub(fresh.count() as u32);
+    let fresh = fresh.count() as u32;
+    let missing = wanted.saturating_sub(fresh);
     if missing == 0 {
         return Ok(Vec::new());
     }
-    let added = add::start(cluster, missing, &add::Options::default()).await?;
+    let options = add::Options::default();
+    let added = if file.road.is_none() {
+        add::start(cluster, missing, &options).await?
+    } else {
+        let spares = file.spares().len() as u32;
+        if spares < missing {
+            return Err(Failure::Usage(format!(
+                "--agents {wanted}: {fresh} registered agents have no instance of job {job}, and {spares} spare hosts are \
+                 left: {} missing; `tuplane agents add HOST` starts an agent on another host",
+                missing - spares
+            )));
+        }
+        add::start_spares(cluster, missing, &options, &Interrupt::listen()?).await?
+    };
     let names: Vec<String> = added.entries.into_iter().map(|agent| agent.name).collect();
     output.notice(&format!("started: {}", names.join(", ")));
     Ok(names)

@@ -38,6 +38,7 @@ pub(super) struct EntryView {
     ended_ms: Option<u64>,
     predicted_per_s: Value,
     measured_per_s: Value,
+    why: Option<String>,
 }
 
 impl From<&Rescale> for EntryView {
@@ -59,6 +60,7 @@ impl From<&Rescale> for EntryView {
             ended_ms: since(entry.ended_ms),
             predicted_per_s: value(entry.predicted),
             measured_per_s: value(entry.measured),
+            why: entry.why.clone(),
         }
     }
 }
@@ -72,11 +74,14 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             "scalings",
             &json!({
                 "job": known.job, "run": known.run, "epoch": known.epoch, "history": history,
-                "left_out": known.left_out,
+                "left_out": known.left_out, "auto": known.auto.as_ref().map(super::auto::document),
             }),
         );
     }
     let mut out = format!("job {} (run {}), plan {}\n", safe::line(&known.job), known.run, known.epoch);
+    if let Some(auto) = &known.auto {
+        out.push_str(&format!("automatic mode {}", super::auto::state(auto)));
+    }
     if known.history.is_empty() {
         out.push_str("it was not rescaled\n");
         return output.text(&out);
@@ -84,6 +89,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let mut table = Table::new(&[
         ("PLAN", Align::Right),
         ("ASKED", Align::Left),
+        ("BY", Align::Left),
         ("AT", Align::Left),
         ("STARTED", Align::Left),
         ("ENDED", Align::Left),
@@ -92,12 +98,13 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         ("PREDICTED/S", Align::Right),
         ("MEASURED/S", Align::Right),
     ])
-    .spare(&["AT", "STARTED", "ENDED"]);
+    .spare(&["BY", "AT", "STARTED", "ENDED"]);
     for entry in &known.history {
         let took = entry.ended_ms.map(|ended| span(ended.saturating_sub(entry.asked_ms)));
         table.row([
             entry.epoch.to_string(),
             entry.asked.clone(),
+            entry.planner.clone().unwrap_or_else(|| "-".to_owned()),
             rfc3339(entry.asked_ms),
             names(&entry.started),
             names(&entry.stopped),
@@ -108,6 +115,11 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         ]);
     }
     out.push_str(&table.render_in(output.room()));
+    for entry in known.history.iter().filter(|entry| entry.planner.is_some()) {
+        if let Some(why) = &entry.why {
+            out.push_str(&format!("plan {}: {}\n", entry.epoch, safe::line(why)));
+        }
+    }
     for entry in &known.history {
         if let Some(fault) = &entry.fault {
             out.push_str(&format!("plan {}: {}\n", entry.epoch, safe::line(fault)));

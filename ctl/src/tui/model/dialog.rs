@@ -59,6 +59,8 @@ pub(crate) enum Then {
         /// The edge.
         edge: u32,
     },
+    /// What is scaled: the line for it is opened.
+    Scale,
     /// The column that the screen's table is sorted by.
     Sort,
 }

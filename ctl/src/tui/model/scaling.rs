@@ -126,6 +126,9 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
             flow.epoch
         );
         said.push((words, Tone::Head));
+        if let Some(thought) = &flow.auto {
+            said.push((format!("automatic mode: {}", text::name(thought)), Tone::Plain));
+        }
     }
     said.extend(complaints(&seen, job));
     wrapped(said, width, most)

@@ -1,10 +1,12 @@
 //! Screen 4: what vertices do and could do, what they carry, and what came of rescales.
 
+use tuplane_wire::scaling::{Named, ScaleAsk, ScaleCount, ScaleInstance, ScalePlace, ScalePlan};
+
 use super::screens::check;
 use super::values::{assert_cells, cells};
 use super::world::{Seat, World, styled};
-use crate::tui::effect::Effect;
-use crate::tui::event::{EtpFacts, What};
+use crate::tui::effect::{Ask, Effect};
+use crate::tui::event::{EtpFacts, PlanFacts, What};
 use crate::tui::glyph::Glyphs;
 use crate::tui::model::{Screen, Source};
 use crate::tui::theme::Theme;
@@ -36,6 +38,85 @@ fn begun(facts: &mut EtpFacts) {
     facts.history.clear();
 }
 
+fn out(instances: u32) -> ScaleAsk {
+    ScaleAsk::Out { agents: 0, instances, planner: None, anywhere: false }
+}
+
+fn planned(ask: ScaleAsk, plan: Result<ScalePlan, String>) -> What {
+    What::Planned(Box::new(PlanFacts { run: 1, ask, plan }))
+}
+
+/// Two more instances of `w`.
+fn plan() -> ScalePlan {
+    let named = |id: u32| Named { id, name: format!("w#{id}"), agent: "c".into() };
+    ScalePlan {
+        job: "job".into(),
+        run: 1,
+        epoch: 3,
+        next: None,
+        asked: "out --instances 2".into(),
+        planner: Some("best".into()),
+        started: [6, 7].map(|id| ScaleInstance { vertex: 1, instance: named(id) }).to_vec(),
+        moved: Vec::new(),
+        stopped: Vec::new(),
+        edges: Vec::new(),
+        notes: vec!["the model says 900 rows/s before it and 1200 after it".into()],
+        predicted: Some(1200.0),
+        why: Some("w carries 100 % of the output, limits it at 900 rows/s".into()),
+        counts: vec![ScaleCount { vertex: 1, name: "w".into(), before: 6, after: 8 }],
+    }
+}
+
+#[test]
+fn a_plan_is_shown_before_anything_changes_and_only_its_second_answer_carries_it_out() {
+    let mut seat = seat_of(100, 30, &World::new(3, 2), "S", |_| {});
+    assert!(seat.text().contains("scale the job"), "{}", seat.text());
+    assert_eq!(seat.keys("<enter>"), []);
+    assert!(seat.text().contains("scale out 1"), "{}", seat.text());
+    assert_eq!(seat.keys("<enter>"), [Effect::Plan { run: 1, ask: out(1) }]);
+    assert!(seat.text().contains("the cluster makes a plan"), "{}", seat.text());
+    seat.tell(11_500, planned(out(1), Ok(plan())));
+    for part in
+        ["out --instances 2?", "w: 6 → 8 instances", "starts w#6 on c, w#7 on c", "1.2k/s", "best: w carries"]
+    {
+        assert!(seat.text().contains(part), "{part}: {}", seat.text());
+    }
+    assert_eq!(seat.keys("<enter>"), []);
+    assert!(seat.text().contains("nothing was changed"), "{}", seat.text());
+    // The vertex under the cursor, as it is, is what is typed further.
+    seat.keys("S<up><enter>");
+    assert!(seat.text().contains("scale w=6") || seat.text().contains("scale out="), "{}", seat.text());
+    seat.keys("<esc>");
+    let set = ScaleAsk::Set { vertex: "w".into(), instances: 8, place: ScalePlace::Anywhere };
+    assert_eq!(seat.keys(":scale w=8<enter>"), [Effect::Plan { run: 1, ask: set.clone() }]);
+    seat.tell(12_000, planned(set.clone(), Ok(plan())));
+    let words = "out --instances 2".to_owned();
+    let carried = Ask::Scale { run: 1, ask: set, epoch: 3, words };
+    assert_eq!(seat.keys("<tab><enter>"), [Effect::Ask(carried)]);
+}
+
+#[test]
+fn a_plan_that_is_none_or_comes_too_late_asks_nothing() {
+    let mut seat = seat_of(100, 30, &World::new(3, 2), ":scale in 9<enter>", |_| {});
+    seat.tell(11_500, planned(out(1), Err("9 machines are to be given back, of 3".into())));
+    assert!(seat.text().contains("9 machines are to be given back"), "{}", seat.text());
+    let nothing = ScalePlan { started: Vec::new(), notes: vec!["nothing to do".into()], ..plan() };
+    seat.tell(11_600, planned(out(1), Ok(nothing)));
+    assert!(seat.text().contains("nothing to do"), "{}", seat.text());
+    seat.keys("?");
+    seat.tell(11_700, planned(out(1), Ok(plan())));
+    assert!(!seat.text().contains("Scale it"), "{}", seat.text());
+    seat.keys("<esc>");
+    let mut other = plan();
+    other.run = 9;
+    seat.tell(11_800, What::Planned(Box::new(PlanFacts { run: 9, ask: out(1), plan: Ok(other) })));
+    assert!(!seat.text().contains("Scale it"), "{}", seat.text());
+    assert_eq!(seat.keys(":scale w<enter>"), []);
+    assert!(seat.text().contains("write `out N`"), "{}", seat.text());
+    assert_eq!(seat.keys(":read-only<enter>:scale out<enter>"), []);
+    assert!(seat.text().contains("this UI is read-only"), "{}", seat.text());
+}
+
 #[test]
 fn golden_screens_of_scaling() {
     for (width, height) in [(120, 40), (80, 24), (40, 12)] {
@@ -46,6 +127,9 @@ fn golden_screens_of_scaling() {
             let seat = seat_of(width, height, &World::new(7, 2), keys, |_| {});
             shown.push_str(&format!("== {name}\n{}\n", styled(&seat.buffer())));
         }
+        let mut seat = seat_of(width, height, &World::new(7, 2), ":scale out 2<enter>", |_| {});
+        seat.tell(11_500, planned(out(2), Ok(plan())));
+        shown.push_str(&format!("== before it is scaled\n{}\n", styled(&seat.buffer())));
         let seat = seat_of(width, height, &World::new(3, 2), "", begun);
         shown.push_str(&format!("== it has just begun\n{}\n", styled(&seat.buffer())));
         check(&format!("scaling-{width}x{height}"), &shown);

@@ -448,6 +448,7 @@ impl World {
                     "out limits nothing: what it can do is not known (idle: no rows in 10 s)".into(),
                 ],
             },
+            auto: None,
         };
         let named = |id: u32| Named { id, name: format!("w#{id}"), agent: "a".into() };
         let first = Rescale {
@@ -465,6 +466,7 @@ impl World {
             ended_ms: Some(7),
             predicted: Some(912.0),
             measured: Some(898.0),
+            why: None,
         };
         let second = Rescale {
             epoch: 3,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tuplane_core::route::policy_names;
 
-use super::{complain, options, say, walk};
+use super::{complain, options, say, scale, walk};
 use crate::output::table::counted;
 use crate::report::phase_word;
 use crate::tui::command::open::{Act, Open, of_open};
@@ -194,6 +194,7 @@ pub(super) fn dialog(model: &mut Model, key: Key) -> Vec<Effect> {
                 match then {
                     Then::Policy { run, edge } => confirm_policy(model, run, edge, &item, &Map::new()),
                     Then::Option { run, edge } => options::type_value(model, run, edge, at),
+                    Then::Scale => scale::type_it(model, at),
                     Then::Sort => super::keys::sort_by(model, Some(at)),
                 }
             }

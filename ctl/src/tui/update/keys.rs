@@ -2,7 +2,7 @@
 
 use tui_input::Input;
 
-use super::{act, complain, line, options, say, walk};
+use super::{act, complain, line, options, say, scale, walk};
 use crate::tui::command::{self, Command, Do};
 use crate::tui::effect::{Effect, Quit};
 use crate::tui::key::Key;
@@ -84,6 +84,7 @@ pub(super) fn run(model: &mut Model, command: &Command, argument: &str) -> Vec<E
         Do::CancelJob => act::cancel_job(model),
         Do::Policy => act::policy(model, argument),
         Do::Option => options::option(model, argument),
+        Do::Scale => return scale::scale(model, argument),
         Do::Job => return job(model, argument),
         Do::StartLocal => return vec![Effect::StartLocal],
         Do::ReadOnly => {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use tuplane_core::fault::Spanned;
 
 use super::{SshOptions, Target};
@@ -44,7 +45,7 @@ pub struct HostsOptions {
 }
 
 /// What will be started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemotePlan {
     /// The cluster's name.
     pub cluster: String,
@@ -52,8 +53,8 @@ pub struct RemotePlan {
     pub binary: PathBuf,
     /// The agents; the first coordinates.
     pub agents: Vec<RemoteAgent>,
-    /// Hosts that are kept back.
-    pub spares: Vec<String>,
+    /// Agents of hosts that are kept back.
+    pub spares: Vec<RemoteAgent>,
     /// The cost table.
     pub costs: Vec<CostEntry>,
     /// Bytes of queued rows on each.
@@ -71,7 +72,7 @@ pub struct RemotePlan {
 }
 
 /// One agent to start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteAgent {
     /// Its name.
     pub name: String,
@@ -96,11 +97,8 @@ impl HostsOptions {
         let all = self.hosts.iter().map(|host| &host.value).zip(names);
         let (mut agents, mut spares) = (Vec::new(), Vec::new());
         for (host, name) in all {
-            if host.spare {
-                spares.push(name);
-                continue;
-            }
-            agents.push(RemoteAgent {
+            let kind = if host.spare { &mut spares } else { &mut agents };
+            kind.push(RemoteAgent {
                 name,
                 target: Target::of(host, self.jump.as_deref()),
                 data: host.data.clone(),
@@ -167,7 +165,9 @@ mod tests {
         let slots: Vec<(&str, Option<u32>, &str)> =
             plan.agents.iter().map(|a| (a.name.as_str(), a.slots, a.zone.as_str())).collect();
         assert_eq!(slots, [("n1", Some(7), "x"), ("n3", Some(3), "default")]);
-        assert_eq!(plan.spares, ["n2"]);
+        let spares: Vec<(&str, Option<u32>)> =
+            plan.spares.iter().map(|a| (a.name.as_str(), a.slots)).collect();
+        assert_eq!(spares, [("n2", Some(3))]);
         assert_eq!(plan.agents[1].target.jump, None);
     }
 

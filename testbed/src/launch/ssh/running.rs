@@ -62,15 +62,19 @@ impl Running {
     }
 }
 
-/// Each agent dials all others, before any row flows.
-pub(super) async fn check_peers(running: &mut [Running], connections: &[Connection]) -> Vec<HostFault> {
-    let all: Vec<(Peer, String)> = running
-        .iter()
-        .map(|agent| {
-            let peer = Peer { name: agent.entry.name.clone(), address: agent.entry.address.clone() };
-            (peer, agent.host.clone())
-        })
-        .collect();
+/// Each agent dials all others, and those that run `already`, before any row flows.
+pub(super) async fn check_peers(
+    running: &mut [Running],
+    already: &[AgentEntry],
+    connections: &[Connection],
+) -> Vec<HostFault> {
+    let peer = |entry: &AgentEntry| Peer { name: entry.name.clone(), address: entry.address.clone() };
+    let new = running.iter().map(|agent| (peer(&agent.entry), agent.host.clone()));
+    let old = already.iter().map(|entry| {
+        let host = entry.host.as_ref().map_or("this machine", |host| host.target.host.as_str());
+        (peer(entry), host.to_owned())
+    });
+    let all: Vec<(Peer, String)> = new.chain(old).collect();
     let asked = running.iter_mut().map(async |agent| {
         let others = all.iter().filter(|(peer, _)| peer.name != agent.entry.name);
         let peers: Vec<Peer> = others.map(|(peer, _)| peer.clone()).collect();
@@ -103,9 +107,13 @@ pub(super) async fn check_peers(running: &mut [Running], connections: &[Connecti
     join_all(asked).await.into_iter().flatten().collect()
 }
 
-/// Cuts the lifelines. Until all have said so, a failure ends all of them by signals.
-pub(super) async fn detach(running: &mut [Running], connections: &[Connection]) -> Result<(), LaunchError> {
-    let asked = running.iter_mut().map(|agent| agent.ask(&LaunchRequest::Detach, ANSWER_WITHIN, connections));
+/// Cuts the lifelines, with this order. Until all have said so, a failure ends all of them by signals.
+pub(super) async fn let_go(
+    running: &mut [Running],
+    order: &LaunchRequest,
+    connections: &[Connection],
+) -> Result<(), LaunchError> {
+    let asked = running.iter_mut().map(|agent| agent.ask(order, ANSWER_WITHIN, connections));
     all_well(join_all(asked).await.into_iter().filter_map(Result::err).collect())
 }
 

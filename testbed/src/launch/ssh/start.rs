@@ -15,7 +15,7 @@ use super::check::{self, Ready};
 use super::connection::Connection;
 use super::lanes::Lanes;
 use super::prepare::{self, Binary, DataRule, Sockets, Wanted};
-use super::running::{Running, all_well, check_peers, detach, hosts};
+use super::running::{Running, all_well, check_peers, hosts, let_go};
 use super::session::{Session, fate};
 use super::{RemoteAgent, RemotePlan, end, script};
 use crate::launch::folder::{AgentEntry, ClusterFile, ClusterFolder, HostEntry, RoadEntry, SCHEMA, run_name};
@@ -75,16 +75,16 @@ async fn beat(mut lifelines: Vec<ChildStdin>) {
 /// What has been made on the way. Dropped, it ends sessions and connections; [`Starting::undo`] also
 /// removes what lies on the hosts.
 #[derive(Debug, Default)]
-struct Starting {
-    connections: Vec<Connection>,
+pub(super) struct Starting {
+    pub(super) connections: Vec<Connection>,
     /// Place of the connection, and the agent's folder there.
-    folders: Vec<(usize, String)>,
-    running: Vec<Running>,
+    pub(super) folders: Vec<(usize, String)>,
+    pub(super) running: Vec<Running>,
 }
 
 impl Starting {
     /// Ends what was started, and removes its folders; gives the hosts where that failed.
-    async fn undo(&mut self, plan: &RemotePlan, sockets: &Sockets) -> Vec<HostFault> {
+    pub(super) async fn undo(&mut self, plan: &RemotePlan, sockets: &Sockets) -> Vec<HostFault> {
         let lanes = &Lanes::new(plan.fan_out, plan.agents.iter().map(|agent| &agent.target));
         // Closing their input ends the agents: none has let go of it yet.
         self.running.clear();
@@ -169,7 +169,7 @@ pub async fn start(
         bring_up(plan, &binary, &folder, &sockets, &mut file, &mut starting).await?;
         folder.write(&file)?;
         if plan.detached {
-            detach(&mut starting.running, &starting.connections).await?;
+            let_go(&mut starting.running, &LaunchRequest::Detach, &starting.connections).await?;
         }
         Ok(file)
     };
@@ -203,33 +203,45 @@ pub async fn start(
             drop(sockets);
             // Best effort: what stays is found stale by the next command.
             let _ = folder.remove();
-            Err(match cause {
-                LaunchError::Hosts { faults, .. } => LaunchError::Hosts { faults, left: remains },
-                LaunchError::Interrupted { .. } => LaunchError::Interrupted { left: remains },
-                other if remains.is_empty() => other,
-                other => {
-                    let own = HostFault::new("this machine", Cause::Other, other.to_string());
-                    LaunchError::Hosts { faults: vec![own], left: remains }
-                }
-            })
+            Err(with_remains(cause, remains))
+        }
+    }
+}
+
+/// What went wrong, and what could not be undone.
+pub(super) fn with_remains(cause: LaunchError, remains: Vec<HostFault>) -> LaunchError {
+    match cause {
+        LaunchError::Hosts { faults, .. } => LaunchError::Hosts { faults, left: remains },
+        LaunchError::Interrupted { .. } => LaunchError::Interrupted { left: remains },
+        other if remains.is_empty() => other,
+        other => {
+            let own = HostFault::new("this machine", Cause::Other, other.to_string());
+            LaunchError::Hosts { faults: vec![own], left: remains }
         }
     }
 }
 
 /// How the hosts of a plan are reached.
 fn road(plan: &RemotePlan, through_ssh: bool) -> RoadEntry {
-    RoadEntry { ssh: plan.ssh.clone(), through_ssh, fan_out: plan.fan_out }
+    let later = RemotePlan { agents: Vec::new(), ..plan.clone() };
+    RoadEntry { ssh: plan.ssh.clone(), through_ssh, fan_out: plan.fan_out, plan: Some(Box::new(later)) }
 }
 
-/// All steps up to agents that have seen each other.
-async fn bring_up(
+/// Hosts that are logged in to: of each agent the place of its connection, and where its rows flow.
+pub(super) struct HostsOf {
+    places: Vec<usize>,
+    rules: Vec<DataRule>,
+}
+
+/// Logs in to all hosts of a plan, and brings the binary there.
+pub(super) async fn log_in(
     plan: &RemotePlan,
     binary: &Binary,
     folder: &ClusterFolder,
     sockets: &Sockets,
-    file: &mut ClusterFile,
+    launch: &str,
     starting: &mut Starting,
-) -> Result<(), LaunchError> {
+) -> Result<HostsOf, LaunchError> {
     let (targets, places) = prepare::machines(plan.agents.iter().map(|agent| &agent.target));
     let lanes = Lanes::new(plan.fan_out, targets.iter());
     let known = prepare::places(&targets, &plan.ssh, &lanes).await;
@@ -245,29 +257,48 @@ async fn bring_up(
     let wanted = |target| Wanted { target, dir: plan.remote_dir.clone() };
     let wanted: Vec<Wanted> = targets.iter().cloned().map(wanted).collect();
     let logins = prepare::connect(wanted, &plan.ssh, &lanes, &binary.file_name(), sockets).await;
-    let launch = run_name(&plan.cluster, file.launcher);
-    let ready = Ready::of(logins, binary, &launch, &lanes).await;
+    let ready = Ready::of(logins, binary, launch, &lanes).await;
     all_well(ready.faults(plan, &places, &rules, binary).await)?;
     // All hosts are there, so that the places of the connections are those of the hosts.
     starting.connections = ready.connections;
     note_noise(folder, &starting.connections);
+    Ok(HostsOf { places, rules })
+}
 
-    let jobs: Vec<Job<'_>> = plan
-        .agents
-        .iter()
-        .zip(&places)
-        .zip(&rules)
-        .map(|((agent, place), rule)| Job {
-            plan,
-            agent,
-            rule,
-            binary,
-            place: *place,
-            connection: &starting.connections[*place],
-            on_host: places.iter().filter(|other| *other == place).count() as u32,
-            launch: &launch,
-        })
-        .collect();
+/// What is to be started of a plan.
+pub(super) fn jobs<'p>(
+    plan: &'p RemotePlan,
+    binary: &'p Binary,
+    HostsOf { places, rules }: &'p HostsOf,
+    connections: &'p [Connection],
+    launch: &'p str,
+) -> Vec<Job<'p>> {
+    let agents = plan.agents.iter().zip(places).zip(rules);
+    let job = |((agent, place), rule): ((&'p RemoteAgent, &usize), &'p DataRule)| Job {
+        plan,
+        agent,
+        rule,
+        binary,
+        place: *place,
+        connection: &connections[*place],
+        on_host: places.iter().filter(|other| *other == place).count() as u32,
+        launch,
+    };
+    agents.map(job).collect()
+}
+
+/// All steps up to agents that have seen each other.
+async fn bring_up(
+    plan: &RemotePlan,
+    binary: &Binary,
+    folder: &ClusterFolder,
+    sockets: &Sockets,
+    file: &mut ClusterFile,
+    starting: &mut Starting,
+) -> Result<(), LaunchError> {
+    let launch = run_name(&plan.cluster, file.launcher);
+    let hosts_of = log_in(plan, binary, folder, sockets, &launch, starting).await?;
+    let jobs = jobs(plan, binary, &hosts_of, &starting.connections, &launch);
     starting.folders = jobs.iter().map(|job| (job.place, job.folder())).collect();
     let Some((first, rest)) = jobs.split_first() else {
         return Err(LaunchError::Refused("a cluster needs at least one agent".into()));
@@ -311,7 +342,7 @@ async fn bring_up(
         let first = &plan.agents[0];
         return Err(hosts(faults.into_iter().map(|fault| name_pair(fault, first, &address)).collect()));
     }
-    all_well(check_peers(&mut starting.running, &starting.connections).await)?;
+    all_well(check_peers(&mut starting.running, &[], &starting.connections).await)?;
 
     file.agents = starting.running.iter().map(|running| running.entry.clone()).collect();
     file.coordinator = address;
@@ -340,24 +371,31 @@ fn note_noise(folder: &ClusterFolder, connections: &[Connection]) {
 
 /// An agent that could not join its coordinator: both are named.
 fn name_pair(fault: HostFault, coordinator: &RemoteAgent, address: &str) -> HostFault {
+    not_joined(fault, &coordinator.name, &coordinator.target.host, address)
+}
+
+/// The same of a coordinator that runs.
+pub(super) fn name_joined(fault: HostFault, coordinator: Option<&AgentEntry>, address: &str) -> HostFault {
+    let host = coordinator.and_then(|agent| agent.host.as_ref()).map_or("?", |host| &host.target.host);
+    not_joined(fault, coordinator.map_or("?", |agent| &agent.name), host, address)
+}
+
+fn not_joined(fault: HostFault, name: &str, host: &str, address: &str) -> HostFault {
     if fault.cause != Cause::Join {
         return fault;
     }
-    let message = format!(
-        "it cannot reach agent {} on host {} at {address}: {}",
-        coordinator.name, coordinator.target.host, fault.message
-    );
+    let message = format!("it cannot reach agent {name} on host {host} at {address}: {}", fault.message);
     HostFault::new(fault.host, Cause::Peer, message)
         .remedy("data=.. must name a network that all hosts share, and no firewall may close it")
 }
 
 /// One agent to start, with all that it takes.
-struct Job<'p> {
+pub(super) struct Job<'p> {
     plan: &'p RemotePlan,
     agent: &'p RemoteAgent,
     rule: &'p DataRule,
     binary: &'p Binary,
-    place: usize,
+    pub(super) place: usize,
     connection: &'p Connection,
     /// Agents on the same host.
     on_host: u32,
@@ -365,7 +403,7 @@ struct Job<'p> {
 }
 
 impl Job<'_> {
-    fn folder(&self) -> String {
+    pub(super) fn folder(&self) -> String {
         format!("{}/run/{}/{}", self.connection.facts.folder, self.launch, self.agent.name)
     }
 
@@ -406,7 +444,11 @@ impl Job<'_> {
         }
     }
 
-    async fn start(&self, coordinator: Option<String>, key: Option<KeyPem>) -> Result<Running, HostFault> {
+    pub(super) async fn start(
+        &self,
+        coordinator: Option<String>,
+        key: Option<KeyPem>,
+    ) -> Result<Running, HostFault> {
         let agent = &self.agent.name;
         let said = |message: String| self.fault(Cause::Agent, format!("agent {agent}: {message}"));
         let folder = self.folder();

@@ -1,0 +1,82 @@
+//! What the automatic mode may do to a job, and the change that it wants.
+
+use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Before, LEAST_QUEUE, VertexId};
+use tuplane_core::scale::Bound;
+use tuplane_wire::message::{AgentInfo, WireFault};
+
+use super::{Change, Known, fixed};
+
+impl Known<'_> {
+    /// How few and how many instances each vertex may have: one that can be given none, or of which none can be taken, has
+    /// what it has. `no_more` says why a vertex would not be helped.
+    pub(in crate::coordinator) fn bounds(
+        &self,
+        most: Option<u32>,
+        no_more: impl Fn(usize) -> Option<String>,
+    ) -> Vec<Bound> {
+        let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
+        let before = Before {
+            dag: self.dag,
+            job: self.spec,
+            instances: &self.job.instances,
+            retired: &self.job.retired,
+            agents: &names,
+            maps: &self.job.maps(),
+        };
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        let fixed = fixed(self.job, self.spec, self.dag);
+        let slots: u32 = self.open().map(|agent| agent.slots).sum();
+        let bound = |index: usize| {
+            let vertex = VertexId(index as u32);
+            let own: Vec<&Instance> = self.running.iter().filter(|one| one.vertex == vertex).collect();
+            let present = own.len() as u32;
+            if self.dag.inputs(vertex).next().is_none() {
+                let why = "the automatic mode leaves sources as they are".to_owned();
+                return Bound { least: present, most: present, why };
+            }
+            let can_go = own.first().is_some_and(|one| before.change(&[], &[one.id], &has_ended).is_ok());
+            let least = if can_go { 1 } else { present };
+            match (fixed.get(&vertex).cloned().or_else(|| no_more(index)), most) {
+                (Some(why), _) => Bound { least, most: present, why },
+                (None, Some(most)) => Bound { least, most, why: format!("{most} are the most (`--most`)") },
+                (None, None) => {
+                    let why = format!(
+                        "the agents that take instances have {slots} slots (`--most N` allows for more, `tuplane agents \
+                         add` adds agents)"
+                    );
+                    Bound { least, most: slots, why }
+                }
+            }
+        };
+        (0..self.dag.vertices.len()).map(bound).collect()
+    }
+
+    /// How many more instances the agents have room for, whichever these are.
+    pub(in crate::coordinator) fn room(&self) -> u32 {
+        let ids = (0..self.dag.vertices.len() as u32).map(VertexId);
+        let most = ids.map(|vertex| self.queues(vertex)).max().unwrap_or(0).max(1);
+        let room = |agent: &AgentInfo| {
+            let Some(queues) = self.queues_held(&agent.id.name) else { return u32::MAX };
+            let here = self.running.iter().filter(|one| self.agent_of(one) == agent.id.name);
+            let used: u64 = here.map(|one| self.queues(one.vertex)).sum();
+            u32::try_from(queues.saturating_sub(used) / most).unwrap_or(u32::MAX)
+        };
+        self.open().map(room).fold(0, u32::saturating_add)
+    }
+
+    /// So many queues of the least size fit into what an agent may hold of the job, where that is known.
+    fn queues_held(&self, agent: &str) -> Option<u64> {
+        Some(self.may_hold(*self.budgets.get(agent)?) / LEAST_QUEUE)
+    }
+
+    /// So many instances of every vertex, by index: new ones where there are fewest.
+    pub(in crate::coordinator) fn to(&self, instances: &[u32]) -> Result<Change, WireFault> {
+        let candidates: Vec<&AgentInfo> = self.open().collect();
+        let mut change = Change::default();
+        for (vertex, wanted) in (0u32..).map(VertexId).zip(instances) {
+            self.resize(vertex, *wanted, &candidates, &mut change)?;
+        }
+        Ok(change)
+    }
+}
