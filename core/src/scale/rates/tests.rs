@@ -478,7 +478,9 @@ fn what_has_ended_offers_nothing_and_does_not_hide_the_others() {
     let plan = plan(&job).unwrap();
     let mut world = World::of((job, plan), &[1, 1, 1, 1]);
     let name = |world: &World, name: &str| {
-        (0u32..).find(|vertex| world.dag.vertex(VertexId(*vertex)).label() == name).unwrap() as usize
+        (0..world.dag.vertices.len() as u32)
+            .find(|vertex| world.dag.vertex(VertexId(*vertex)).label() == name)
+            .unwrap() as usize
     };
     let (s, o, p) = (name(&world, "s"), name(&world, "o"), name(&world, "p"));
     for _ in 0..60 {
