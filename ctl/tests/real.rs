@@ -6,6 +6,7 @@ mod bounds;
 mod documents;
 mod etp;
 mod failures;
+mod halves;
 mod jobs;
 mod keyed;
 mod language;
