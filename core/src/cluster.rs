@@ -10,7 +10,7 @@ pub mod response;
 pub mod state;
 pub mod types;
 
-pub use command::{Command, Effect, Logged, NewJob, NewScale, Placed, SealTask, SealWork};
+pub use command::{Command, Effect, Halt, Logged, NewJob, NewScale, Placed, SealTask, SealWork};
 pub use job::{Job, NextSplit, PlanUnderWay};
 pub use state::{Agent, Held, Presence, State};
 pub use types::{DROPPED_BY_LOSS, DROPPED_BY_STOP};

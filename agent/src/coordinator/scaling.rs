@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tuplane_core::cluster::{Job, NewScale};
+use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
-    Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
+    ExactPlan, Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
 };
 
 use super::live::LiveRun;
@@ -18,7 +18,9 @@ use super::live::LiveRun;
 pub(super) use planned::fixed;
 
 mod evacuate;
+mod exact;
 mod planned;
+mod restart;
 
 /// What is known when a request to scale is looked at.
 pub(super) struct Known<'a> {
@@ -57,6 +59,8 @@ pub(super) struct Change {
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
+    /// What stops before anything new starts.
+    pub(super) halt: Option<Halt>,
 }
 
 /// Turns a request into instances. Whether they can be added and removed is looked at later.
@@ -76,6 +80,8 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
         ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
+        ScaleAsk::Exact(plan) => known.exact(plan),
+        ScaleAsk::Restarting { ask, what, cost_ms } => known.restarting(wanted(ask, known)?, *what, *cost_ms),
     }
 }
 
@@ -105,6 +111,14 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
                 .map_or_else(|| format!(" --agents {agents}"), |name| format!(" --agent {name}"));
             let keep = keep.then(|| " --keep".to_owned());
             ["in".to_owned(), who].into_iter().chain([by(planner), keep].into_iter().flatten()).collect()
+        }
+        ScaleAsk::Exact(plan) => {
+            let ExactPlan { add, moves, end, .. } = &**plan;
+            format!("apply: {} new, {} moved, {} ended", add.len(), moves.len(), end.len())
+        }
+        ScaleAsk::Restarting { ask, what, cost_ms } => {
+            let what = restart::mechanism(*what);
+            format!("{} --mechanism {what} --start-cost {cost_ms}ms", asked(ask))
         }
     }
 }
@@ -317,6 +331,7 @@ impl Known<'_> {
             dag,
             started,
             stopped,
+            halt: change.halt,
         };
         Ok((plan, Some(new)))
     }

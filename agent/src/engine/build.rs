@@ -26,6 +26,7 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::due::DueClock;
+use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
@@ -288,6 +289,7 @@ impl<'a> Builder<'a> {
             let (options, changes) = mpsc::unbounded_channel();
             self.set_options(placed.vertex, &options);
             let (asking, asked) = Asking::new(inbox);
+            let (halt, halted) = Halt::new();
             let local = Arc::new(Local {
                 placed: *placed,
                 counters: Arc::clone(&counters),
@@ -295,6 +297,7 @@ impl<'a> Builder<'a> {
                 channels: Mutex::new(channels.clone()),
                 options,
                 asking,
+                halt,
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: bound * self.queues_of(placed),
@@ -323,6 +326,7 @@ impl<'a> Builder<'a> {
                 asked,
                 state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
                 start: self.started.clone(),
+                halt: halted,
                 timer: self.shared.timer.clone(),
                 splits,
                 queue_time: self.job.options.settings == Settings::Default,

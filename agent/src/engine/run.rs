@@ -14,6 +14,7 @@ use tuplane_core::plan::{Dag, EdgeId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunReport, Split, WireFault};
 
+use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -96,6 +97,8 @@ pub(crate) struct Local {
     /// Asks for its state, when partitions or splits move.
     #[expect(dead_code, reason = "nothing in the exchange moves partitions yet")]
     pub(crate) asking: Asking,
+    /// Stops it for a while, or for good.
+    pub(crate) halt: Halt,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)

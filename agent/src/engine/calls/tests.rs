@@ -181,6 +181,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         asked: Asking::new(&source).1,
         state: None,
         start: started,
+        halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
         splits: Splits::None,
         queue_time: true,

@@ -36,6 +36,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         before,
         going: going.to_vec(),
         dag: "{\"new\":1}".to_owned(),
+        halt: None,
     }
 }
 
