@@ -54,7 +54,7 @@ fn is_refusal(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(PaperError::Option(_) | PaperError::SetUp(_) | PaperError::Trace(_))
     );
-    let of_stela = matches!(error.downcast_ref(), Some(StelaError::NoRunner));
+    let of_stela = matches!(error.downcast_ref(), Some(StelaError::Option(_) | StelaError::NoCommand(_)));
     of_paper || of_stela || error.is::<simulate::Refused>()
 }
 

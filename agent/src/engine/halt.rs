@@ -9,8 +9,8 @@ use tuplane_wire::message::WireFault;
 use super::clock::{Clock, Doing};
 use super::ledger::Counters;
 use super::operator::DroppedRows;
-use super::run::Run;
 use super::rows::Rows;
+use super::run::Run;
 use super::{Engine, no_run};
 
 /// The reason under which rows are counted that waited for an instance which a restart has stopped.

@@ -51,8 +51,7 @@ impl Known<'_> {
     fn one_is_left(&self, change: &Change) -> Result<(), WireFault> {
         for one in self.running.iter().filter(|one| change.remove.contains(&one.id)) {
             let comes = change.add.iter().any(|(vertex, _)| *vertex == one.vertex);
-            let stays =
-                |other: &&Instance| other.vertex == one.vertex && !change.remove.contains(&other.id);
+            let stays = |other: &&Instance| other.vertex == one.vertex && !change.remove.contains(&other.id);
             if !comes && !self.running.iter().any(|other| stays(&other)) {
                 let label = self.dag.vertex(one.vertex).label();
                 return Err(refused(format!("`{label}` would have no instance left")));

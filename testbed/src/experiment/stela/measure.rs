@@ -109,6 +109,17 @@ impl Series {
         self.gaps(of).max().unwrap_or(0)
     }
 
+    /// The length that at most all but this share of the gaps between two rows have, in ms; rows of the same millisecond
+    /// are 0 apart.
+    pub fn usual_gap(&self, of: &Range<usize>, share: f64) -> usize {
+        let mut gaps: Vec<usize> = self.gaps(of).collect();
+        gaps.sort_unstable_by(|a, b| b.cmp(a));
+        let rows = self.rows(of).unwrap_or(0) as f64;
+        // Of N gaps the share leaves out N (1 - share), the longest.
+        let longer = (rows * (1.0 - share)).round() as usize;
+        gaps.get(longer).copied().unwrap_or(0)
+    }
+
     /// Milliseconds without a row after an operation. At 1 ms samples are empty by themselves where rows are few:
     /// counted are gaps longer than any in the milliseconds `before`.
     pub fn downtime(&self, before: &Range<usize>, after: &Range<usize>) -> usize {
@@ -233,6 +244,19 @@ mod tests {
         // A run that stops for good is down to its end.
         assert_eq!(series(&[(10, 1), (30, 0)]).downtime(&(0..10), &(10..40)), 30);
         assert_eq!(series(&[(10, 1)]).longest_gap(&(8..20)), 0);
+    }
+
+    #[test]
+    fn the_usual_gap_leaves_out_the_longest_ones() {
+        // 2,000 rows, one each other millisecond, and among them gaps of 30, 20 and 10.
+        let every = |rows: usize| std::iter::repeat_n([1, 0], rows).flatten();
+        let rows =
+            every(500).chain([0; 29]).chain(every(500)).chain([0; 19]).chain(every(1000)).chain([0; 9]);
+        let run = Series::new(rows);
+        let all = 0..run.len();
+        let usual = |share| run.usual_gap(&all, share);
+        assert_eq!((usual(1.0), usual(0.9995), usual(0.999), usual(0.9985)), (30, 20, 10, 1));
+        assert_eq!(Series::new([]).usual_gap(&(0..0), 0.999), 0);
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! What the fluid model predicts for a topology: throughput before and after, under each planner.
+//! What a planner chooses for a topology, and what the fluid model predicts of that: throughput before and after.
 //!
 //! Machines bind: an instance has at most a core, and the instances of a machine share its cores
-//! (`core/scale/machines`). New instances go to new machines, as published. Planners see the rates that would be measured.
+//! (`core/scale/machines`). New instances go to new machines, as published. Planners see the rates that were measured, or
+//! would be.
 
 use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
-use tuplane_core::scale::{Ask, Congestion, FlowGraph, FlowVertex, Placement, Planners, TakeAsk};
+use tuplane_core::scale::{
+    Ask, Congestion, Engine, FlowGraph, FlowVertex, Machine, Placement, Planners, Rates, TakeAsk,
+};
 
 use super::StelaError;
 use super::plan::Overflow;
@@ -22,6 +25,12 @@ pub(super) struct Predicted {
     pub(super) topology: &'static Topology,
     pub(super) planner: &'static str,
     pub(super) overflow: Overflow,
+    pub(super) choice: Choice,
+}
+
+/// What a planner chooses, and what the model predicts of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Choice {
     /// Rows a second that the sinks take, before and after.
     pub(super) before: f64,
     pub(super) after: f64,
@@ -31,6 +40,22 @@ pub(super) struct Predicted {
     pub(super) added: Vec<(String, u32)>,
     /// Instances that change their machine.
     pub(super) moved: usize,
+    /// Where all are then: of each operator those that there were, in their order, and then new ones.
+    pub(super) placement: Placement,
+}
+
+/// What a planner is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Situation<'a> {
+    pub(super) topology: &'static Topology,
+    /// The operators.
+    pub(super) graph: &'a FlowGraph,
+    /// Where their instances are, on all machines that there are before.
+    pub(super) placement: &'a Placement,
+    /// What happens to rows that an operator cannot take.
+    pub(super) engine: Engine,
+    /// What the operators do, where that was measured.
+    pub(super) measured: Option<&'a [Rates]>,
 }
 
 /// What the model predicts for one planner.
@@ -42,59 +67,85 @@ pub(super) fn predict(
     planner: &'static str,
     overflow: Overflow,
 ) -> Result<Predicted, StelaError> {
-    let refused = |why: String| StelaError::Planner { topology: placed.topology.key, planner, why };
-    let predicted = if placed.topology.is_scale_out() {
-        out(placed, planner, overflow)
-    } else {
-        take(placed, planner, overflow)
-    };
-    predicted.map_err(refused)
+    let Placed { topology, graph, placement, .. } = placed;
+    let machines = topology.machines;
+    let more: Vec<Machine> = topology.hosts(machines.before..machines.after).collect();
+    let situation = Situation { topology, graph, placement, engine: overflow.engine(), measured: None };
+    let choice = situation.choose(planner, &more);
+    let refused = |why: String| StelaError::Planner { topology: topology.key, planner, why };
+    Ok(Predicted { topology, planner, overflow, choice: choice.map_err(refused)? })
 }
 
-fn out(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
-    let Placed { topology, graph, placement, .. } = placed;
-    let (engine, planners) = (overflow.engine(), Planners::default());
-    let machines = topology.machines;
-    let new = machines.after - machines.before;
-    let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
-    let slots = rule(new, placed.executors(), machines.before);
-    let mut wide = placement.clone();
-    wide.machines.extend(topology.hosts(machines.before..machines.after));
-    let now = placement.steady(graph, engine);
-    let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement| {
-        let rates = placement.steady(graph, engine).rates;
-        let ask = Ask {
-            graph,
-            engine,
-            slots,
-            rates,
-            congestion: Congestion::default(),
-            placement: Some(placement),
+impl Situation<'_> {
+    /// What a planner chooses, with so many machines `more` or, where the topology is scaled in, fewer.
+    pub(super) fn choose(&self, planner: &str, more: &[Machine]) -> Result<Choice, String> {
+        if self.topology.is_scale_out() { self.out(planner, more) } else { self.take(planner) }
+    }
+
+    fn out(&self, planner: &str, more: &[Machine]) -> Result<Choice, String> {
+        let Self { topology, graph, placement, engine, measured } = *self;
+        let machines = topology.machines;
+        let new = machines.after - machines.before;
+        let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
+        let slots = rule(new, placement.instances().iter().sum(), machines.before);
+        let mut wide = placement.clone();
+        wide.machines.extend_from_slice(more);
+        let now = placement.steady(graph, engine);
+        let planners = Planners::default();
+        let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement, rates: Option<&[Rates]>| {
+            let rates = rates.map_or_else(|| placement.steady(graph, engine).rates, <[Rates]>::to_vec);
+            let ask = Ask {
+                graph,
+                engine,
+                slots,
+                rates,
+                congestion: Congestion::default(),
+                placement: Some(placement),
+            };
+            planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
         };
-        planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
-    };
-    let adds = if planner == DEFAULT_N { "round-robin" } else { planner };
-    let plan = plan_of(adds, graph, &wide)?;
-    let added = graph.vertices().iter().zip(&plan.instances).map(|(v, n)| (v.id.clone(), n - v.instances));
-    let added: Vec<(String, u32)> = added.filter(|(_, n)| *n > 0).collect();
-    let mut moved = plan.moves.len();
-    for moving in &plan.moves {
-        wide.on[moving.vertex][moving.instance] = moving.to;
+        let adds = if planner == DEFAULT_N { "round-robin" } else { planner };
+        let plan = plan_of(adds, graph, &wide, measured)?;
+        let added =
+            graph.vertices().iter().zip(&plan.instances).map(|(v, n)| (v.id.clone(), n - v.instances));
+        let added: Vec<(String, u32)> = added.filter(|(_, n)| *n > 0).collect();
+        let mut moves = plan.moves;
+        let apply = |wide: &mut Placement, moves: &[tuplane_core::scale::planner::Move]| {
+            moves.iter().for_each(|moving| wide.on[moving.vertex][moving.instance] = moving.to);
+        };
+        apply(&mut wide, &moves);
+        // New instances go to the new machines, in turn.
+        let mut turn = (placement.machines.len()..wide.machines.len()).cycle();
+        for (vertex, instances) in plan.instances.iter().enumerate() {
+            let missing = (*instances as usize).saturating_sub(wide.on[vertex].len());
+            wide.on[vertex].extend(turn.by_ref().take(missing));
+        }
+        if planner == DEFAULT_N {
+            moves = plan_of(DEFAULT, &with(graph, &plan.instances)?, &wide, None)?.moves;
+            apply(&mut wide, &moves);
+        }
+        let after = wide.steady(graph, engine).throughput;
+        Ok(Choice { before: now.throughput, after, slots, added, moved: moves.len(), placement: wide })
     }
-    // New instances go to the new machines, in turn.
-    let mut turn = (placement.machines.len()..wide.machines.len()).cycle();
-    for (vertex, instances) in plan.instances.iter().enumerate() {
-        let missing = (*instances as usize).saturating_sub(wide.on[vertex].len());
-        wide.on[vertex].extend(turn.by_ref().take(missing));
+
+    fn take(&self, planner: &str) -> Result<Choice, String> {
+        let Self { topology, graph, placement, engine, measured } = *self;
+        let machines = (topology.machines.before - topology.machines.after) as usize;
+        let before = placement.steady(graph, engine).throughput;
+        let after = if planner == DEFAULT {
+            dealt(placement, topology.machines.after as usize)
+        } else {
+            let mut ask = TakeAsk::new(graph, placement, engine, machines);
+            if let Some(measured) = measured {
+                ask.rates = measured.to_vec();
+            }
+            Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
+        };
+        let places = |placement: &Placement| placement.on.concat();
+        let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
+        let throughput = after.steady(graph, engine).throughput;
+        Ok(Choice { before, after: throughput, slots: 0, added: Vec::new(), moved, placement: after })
     }
-    let after = if planner == DEFAULT_N {
-        let dealt = plan_of(DEFAULT, &with(graph, &plan.instances)?, &wide)?;
-        moved = dealt.moves.len();
-        dealt.after
-    } else {
-        wide.steady(graph, engine).throughput
-    };
-    Ok(Predicted { topology, planner, overflow, before: now.throughput, after, slots, added, moved })
 }
 
 /// The graph with other numbers of instances.
@@ -103,23 +154,6 @@ fn with(graph: &FlowGraph, instances: &[u32]) -> Result<FlowGraph, String> {
     let vertices = vertices.map(|(vertex, instances)| FlowVertex { instances: *instances, ..vertex.clone() });
     FlowGraph::new(vertices.collect(), graph.edges().to_vec())
         .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-}
-
-fn take(placed: &Placed, planner: &'static str, overflow: Overflow) -> Result<Predicted, String> {
-    let Placed { topology, graph, placement, .. } = placed;
-    let engine = overflow.engine();
-    let machines = (topology.machines.before - topology.machines.after) as usize;
-    let before = placement.steady(graph, engine).throughput;
-    let after = if planner == DEFAULT {
-        dealt(placement, topology.machines.after as usize)
-    } else {
-        let ask = TakeAsk::new(graph, placement, engine, machines);
-        Planners::default().scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
-    };
-    let places = |placement: &Placement| placement.on.concat();
-    let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
-    let after = after.steady(graph, engine).throughput;
-    Ok(Predicted { topology, planner, overflow, before, after, slots: 0, added: Vec::new(), moved })
 }
 
 /// Storm's default on the first machines alone. Which ones stay does not matter: everything is dealt anew.
