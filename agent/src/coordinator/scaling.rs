@@ -407,6 +407,8 @@ mod tests {
     use tuplane_core::plan::{AgentSlot, place, plan};
     use tuplane_wire::message::AgentId;
 
+    use tuplane_wire::scaling::Restarted;
+
     use super::*;
 
     const LINE: &str = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
@@ -562,6 +564,61 @@ mod tests {
             refused.message.contains("602 instances") && refused.message.contains("64 MiB"),
             "{refused:?}"
         );
+    }
+
+    #[test]
+    fn a_plan_made_elsewhere_names_instances_and_agents() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let known = world.known(Some(128 << 20));
+        let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        let exact = |add: &[(&str, &str)], moves: &[(&str, &str)], end: &[&str]| {
+            let plan = ExactPlan {
+                add: add.iter().map(|(vertex, agent)| pair(vertex, agent)).collect(),
+                moves: moves.iter().map(|(name, agent)| pair(name, agent)).collect(),
+                end: end.iter().map(|name| (*name).to_owned()).collect(),
+                planner: Some("mine".to_owned()),
+                predicted: Some(7.0),
+            };
+            let ask = ScaleAsk::Exact(Box::new(plan));
+            wanted(&ask, &known).and_then(|change| known.plan(&ask, change)).map(|(plan, _)| plan)
+        };
+        let plan = exact(&[("w", "b")], &[("w#0", "b")], &[]).unwrap();
+        assert_eq!((plan.moved.len(), plan.started.len(), plan.predicted), (1, 1, Some(7.0)));
+        assert_eq!(plan.asked, "apply: 1 new, 1 moved, 0 ended");
+        let same = exact(&[], &[("w#0", "a")], &[]).unwrap();
+        assert!(same.is_empty() && same.notes[0].contains("is on a already"), "{same:?}");
+        let why = |refused: Result<ScalePlan, WireFault>| refused.unwrap_err().message;
+        assert!(why(exact(&[], &[("w#9", "b")], &[])).contains("no running instance `w#9`"));
+        assert!(why(exact(&[], &[("w#0", "b")], &["w#0"])).contains("named twice"));
+        assert!(why(exact(&[], &[], &["w#0", "w#1"])).contains("no instance left"));
+        assert!(why(exact(&[("w", "z")], &[], &[])).contains("no agent `z`"));
+        assert!(why(exact(&[("s", "b")], &[], &[])).contains("source"));
+    }
+
+    #[test]
+    fn a_restart_stops_what_it_is_said_to_stop() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 2)]);
+        let known = world.known(Some(128 << 20));
+        let restarted = |what, ask: ScaleAsk| {
+            let ask = ScaleAsk::Restarting { ask: Box::new(ask), what, cost_ms: 1000 };
+            let (plan, new) = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap();
+            (plan, new.and_then(|new| new.halt))
+        };
+        let add = || ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::OnlyFresh };
+        // All is on a: one instance of w is split, so a's part restarts, and its source pauses.
+        for what in [Restarted::Moved, Restarted::All] {
+            let (plan, halt) = restarted(what, add());
+            let halt = halt.unwrap();
+            assert_eq!((halt.cost_ms, halt.instances.len()), (1000, known.running.len()));
+            assert_eq!(plan.moved.len() + 1, known.running.len(), "{plan:?}");
+            assert!(plan.moved.iter().all(|moved| moved.to.agent == "a"), "{plan:?}");
+            assert_eq!(plan.started.iter().map(|one| &one.instance.agent[..]).collect::<Vec<_>>(), ["b"]);
+        }
+        let (plan, _) = restarted(Restarted::All, add());
+        assert!(plan.asked.ends_with("--mechanism restart-all --start-cost 1000ms"), "{}", plan.asked);
+        // What changes nothing restarts nothing.
+        let same = ScaleAsk::Set { vertex: "w".to_owned(), instances: 2, place: ScalePlace::Anywhere };
+        assert_eq!(restarted(Restarted::All, same).1, None);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Set {
             before: Duration::from_secs(before),
             after: Duration::from_secs(after),
         };
-        if self == Self::Quick { of(4, 6, 10) } else { of(5, 10, 20) }
+        if self == Self::Quick { of(6, 6, 10) } else { of(10, 10, 20) }
     }
 
     /// Runs of each configuration.
