@@ -406,7 +406,6 @@ mod tests {
     use tuplane_core::job::{FileFormat, Restart};
     use tuplane_core::plan::{AgentSlot, place, plan};
     use tuplane_wire::message::AgentId;
-
     use tuplane_wire::scaling::Restarted;
 
     use super::*;

@@ -41,10 +41,10 @@ impl Known<'_> {
     }
 
     fn once(change: &Change, one: &Instance, name: &str) -> Result<(), WireFault> {
-        match change.remove.contains(&one.id) {
-            true => Err(refused(format!("{name} is named twice"))),
-            false => Ok(()),
+        if change.remove.contains(&one.id) {
+            return Err(refused(format!("{name} is named twice")));
         }
+        Ok(())
     }
 
     /// Of every vertex that loses instances one is left or comes.

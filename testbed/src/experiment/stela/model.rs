@@ -111,7 +111,9 @@ impl Situation<'_> {
         let added: Vec<(String, u32)> = added.filter(|(_, n)| *n > 0).collect();
         let mut moves = plan.moves;
         let apply = |wide: &mut Placement, moves: &[tuplane_core::scale::planner::Move]| {
-            moves.iter().for_each(|moving| wide.on[moving.vertex][moving.instance] = moving.to);
+            for moving in moves {
+                wide.on[moving.vertex][moving.instance] = moving.to;
+            }
         };
         apply(&mut wide, &moves);
         // New instances go to the new machines, in turn.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::scratch::{Commands, Folder, tuplane};
 
 /// A job is worked off within this time once its operators cost nothing.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN: Duration = Duration::from_mins(1);
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(400);
