@@ -11,6 +11,7 @@ pub(crate) mod lane;
 pub(crate) mod load;
 pub(crate) mod manager;
 pub(crate) mod mark;
+pub(crate) mod moving;
 pub(crate) mod outbound;
 pub(crate) mod outlet;
 pub(crate) mod outqueue;

@@ -4,6 +4,7 @@ pub mod decide;
 pub mod fast;
 pub mod groups;
 pub mod key;
+pub mod moves;
 pub mod options;
 pub mod policy;
 pub mod predict;

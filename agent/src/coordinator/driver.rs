@@ -7,6 +7,7 @@ mod members;
 mod routes;
 mod scale;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -58,7 +59,7 @@ pub(super) enum Note {
     /// The traces of a run were read, for their mean rates.
     Means { run: u64, means: BTreeMap<String, Figure> },
     /// Agents have taken a change, or not.
-    Changed { command: Command, result: Result<(), WireFault>, reply: Reply },
+    Changed { run: u64, command: Command, result: Result<(), WireFault>, reply: Reply },
 }
 
 /// What one round of notes leads to, once it is on disk.
@@ -91,6 +92,8 @@ pub(super) struct Driver {
     beginning: HashMap<u64, AbortHandle>,
     /// Runs that were sealed and whose ledger is not settled, with the time since.
     settling: HashMap<u64, (Instant, SealWork)>,
+    /// Runs with options or policies that agents are being told, and how many of these.
+    changing: HashMap<u64, u32>,
     /// The last plan of each run that was shown only.
     shown: HashMap<u64, scale::Shown>,
     ending: bool,
@@ -118,6 +121,7 @@ impl Driver {
             notes,
             beginning: HashMap::new(),
             settling: HashMap::new(),
+            changing: HashMap::new(),
             shown: HashMap::new(),
             ending: false,
         }
@@ -286,7 +290,13 @@ impl Driver {
                     self.live.set_means(run, means);
                 }
             }
-            Note::Changed { command, result, reply } => {
+            Note::Changed { run, command, result, reply } => {
+                if let Entry::Occupied(mut under_way) = self.changing.entry(run) {
+                    *under_way.get_mut() -= 1;
+                    if *under_way.get() == 0 {
+                        under_way.remove();
+                    }
+                }
                 if result.is_ok() {
                     if let Command::OptionSet { run, .. } = &command {
                         self.live.option_set(*run, Instant::now());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
+use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -125,6 +125,18 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
 
 /// A job's agents with those that join it, and new instances by vertex and index of the agent.
 type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
+
+/// A change as far as agents can carry it out: queues and instances can give key partitions away and take them, but
+/// nothing asks them to yet.
+fn possible(dag: &Dag, after: After) -> Result<After, String> {
+    match after.maps.first() {
+        None => Ok(after),
+        Some(map) => Err(format!(
+            "`{}` keeps state by key, and keyed state cannot be moved while a job runs yet",
+            dag.vertex(map.vertex).label()
+        )),
+    }
+}
 
 /// What becomes of an agent that is empty.
 fn afterwards(keep: bool) -> &'static str {
@@ -265,17 +277,18 @@ impl Known<'_> {
             instances: &self.job.instances,
             retired: &self.job.retired,
             agents: &names,
+            maps: &self.job.maps(),
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
-        self.check_room(&after.new, &change.remove, &names)?;
+        let after = before.change(&add, &change.remove, &has_ended);
+        let after = after.and_then(|after| possible(self.dag, after)).map_err(refused)?;
+        self.check_room(&after.new, &after.going, &names)?;
         let named = |one: &Instance| Named {
             id: one.id,
             name: self.name_of(one),
             agent: names.get(usize::from(one.agent)).cloned().unwrap_or_default(),
         };
-        let going: Vec<&Instance> =
-            self.running.iter().filter(|one| change.remove.contains(&one.id)).collect();
+        let going: Vec<&Instance> = self.running.iter().filter(|one| after.going.contains(&one.id)).collect();
         let started: Vec<Named> = after.new.iter().map(named).collect();
         let stopped: Vec<Named> = going.iter().map(|one| named(one)).collect();
         let mut plan = ScalePlan {
@@ -292,7 +305,7 @@ impl Known<'_> {
             notes: change.notes,
             predicted: change.predicted,
             why: change.why,
-            counts: self.counts(&after.new, &change.remove),
+            counts: self.counts(&after.new, &after.going),
         };
         let mut left: Vec<&Instance> = going;
         for one in &after.new {
@@ -327,7 +340,8 @@ impl Known<'_> {
             agents,
             before: self.job.instances.len(),
             instances: self.job.instances.iter().chain(&after.new).copied().collect(),
-            going: change.remove,
+            going: after.going,
+            maps: after.maps,
             dag,
             started,
             stopped,

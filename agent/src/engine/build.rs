@@ -494,8 +494,10 @@ impl<'a> Builder<'a> {
             Routing::Broadcast => Routes::Every,
             Routing::Partitioned { .. } => {
                 let partitions = self.job.options.partitions();
-                let all: Vec<Placed> = self.plan.targets().copied().collect();
-                let map = partition_map(&self.dag, edge, &all, partitions, self.me);
+                let map = self.plan.maps.get(&self.dag.edge(edge).to).cloned().unwrap_or_else(|| {
+                    let all: Vec<Placed> = self.plan.targets().copied().collect();
+                    partition_map(&self.dag, edge, &all, partitions, self.me)
+                });
                 let outlet = |id: &u32| outlets.iter().position(|o| o.instance == *id).unwrap_or(0) as u32;
                 Routes::ByPartition(map.iter().map(outlet).collect())
             }

@@ -8,6 +8,7 @@ use tuplane_expr::{Loader, Pieces, StateOf, Unit, UnitError, Units};
 use tuplane_wire::message::{FaultCode, Split, WireFault};
 
 use super::instance::{Body, Instance};
+use super::rows::Rows;
 use crate::exchange::inbox::Inbox;
 
 /// One question to an instance.
@@ -17,8 +18,8 @@ pub(crate) enum Ask {
     Give { partitions: Vec<u16>, answer: Answer<Given> },
     /// What makes units for it of pieces.
     Loader { answer: Answer<Loader> },
-    /// Takes the state of key partitions.
-    Take { units: Vec<Unit>, answer: Answer<()> },
+    /// Takes the state of key partitions, and rows by input that waited for it elsewhere.
+    Take { units: Vec<Unit>, rows: Vec<(usize, Rows)>, answer: Answer<()> },
     /// All rows that waited for these partitions have been taken in.
     Settle { partitions: Vec<u16>, answer: Answer<()> },
     /// How large the state of key partitions is, in bytes.
@@ -36,6 +37,9 @@ pub(crate) struct Given {
     pub(crate) units: Vec<Unit>,
     /// What they belong to.
     pub(crate) of: StateOf,
+    /// Rows of the group that leaves, by input, which had come and were not worked on.
+    #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
+    pub(crate) rows: Vec<(usize, Rows)>,
     /// The event time (nanoseconds since 1970, UTC) that the instance has come to.
     #[cfg_attr(not(test), expect(dead_code, reason = "nothing in the exchange moves partitions yet"))]
     pub(crate) watermark: Option<i64>,
@@ -77,9 +81,10 @@ impl Asking {
         self.ask(|answer| Ask::Loader { answer }).await
     }
 
-    /// Puts state in; rows of its partitions may be given to the instance from then on.
-    pub(crate) async fn take(&self, units: Vec<Unit>) -> Result<(), WireFault> {
-        self.ask(|answer| Ask::Take { units, answer }).await
+    /// Puts state in, and the rows that waited for it elsewhere; rows of its partitions may be given to the instance
+    /// from then on, and those of the group that comes are.
+    pub(crate) async fn take(&self, units: Vec<Unit>, rows: Vec<(usize, Rows)>) -> Result<(), WireFault> {
+        self.ask(|answer| Ask::Take { units, rows, answer }).await
     }
 
     /// The rows that waited for these partitions have been taken in.
@@ -120,10 +125,11 @@ impl Instance {
                     let loader = self.units().and_then(|(units, of)| said(units.loader(of)));
                     drop(answer.send(loader.map_err(|e| self.refused(&e))));
                 }
-                Ask::Take { units, answer } => {
+                Ask::Take { units, rows, answer } => {
                     let taken = self.units().and_then(|(table, _)| {
                         units.into_iter().try_for_each(|unit| said(table.place(unit)))
                     });
+                    let taken = taken.and_then(|()| self.inbox.resume_group(rows));
                     drop(answer.send(taken.map_err(|e| self.refused(&e))));
                 }
                 Ask::Settle { partitions, answer } => {
@@ -150,9 +156,12 @@ impl Instance {
 
     fn give(&mut self, partitions: &[u16]) -> Result<Given, WireFault> {
         let watermark = self.counters.watermark();
+        // Both between the same two steps: what has been worked on is in the state, and its time has not gone on.
+        let rows = self.units().map(drop).and_then(|()| self.inbox.cut_group());
+        let rows = rows.map_err(|e| self.refused(&e))?;
         let given = self.units().and_then(|(table, of)| Ok((said(table.cut(partitions))?, of)));
         let (units, of) = given.map_err(|e| self.refused(&e))?;
-        Ok(Given { units, of, watermark })
+        Ok(Given { units, of, rows, watermark })
     }
 
     /// Its state by key partition, and what it belongs to.

@@ -84,6 +84,7 @@ path = "out"
         first_agents,
         options: Vec::new(),
         policies: Vec::new(),
+        maps: std::collections::BTreeMap::new(),
     }
 }
 

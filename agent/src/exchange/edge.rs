@@ -2,6 +2,11 @@
 //! channels that their rows leave by.
 
 mod ahead;
+#[cfg_attr(
+    any(not(test), feature = "shuttle"),
+    expect(dead_code, reason = "no plan moves key partitions yet")
+)]
+mod owners;
 mod pricing;
 mod retarget;
 mod shown;
@@ -20,7 +25,7 @@ use tuplane_expr::system::arrivals;
 
 use super::mark::Mark;
 use super::outlet::{Link, Outlets};
-use super::outqueue::{OutQueue, Routes};
+use super::outqueue::{OutQueue, Reach, Routes};
 use super::overflow::Overflow;
 use super::priced::{Counts, Priced};
 use super::quota::Quota;
@@ -47,8 +52,6 @@ pub(crate) struct Edge {
     /// The setting's length of a run.
     deal: u32,
     routes: Routes,
-    /// How many outlets there are.
-    width: usize,
     state: Mutex<State>,
     wake: Arc<Notify>,
 }
@@ -58,12 +61,18 @@ struct State {
     senders: Vec<Sender>,
     /// One set of channels for all senders, or one for each.
     outlets: Vec<Outlets>,
+    /// Another one whenever outlets or the owners of key partitions change.
+    reach: Arc<Reach>,
+    /// The last group of key partitions that has another owner.
+    moved: Option<(u32, u32)>,
     /// What went to targets that are no more: (target instance, its agent, rows, bytes).
     gone: Vec<(u32, u16, u64, u64)>,
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
     least: Least,
+    /// Its targets hear nothing of event time: see [`Edge::freeze`].
+    telling: Telling,
     hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
     repump: bool,
@@ -88,6 +97,15 @@ enum Channels {
     Shared,
     /// Each sender has its own: an ordered edge.
     Own,
+}
+
+/// When an edge's targets hear of event time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    /// As it goes on.
+    Now,
+    /// See [`Edge::freeze`].
+    Later,
 }
 
 /// What an edge's senders hear of event time.
@@ -187,20 +205,24 @@ impl Edge {
     }
 
     fn over(spec: EdgeSpec, outlets: Vec<Outlets>, channels: Channels, wake: Arc<Notify>) -> Arc<Self> {
+        let mut routes = spec.routes;
+        let reach = routes.reach(outlets.first().map_or(0, |channels| channels.list().len()));
         Arc::new(Self {
             index: spec.index,
             barriers_in_order: spec.barriers_in_order,
             deal: spec.deal,
-            routes: spec.routes,
-            width: outlets.first().map_or(0, |channels| channels.list().len()),
+            routes,
             wake,
             state: Mutex::new(State {
                 senders: Vec::new(),
                 outlets,
+                reach: Arc::new(reach),
+                moved: None,
                 gone: Vec::new(),
                 channels,
                 turn: 0,
                 least: Least::default(),
+                telling: Telling::Now,
                 hearing: Hearing::Apart,
                 repump: false,
                 ended: false,
@@ -247,13 +269,22 @@ impl Edge {
 
     /// Appends a sender's rows and sends what may leave.
     pub(crate) fn append(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        if lock(&self.state).is_spilling(sender) {
+        let (spills, reach) = {
+            let state = lock(&self.state);
+            (state.is_spilling(sender), Arc::clone(&state.reach))
+        };
+        if spills {
             return self.append_to_overflow(sender, rows);
         }
-        let count = rows.len() as u64 * self.routes.copies(self.width);
+        let count = rows.len() as u64 * self.routes.copies(reach.width);
         let dues = arrivals(rows.batch()).cloned();
-        let pieces = self.routes.divide(rows, self.width)?;
+        let again = self.routes.may_change().then(|| rows.clone());
+        let mut pieces = self.routes.divide(rows, &reach)?;
         let mut state = lock(&self.state);
+        if let Some(rows) = again.filter(|_| !Arc::ptr_eq(&reach, &state.reach)) {
+            // Owners have changed meanwhile. It is rare, so that it may take its time under the lock.
+            pieces = self.routes.divide(rows, &state.reach)?;
+        }
         let State { senders, emitted, dropped, closed, pace, .. } = &mut *state;
         if *closed {
             *emitted += count;
@@ -534,6 +565,9 @@ impl State {
 
     /// The channels' watermark is the least of their senders'.
     fn advance(&mut self) {
+        if self.telling == Telling::Later {
+            return;
+        }
         let Self { senders, least, hearing, .. } = self;
         let in_step = *hearing == Hearing::InStep;
         let open = senders.iter().filter(|s| !s.ended).map(|s| s.standing);

@@ -4,6 +4,11 @@
 mod channel;
 mod fresh;
 mod more;
+#[cfg_attr(
+    any(not(test), feature = "shuttle"),
+    expect(dead_code, reason = "no plan moves key partitions yet")
+)]
+mod moves;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +22,12 @@ use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
 use channel::Channel;
+use moves::Moves;
+#[cfg_attr(
+    any(not(test), feature = "shuttle"),
+    expect(unused_imports, reason = "no plan moves key partitions yet")
+)]
+pub(crate) use moves::Side;
 
 /// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
 const QUEUE_TIME_NS: u64 = 100_000_000;
@@ -77,6 +88,8 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     load: Arc<Load>,
     wake: Notify,
+    /// All who send have said that a group of key partitions moves.
+    marked: Notify,
     budget: Arc<Budget>,
 }
 
@@ -101,6 +114,8 @@ struct State {
     recheck: bool,
     /// Channels whose turn has come: their senders are to be told.
     opened: Vec<Grant>,
+    /// Key partitions that come or go.
+    moves: Moves,
     reading: Reading,
     ended: bool,
     closed: bool,
@@ -142,6 +157,7 @@ impl Inbox {
             least: Least::default(),
             recheck: false,
             opened: Vec::new(),
+            moves: Moves::default(),
             reading: Reading::InTurn,
             ended: false,
             closed: false,
@@ -165,7 +181,7 @@ impl Inbox {
         if let Some((first, _)) = ended.min_by_key(|(_, input)| input.priority) {
             state.open_those_behind(first);
         }
-        Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), budget })
+        Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), marked: Notify::new(), budget })
     }
 
     /// All senders of an input are in step: see [`Standing::counted`].
@@ -194,8 +210,8 @@ impl Inbox {
             }
             return;
         }
-        let State { channels, inputs, open, load, watchers, .. } = &mut *state;
-        let channel = &mut channels[channel];
+        let State { channels, inputs, open, load, watchers, moves, .. } = &mut *state;
+        let (number, channel) = (channel, &mut channels[channel]);
         if let Item::Rows(rows) = &item {
             let count = rows.len() as u64;
             channel.queued_rows += count;
@@ -205,8 +221,15 @@ impl Inbox {
             }
             watchers.changed();
         }
-        channel.queue.push_back(item);
+        let came = moves.came(number, channel, item, self.budget.over());
+        channel.queue.extend(came.queue);
         drop(state);
+        if let Some(grant) = came.grant {
+            grant.say();
+        }
+        if came.marked {
+            self.marked.notify_waiters();
+        }
         self.wake.notify_one();
     }
 
@@ -228,12 +251,7 @@ impl Inbox {
         let (taken, grant) = state.take(most_rows, marks_only, over)?;
         let opened = std::mem::take(&mut state.opened);
         drop(state);
-        for grant in grant.into_iter().chain(opened) {
-            match grant {
-                Grant::Local(credit, limit, window) => credit.grant(limit, window),
-                Grant::Remote(session) => session.due.notify_one(),
-            }
-        }
+        grant.into_iter().chain(opened).for_each(Grant::say);
         Ok(taken)
     }
 
@@ -278,8 +296,8 @@ impl Inbox {
             .enumerate()
             .map(|(number, input)| {
                 let channels = state.channels.iter().filter(|channel| channel.input == number);
-                let waiting = channels.map(|c| c.queued_rows).sum();
-                (input.edge, waiting, input.taken_rows, input.dropped_rows)
+                let waiting: u64 = channels.map(|c| c.queued_rows).sum();
+                (input.edge, waiting + state.moves.away(number), input.taken_rows, input.dropped_rows)
             })
             .collect()
     }
@@ -288,7 +306,11 @@ impl Inbox {
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let State { inputs, channels, .. } = &mut *state;
+        let State { inputs, channels, moves, .. } = &mut *state;
+        for (number, input) in inputs.iter_mut().enumerate() {
+            input.dropped_rows += moves.away(number);
+        }
+        moves.clear();
         for channel in channels {
             inputs[channel.input].dropped_rows += channel.queued_rows;
             channel.queue.clear();
@@ -302,6 +324,15 @@ impl Inbox {
 enum Grant {
     Local(Arc<Credit>, u64, u64),
     Remote(Arc<Notes>),
+}
+
+impl Grant {
+    fn say(self) {
+        match self {
+            Self::Local(credit, limit, window) => credit.grant(limit, window),
+            Self::Remote(session) => session.due.notify_one(),
+        }
+    }
 }
 
 impl State {
@@ -328,6 +359,14 @@ impl State {
     ) -> Result<Option<(Taken, Option<Grant>)>, String> {
         if self.ended {
             return Ok(Some((Taken::Ended, None)));
+        }
+        self.moves.check()?;
+        if !marks_only && let Some((channel, rows, grant)) = self.take_front(most_rows, over) {
+            let input = self.channels[channel].input;
+            return Ok(Some((Taken::Rows { input, channel, rows }, grant)));
+        }
+        if let Some(input) = self.moves.next_end() {
+            return Ok(Some((self.end_input(input), None)));
         }
         if std::mem::take(&mut self.recheck) {
             // What the ended input held back: a barrier, or the watermark.
@@ -385,12 +424,7 @@ impl State {
         let input = channel.input;
         self.inputs[input].taken_rows += count;
         let due = channel.queue.is_empty() || channel.taken_bytes - channel.granted_at >= channel.window / 8;
-        let grant = (due && channel.raise(over)).then(|| match &channel.upstream {
-            Upstream::Local(credit) => {
-                Grant::Local(Arc::clone(credit), channel.limit, channel.window_now(over))
-            }
-            Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
-        });
+        let grant = (due && channel.raise(over)).then(|| channel.grant(over));
         self.watchers.changed();
         (Taken::Rows { input, channel: index, rows }, grant)
     }
@@ -410,7 +444,9 @@ impl State {
                 self.channels[index].barrier = Some(number);
                 self.align()
             }
-            Mark::Moved { .. } => Err("a `moved` mark came, but nothing moves in this version".to_owned()),
+            Mark::Moved { group, .. } => {
+                Err(format!("a sender says that group {group} moves, of which nothing is known here"))
+            }
             Mark::End => {
                 let channel = &mut self.channels[index];
                 channel.opens = channel.opens.saturating_sub(1);
@@ -428,17 +464,25 @@ impl State {
                     // The channel no longer holds back a barrier or the watermark.
                     return self.freed();
                 }
-                self.inputs[number].ended = true;
-                self.recount();
-                if self.inputs.iter().all(|i| i.ended) {
-                    self.ended = true;
-                    return Ok(Some(Taken::Ended));
+                if self.moves.postpones_end(number) {
+                    return Ok(None);
                 }
-                self.recheck = true;
-                self.open_those_behind(number);
-                Ok(Some(Taken::InputEnded(number)))
+                Ok(Some(self.end_input(number)))
             }
         }
+    }
+
+    /// All channels of an input have ended.
+    fn end_input(&mut self, number: usize) -> Taken {
+        self.inputs[number].ended = true;
+        self.recount();
+        if self.inputs.iter().all(|i| i.ended) {
+            self.ended = true;
+            return Taken::Ended;
+        }
+        self.recheck = true;
+        self.open_those_behind(number);
+        Taken::InputEnded(number)
     }
 
     /// An input has ended: others may have their turn, and what waits on them counts from now on.

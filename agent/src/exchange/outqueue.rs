@@ -1,5 +1,7 @@
 //! One sending instance's output queue on one edge: rows and marks that have not left yet.
 
+mod lanes;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,7 @@ const JOINED_BYTES: u64 = 64 << 10;
 pub(crate) enum Routes {
     /// One of several, by policy.
     Any,
-    /// By key partition; gives each partition's outlet.
+    /// By key partition; gives each partition's outlet, to begin with: see [`Reach`].
     ByPartition(Vec<u32>),
     /// Always the first outlet.
     One,
@@ -31,22 +33,38 @@ pub(crate) enum Routes {
     Every,
 }
 
+/// The outlets of an edge, which change while it is used.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// How many there are.
+    pub(crate) width: usize,
+    /// Of each key partition, where the edge is partitioned.
+    pub(crate) map: Vec<u32>,
+}
+
 impl Routes {
+    /// What an edge with so many outlets reaches at first.
+    pub(crate) fn reach(&mut self, width: usize) -> Reach {
+        let map = if let Self::ByPartition(map) = self { std::mem::take(map) } else { Vec::new() };
+        Reach { width, map }
+    }
+
+    /// Where a row goes may be another place by the time it is there.
+    pub(crate) fn may_change(&self) -> bool {
+        matches!(self, Self::ByPartition(_))
+    }
+
     /// How often the ledger counts a row of an edge with so many outlets.
     pub(crate) fn copies(&self, outlets: usize) -> u64 {
         if matches!(self, Self::Every) { outlets as u64 } else { 1 }
     }
 
-    /// Rows by the lane that they wait in, for an edge with so many outlets. Rows are copied where the
-    /// edge is partitioned, which is why this is done before the edge is locked.
-    pub(crate) fn divide(
-        &self,
-        rows: Rows,
-        outlets: usize,
-    ) -> Result<SmallVec<[(usize, Rows); 1]>, ArrowError> {
+    /// Rows by the lane that they wait in. Rows are copied where the edge is partitioned, which is why this is done
+    /// before the edge is locked.
+    pub(crate) fn divide(&self, rows: Rows, to: &Reach) -> Result<SmallVec<[(usize, Rows); 1]>, ArrowError> {
         match self {
-            Self::Every => Ok((0..outlets).map(|lane| (lane, rows.clone())).collect()),
-            Self::ByPartition(map) if outlets > 1 => divide(&rows, map, outlets),
+            Self::Every => Ok((0..to.width).map(|lane| (lane, rows.clone())).collect()),
+            Self::ByPartition(_) if to.width > 1 => divide(&rows, &to.map, to.width),
             _ => Ok(SmallVec::from([(0, rows)])),
         }
     }
@@ -58,6 +76,8 @@ pub(crate) struct OutQueue {
     kind: Kind,
     rows: u64,
     bytes: u64,
+    /// Rows that were ever appended (a broadcast row once per target).
+    appended: u64,
     /// When its rows came, where that is asked for.
     ages: Option<Ages>,
 }
@@ -79,6 +99,7 @@ impl OutQueue {
             kind: Kind::Pool { items: VecDeque::new(), policy, view, outlets },
             rows: 0,
             bytes: 0,
+            appended: 0,
             ages: None,
         }
     }
@@ -86,7 +107,13 @@ impl OutQueue {
     /// A queue with a lane for each outlet.
     pub(crate) fn lanes(outlets: usize) -> Self {
         let lanes = (0..outlets).map(|_| VecDeque::new()).collect();
-        Self { kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 }, rows: 0, bytes: 0, ages: None }
+        Self {
+            kind: Kind::Lanes { lanes, marks: VecDeque::new(), next: 0 },
+            rows: 0,
+            bytes: 0,
+            appended: 0,
+            ages: None,
+        }
     }
 
     /// Rows that wait (a broadcast row once per target that has not had it).
@@ -272,6 +299,7 @@ impl OutQueue {
                 }
             }
         }
+        self.appended += self.rows - before;
         if let Some(ages) = &mut self.ages {
             ages.came(self.rows - before, Instant::now());
         }

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::rescale::Named;
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
 use crate::job::Restart;
-use crate::plan::VertexId;
 use crate::plan::placement::Instance;
+use crate::plan::{KeyMap, VertexId};
+use crate::route::moves::Group;
 
 /// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -198,6 +199,31 @@ pub enum Command {
         /// Rows a second that all sinks took together.
         rows_per_second: f64,
     },
+    /// The sizes of key partitions that a plan moves are known, and so is what moves together.
+    GroupsMade {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// In the order in which they move.
+        groups: Vec<Group>,
+    },
+    /// A group has moved: its new instance has the state, and the rows that waited for it.
+    GroupMoved {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Which, from 0.
+        group: u32,
+    },
+    /// After the last group nothing is sent any more to instances that hold no partition.
+    OwnersReleased {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
     /// An agent gets no new instances, or gets some again.
     AgentDrained {
         /// Its name: the next incarnation is drained too.
@@ -231,6 +257,8 @@ pub struct NewScale {
     pub before: usize,
     /// Ids of instances that end with it.
     pub going: Vec<u32>,
+    /// Key partitions that it moves.
+    pub maps: Vec<KeyMap>,
     /// The plan's graph as JSON.
     pub dag: String,
     /// What is new, by name.
@@ -381,6 +409,29 @@ pub enum Effect {
     },
     /// Start the new instances of a plan that was committed, then route by it; answer with `RescaleSwitched`.
     Switch {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Ask for the sizes of the key partitions that a plan moves; answer with `GroupsMade`.
+    Divide {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Move a group of key partitions, as far as that was not done; answer with `GroupMoved`.
+    Move {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Which, from 0.
+        group: u32,
+    },
+    /// All groups have moved: take instances without a partition off the lists; answer with `OwnersReleased`.
+    Release {
         /// The run.
         run: u64,
         /// The plan's number.

@@ -222,12 +222,21 @@ impl State {
             Command::RescaleCommitted { run, epoch } => {
                 self.on_run(run, |job, _| job.rescale_committed(at_ms, epoch))
             }
-            Command::RescaleSwitched { run, epoch } => self.on_run(run, |job, _| {
-                job.rescale_switched(at_ms, epoch);
-                Vec::new()
-            }),
+            Command::RescaleSwitched { run, epoch } => {
+                self.on_run(run, |job, _| job.rescale_switched(at_ms, epoch))
+            }
             Command::RescaleMeasured { run, epoch, rows_per_second } => self.on_run(run, |job, _| {
                 job.rescale_measured(epoch, rows_per_second);
+                Vec::new()
+            }),
+            Command::GroupsMade { run, epoch, groups } => {
+                self.on_run(run, |job, _| job.groups_made(epoch, groups))
+            }
+            Command::GroupMoved { run, epoch, group } => {
+                self.on_run(run, |job, _| job.group_moved(epoch, group))
+            }
+            Command::OwnersReleased { run, epoch } => self.on_run(run, |job, _| {
+                job.owners_released(at_ms, epoch);
                 Vec::new()
             }),
             Command::AgentDrained { name, drained } => {

@@ -8,7 +8,7 @@ impl Job {
     pub fn remarks(&self) -> Vec<Fault> {
         let mut remarks = Vec::new();
         if self.options.settings == Settings::Paper {
-            let message = "settings = \"paper\" changes one thing in this version: rows are dealt one by one";
+            let message = "settings = \"paper\": rows are dealt one by one, policies and planners are as published, and so is what counts as congested";
             remarks.push(Fault::new(At::default(), message));
         }
         let placement = self.options.placement;

@@ -6,6 +6,12 @@ use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
 use super::placement::Instance;
 use crate::fault::suggestion;
 use crate::job::{Files, Job, Op, SourceConnector};
+pub use keyed::KeyMap;
+
+use companions::Wanted;
+
+mod companions;
+mod keyed;
 
 /// More instances of one vertex than this are a slip, not a plan.
 pub(super) const MOST: usize = 65_536;
@@ -26,6 +32,8 @@ pub struct Before<'a> {
     pub retired: &'a BTreeSet<u32>,
     /// Names of its agents, by index, and of those that join it.
     pub agents: &'a [String],
+    /// Who holds each key partition of the vertices whose partitions an earlier change has moved.
+    pub maps: &'a BTreeMap<VertexId, Vec<u32>>,
 }
 
 /// The plan after a change.
@@ -35,8 +43,12 @@ pub struct After {
     pub dag: Dag,
     /// What is new; ids and numbers go on from those that there were.
     pub new: Vec<Instance>,
+    /// Ids of those that end.
+    pub going: Vec<u32>,
     /// Edges that are not as they were.
     pub edges: Vec<EdgeChange>,
+    /// Key partitions that move.
+    pub maps: Vec<KeyMap>,
     /// Remarks for people.
     pub notes: Vec<String>,
 }
@@ -69,6 +81,8 @@ impl Before<'_> {
         remove: &[u32],
         ended: &dyn Fn(u32) -> bool,
     ) -> Result<After, String> {
+        let Wanted { add, remove, companions, mut notes } = self.with_companions(add, remove);
+        let (add, remove) = (&add[..], &remove[..]);
         let mut touched = BTreeSet::new();
         for id in remove {
             let found = self.standing().find(|instance| instance.id == *id);
@@ -76,9 +90,13 @@ impl Before<'_> {
             touched.insert(found.vertex);
         }
         touched.extend(add.iter().map(|(vertex, _)| *vertex));
-        let mut notes = Vec::new();
         for vertex in &touched {
             self.may_change(*vertex, add, remove, ended, &mut notes)?;
+            let planned = self.dag.vertex(*vertex);
+            let is_free = matches!(planned.role, Role::Whole | Role::Merge { .. });
+            if !is_free && !companions.contains(vertex) && !self.keeps_by_key(planned) {
+                return Err(kept(&planned.label(), planned.role));
+            }
         }
         let new = self.number(add);
         let after: Vec<Instance> =
@@ -88,14 +106,23 @@ impl Before<'_> {
         for (index, edge) in self.dag.edges.iter().enumerate() {
             let id = EdgeId(index as u32);
             if touched.contains(&edge.from) || touched.contains(&edge.to) {
-                edges.extend(self.edge(id, edge, &touched, &after, &mut dag)?);
+                let by_itself = companions.contains(&edge.to);
+                edges.extend(self.edge(id, edge, &touched, by_itself, &after, &mut dag)?);
             }
         }
+        let mut maps = Vec::new();
         for vertex in &touched {
             let count = after.iter().filter(|one| one.vertex == *vertex).count();
             dag.vertices[vertex.0 as usize].parallelism = Parallelism::Total(count as u32);
+            if self.keeps_by_key(self.dag.vertex(*vertex)) {
+                maps.extend(self.key_map(*vertex, &after)?);
+            }
         }
-        Ok(After { dag, new, edges, notes })
+        notes.extend(maps.iter().map(|map| {
+            let label = self.dag.vertex(map.vertex).label();
+            format!("{} of the {} key partitions of `{label}` move", map.moves(), map.before.len())
+        }));
+        Ok(After { dag, new, going: remove.to_vec(), edges, maps, notes })
     }
 
     fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
@@ -147,22 +174,26 @@ impl Before<'_> {
             }
             _ => {}
         }
-        if !matches!(planned.role, Role::Whole | Role::Merge { .. }) {
-            return Err(kept(&name, planned.role));
-        }
         for id in &planned.stages {
             let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
             stage_may_change(&name, &stage.op, gone, notes)?;
+            if matches!(stage.op, Op::Sink(_)) && own.len() == 1 && come > gone {
+                notes.push(format!(
+                    "`{name}` had all rows in the order in which they came: from now on each of its instances has its \
+                     own, and there is no order among them"
+                ));
+            }
         }
         Ok(())
     }
 
-    /// What an edge of a touched vertex becomes.
+    /// What an edge of a touched vertex becomes. To companions rows go within each agent as they did (`by_itself`).
     fn edge(
         &self,
         id: EdgeId,
         edge: &Edge,
         touched: &BTreeSet<VertexId>,
+        by_itself: bool,
         after: &[Instance],
         dag: &mut Dag,
     ) -> Result<Option<EdgeChange>, String> {
@@ -179,12 +210,15 @@ impl Before<'_> {
         if edge.ordered {
             return Err(format!("{name} merges its senders in order: their number stays as it is"));
         }
-        if enters && edge.routing != Routing::Unicast {
+        let keyed = enters && self.keeps_by_key(self.dag.vertex(edge.to));
+        if keyed && edge.routing != Routing::AllToOne {
+            self.key_input(id, edge)?;
+        } else if enters && edge.routing != Routing::Unicast && !by_itself {
             let to = label(edge.to);
             return Err(match &edge.routing {
                 Routing::Partitioned { .. } => format!(
-                    "rows come to `{to}` by key on {name}, and a key's instance cannot be changed while a job runs \
-                     yet"
+                    "rows come to `{to}` by key on {name}, and it keeps no state by key: which instance gets a key \
+                     cannot be changed while a job runs yet"
                 ),
                 Routing::AllToOne => {
                     format!("all rows of {name} go to one instance: more of `{to}` would get none")
@@ -194,7 +228,14 @@ impl Before<'_> {
                 }
             });
         }
-        if enters && edge.priority != 0 {
+        if !enters && edge.spills && self.keeps_by_key(self.dag.vertex(edge.from)) {
+            return Err(format!(
+                "rows of {name} may wait on disk, where it is not known which of them came out of keys that move: the \
+                 instances of `{}` stay as they are",
+                label(edge.from)
+            ));
+        }
+        if enters && edge.priority != 0 && !by_itself {
             return Err(format!("{name} is read before other inputs are: its targets stay as they are"));
         }
         if !edge.distributed && edge.routing == Routing::Unicast {
@@ -246,7 +287,15 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
         | Op::UsingService(_)
         | Op::Work(_)
         | Op::Rebalance(_)
-        | Op::Peek { .. } => Ok(()),
+        | Op::Peek { .. }
+        // Their partitions are moved: what comes in by key is looked at edge by edge.
+        | Op::GroupBy { .. }
+        | Op::Window(_)
+        | Op::Aggregate { .. }
+        | Op::CoAggregate { .. }
+        | Op::Stateful { .. }
+        | Op::RollingAggregate { .. }
+        | Op::Distinct { .. } => Ok(()),
         Op::Sink(_) => {
             if gone > 0 {
                 notes.push(format!(
@@ -280,16 +329,6 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
             }
             Ok(())
         }
-        Op::GroupBy { .. }
-        | Op::Window(_)
-        | Op::Aggregate { .. }
-        | Op::CoAggregate { .. }
-        | Op::Stateful { .. }
-        | Op::RollingAggregate { .. }
-        | Op::Distinct { .. } => Err(format!(
-            "`{name}` ({}) keeps state by key, and keyed state cannot be moved while a job runs yet",
-            op.name()
-        )),
         Op::HashJoin { .. } => Err(format!(
             "`{name}` is a join: a new instance would have to be given its table, which cannot be done yet"
         )),
@@ -347,6 +386,7 @@ mod tests {
         instances: Vec<Instance>,
         retired: BTreeSet<u32>,
         agents: Vec<String>,
+        maps: BTreeMap<VertexId, Vec<u32>>,
     }
 
     fn world(text: &str, agents: u16) -> World {
@@ -356,13 +396,13 @@ mod tests {
             (0..agents).map(|index| AgentSlot { index, name: format!("a{index}"), slots: 1 }).collect();
         let instances = place(&dag, &job, &slots).unwrap();
         let agents = (0..=agents).map(|index| format!("a{index}")).collect();
-        World { job, dag, instances, retired: BTreeSet::new(), agents }
+        World { job, dag, instances, retired: BTreeSet::new(), agents, maps: BTreeMap::new() }
     }
 
     impl World {
         fn before(&self) -> Before<'_> {
-            let Self { job, dag, instances, retired, agents } = self;
-            Before { dag, job, instances, retired, agents }
+            let Self { job, dag, instances, retired, agents, maps } = self;
+            Before { dag, job, instances, retired, agents, maps }
         }
 
         fn id(&self, name: &str) -> VertexId {
@@ -416,19 +456,109 @@ mod tests {
         assert!(ended.contains("1 of its 1 instances have no more input"), "{ended}");
     }
 
+    /// Counts by key, in two vertices; `more` is the job's.
+    fn counts(more: &str, agents: u16) -> World {
+        let stages = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='g'\nop='group_by'\nin='s'\n\
+             key='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
+             [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n";
+        world(&format!("[job]\n{more}\n{stages}"), agents)
+    }
+
+    #[test]
+    fn keys_move_as_few_as_may_and_the_next_change_goes_on_from_there() {
+        let mut world = counts("partitions = 12", 2);
+        let (c, of_c) = (world.id("c"), world.of("c"));
+        assert_eq!(of_c.len(), 2);
+        let after = world.before().change(&[(c, 2)], &[], &|_| false).unwrap();
+        let [map] = &after.maps[..] else { panic!("{:?}", after.maps) };
+        assert_eq!((map.vertex, map.moves(), map.before.len()), (c, 4, 12));
+        let new = after.new[0].id;
+        assert_eq!(map.owners(), BTreeSet::from([of_c[0], of_c[1], new]));
+        assert!(
+            after.notes.iter().any(|note| note == "4 of the 12 key partitions of `c` move"),
+            "{:?}",
+            after.notes
+        );
+        assert_eq!(map.after.iter().filter(|owner| **owner == new).count(), 4);
+        // Computed from the instances the map would be another one.
+        world.instances.extend(after.new.clone());
+        world.maps.insert(c, map.after.clone());
+        world.dag = after.dag.clone();
+        let back = world.before().change(&[], &[of_c[0]], &|_| false).unwrap();
+        assert_eq!(back.maps[0].before, map.after);
+        assert_eq!(back.maps[0].moves(), 4);
+        assert!(!back.maps[0].after.contains(&of_c[0]));
+        let stateless = world.before().change(&[(world.id("k"), 0)], &[], &|_| false).unwrap();
+        assert_eq!(stateless.maps, []);
+    }
+
+    #[test]
+    fn first_halves_of_aggregations_come_and_go_with_who_sends_to_them() {
+        let stages = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n\
+             [[stage]]\nid='g'\nop='group_by'\nin='w'\nkey='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\n\
+             compute=['count(*) as n']\n[[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n";
+        let mut world = world(stages, 2);
+        let (w, half) = (world.id("w"), world.id("c/prepare"));
+        let (of_w, of_half) = (world.of("w"), world.of("c/prepare"));
+        assert_eq!((of_w.len(), of_half.len()), (2, 2));
+        // A third agent gets a sender: the half comes with it; another sender there brings none.
+        let after = world.before().change(&[(w, 2), (w, 2)], &[], &|_| false).unwrap();
+        let made: Vec<_> = after.new.iter().map(|one| (one.vertex, one.agent)).collect();
+        assert_eq!(made, [(w, 2), (w, 2), (half, 2)]);
+        assert!(
+            after.notes.iter().any(|note| note.starts_with("`c/prepare` begins where")),
+            "{:?}",
+            after.notes
+        );
+        let senders: Vec<u32> = after.new.iter().filter(|one| one.vertex == w).map(|one| one.id).collect();
+        let third = after.new.iter().find(|one| one.vertex == half).unwrap().id;
+        for sender in after.new.iter().filter(|one| one.vertex == w) {
+            let edge = world.dag.inputs(half).next().unwrap().0;
+            let all: Vec<Instance> = world.instances.iter().chain(&after.new).copied().collect();
+            assert_eq!(targets_of(&after.dag, edge, &all, sender), [third]);
+        }
+        world.instances.extend(after.new);
+        world.dag = after.dag;
+        // One of its two senders ends, and it stays; then the other, and it ends too, whether it was asked for or not.
+        let one = world.before().change(&[], &senders[..1], &|_| false).unwrap();
+        assert_eq!(one.going, senders[..1]);
+        for asked in [vec![], vec![third]] {
+            let remove: Vec<u32> = senders.iter().copied().chain(asked.clone()).collect();
+            // What is left moves to the first agent, which has its half.
+            let add: Vec<_> = asked.iter().map(|_| (half, 0)).chain([(w, 0)]).collect();
+            let both = world.before().change(&add, &remove, &|_| false).unwrap();
+            assert_eq!(both.going, [senders[0], senders[1], third]);
+            assert_eq!(both.new.iter().map(|one| (one.vertex, one.agent)).collect::<Vec<_>>(), [(w, 0)]);
+        }
+        // By itself it stays as it is.
+        assert!(world.refused(&[], &[third]).contains("partial results"));
+        assert!(world.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
+    }
+
+    #[test]
+    fn more_instances_than_partitions_are_refused_with_the_numbers() {
+        let world = counts("partitions = 3", 3);
+        let why = world.refused(&[("c", 0)], &[]);
+        assert!(why.contains("would get 4 instances") && why.contains("in 3 partitions"), "{why}");
+    }
+
     #[test]
     fn what_cannot_be_moved_is_refused_with_the_reason() {
-        let keyed = world(
-            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='g'\nop='group_by'\nin='s'\n\
-             key='id'\n[[stage]]\nid='c'\nop='aggregate'\nin='g'\ncompute=['count(*) as n']\n\
-             [[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n",
-            2,
-        );
-        assert!(keyed.refused(&[("c", 0)], &[]).contains("keeps"), "{}", keyed.refused(&[("c", 0)], &[]));
+        let keyed = counts("", 2);
         assert!(keyed.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
         let source = keyed.refused(&[("s", 0)], &[]);
         assert!(source.contains("dealt to its instances from the start"), "{source}");
         assert!(keyed.dag.find_vertex("nothing").unwrap_err().contains("it has s, "));
+        let total = world(
+            "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='c'\nop='aggregate'\nin='s'\n\
+             compute=['count(*) as n']\n[[stage]]\nid='k'\nop='sink'\nin='c'\nconnector='count'\n",
+            2,
+        );
+        assert!(
+            total.refused(&[("c", 0)], &[]).contains("go to one instance"),
+            "{}",
+            total.refused(&[("c", 0)], &[])
+        );
         let ordered = world(&format!("[job]\npreserve_order = true\n{LINE}"), 2);
         let isolated = ordered.refused(&[("w", 0)], &[]);
         assert!(isolated.contains("joins fixed pairs"), "{isolated}");

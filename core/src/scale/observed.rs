@@ -278,5 +278,5 @@ fn load(rates: &VertexRates) -> Option<Load> {
 /// Seconds that a vertex needs for what waits before it.
 fn waits(rates: &VertexRates) -> Option<f64> {
     let processed = rates.processed.clone().ok().filter(|processed| *processed > 0.0)?;
-    Some(rates.queue_in as f64 / processed)
+    Some(rates.waiting as f64 / processed)
 }

@@ -93,8 +93,23 @@ struct Look {
     at: Duration,
     /// By instance, ascending.
     instances: Vec<(u32, Counts)>,
-    /// Rows emitted by edge, ascending.
-    edges: Vec<(u32, u64)>,
+    /// By edge, ascending.
+    edges: Vec<(u32, Sent)>,
+}
+
+/// What one agent knows of an edge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sent {
+    /// Rows emitted.
+    emitted: u64,
+    /// Rows that are there, and not taken yet.
+    waiting: u64,
+}
+
+impl Sent {
+    fn of(edge: &EdgeLedger) -> Self {
+        Self { emitted: edge.emitted, waiting: edge.queued_out + edge.in_flight + edge.queued_in }
+    }
 }
 
 impl Look {
@@ -102,7 +117,7 @@ impl Look {
         let mut look = Self {
             at,
             instances: instances.iter().map(|report| (report.instance, Counts::of(report))).collect(),
-            edges: edges.iter().map(|edge| (edge.edge, edge.emitted)).collect(),
+            edges: edges.iter().map(|edge| (edge.edge, Sent::of(edge))).collect(),
         };
         look.instances.sort_unstable_by_key(|(instance, _)| *instance);
         look.edges.sort_unstable_by_key(|(edge, _)| *edge);
@@ -114,7 +129,7 @@ impl Look {
         Some(&self.instances[found].1)
     }
 
-    fn emitted(&self, edge: u32) -> Option<u64> {
+    fn edge(&self, edge: u32) -> Option<Sent> {
         let found = self.edges.binary_search_by_key(&edge, |(index, _)| *index).ok()?;
         Some(self.edges[found].1)
     }
@@ -122,7 +137,8 @@ impl Look {
     /// A total of it is less than in an earlier look.
     fn is_before(&self, earlier: &Self) -> bool {
         let fell = |(id, now): &(u32, Counts)| earlier.instance(*id).is_some_and(|then| now.is_before(then));
-        let sank = |(edge, now): &(u32, u64)| earlier.emitted(*edge).is_some_and(|then| *now < then);
+        let sank =
+            |(edge, now): &(u32, Sent)| earlier.edge(*edge).is_some_and(|then| now.emitted < then.emitted);
         self.instances.iter().any(fell) || self.edges.iter().any(sank)
     }
 }
@@ -260,6 +276,8 @@ pub struct VertexRates {
     pub blocked: Figure,
     /// Rows that wait at its inputs or are being worked on.
     pub queue_in: u64,
+    /// Rows that wait for it: at those who send to it, on their way, and at its inputs.
+    pub waiting: u64,
     /// Rows that it emits for one that it has processed; over as many whole bursts as were seen where results come
     /// in bursts.
     pub selectivity: Figure,
@@ -308,11 +326,13 @@ pub struct InstanceRates {
 }
 
 impl JobRates {
-    /// Rows a second that all sinks together take.
+    /// Rows a second that all sinks together take. One that has ended takes none; where all have, it is not known.
     pub fn throughput(&self, dag: &Dag) -> Figure {
-        let sinks =
-            (0u32..).zip(&self.vertices).filter(|(id, _)| dag.outputs(VertexId(*id)).next().is_none());
-        sinks.map(|(_, sink)| sink.processed.clone()).sum()
+        let is_sink = |id: u32| dag.outputs(VertexId(id)).next().is_none();
+        let sinks: Vec<&VertexRates> =
+            (0u32..).zip(&self.vertices).filter(|(id, _)| is_sink(*id)).map(|(_, sink)| sink).collect();
+        let over = sinks.iter().all(|sink| sink.instances == 0);
+        sinks.iter().filter(|sink| over || sink.instances > 0).map(|sink| sink.processed.clone()).sum()
     }
 
     /// Rows a second that vertices take beyond what reaches them: rows that had piled up before.

@@ -199,7 +199,7 @@ stage = [
     assert_eq!(
         told,
         [
-            "settings = \"paper\" changes one thing in this version: rows are dealt one by one",
+            "settings = \"paper\": rows are dealt one by one, policies and planners are as published, and so is what counts as congested",
             "`ms` of stage `w` has 3 values for 6 instances: the last serves the rest",
             "`ms` of stage `v` has 2 values for 1 instances: those at the end are not used",
         ]

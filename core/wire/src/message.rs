@@ -12,6 +12,7 @@ pub use tuplane_core::cluster::types::{
     Split, Unasked, WireFault,
 };
 use tuplane_core::place::RowPlace;
+use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
 
 use crate::etp::JobFlow;
@@ -51,6 +52,8 @@ pub struct RunPlan {
     pub options: Vec<(String, String, String)>,
     /// Policies that were changed since then: edge, policy, options as JSON.
     pub policies: Vec<(u32, String, String)>,
+    /// Who holds each key partition now, of the vertices where that does not follow from their instances.
+    pub maps: BTreeMap<VertexId, Vec<u32>>,
 }
 
 impl RunPlan {

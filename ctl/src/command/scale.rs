@@ -8,7 +8,7 @@ pub(super) mod show;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tuplane_wire::message::{ClusterReply, ClusterRequest};
+use tuplane_wire::message::{ClusterReply, ClusterRequest, JobPhase};
 use tuplane_wire::scaling::{JobScalings, Rescale, Restarted, ScaleAsk, ScalePlace, ScalePlan, Step};
 
 use crate::args::{Global, whole};
@@ -17,6 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::output::time::parse_span;
+use crate::report::phase_word;
 
 /// Between two looks at a rescale.
 const LOOK: Duration = Duration::from_millis(50);
@@ -212,11 +213,12 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             }
             // Who is not empty cannot be released.
             let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
-            let before = agents::used_by(&cluster, &job).await?;
             let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
             let done = carry_out(&cluster, job.clone(), ask, &carry, global, output).await?;
             let after = agents::used_by(&cluster, &job).await?;
-            let emptied: Vec<String> = before.difference(&after).cloned().chain(agent).collect();
+            // Only those that this plan emptied: another plan may keep what it has emptied meanwhile.
+            let left = done.plan.moved.iter().map(|moved| moved.from.agent.clone());
+            let emptied: Vec<String> = left.filter(|name| !after.contains(name)).chain(agent).collect();
             let released = agents::release_idle(&cluster, emptied, output).await?;
             done.document(json!({"agents_released": released}), output)
         }
@@ -284,13 +286,8 @@ async fn carry_out(
         return Ok(Done { plan, outcome: None });
     };
     let done = interrupt.or(until_done(cluster, plan.run, epoch, limit)).await?;
-    if let (Step::Failed, why) = (done.step, &done.fault) {
-        let message = format!(
-            "plan {epoch} of job {} was given up, and the old one goes on: {}",
-            plan.job,
-            why.as_deref().unwrap_or("no reason was kept")
-        );
-        return Err(Failure::Failed { kind: "agent", message });
+    if let Step::Failed = done.step {
+        return Err(given_up(cluster, &plan.job, plan.run, &done).await);
     }
     if output.is_text() {
         output.text(&show::done(&plan, &done))?;
@@ -324,6 +321,19 @@ async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
         ClusterReply::Scalings(scalings) => Ok(*scalings),
         other => Err(unexpected(&other)),
     }
+}
+
+/// A plan that failed, and what goes on.
+pub(super) async fn given_up(cluster: &Cluster, job: &str, run: u64, plan: &Rescale) -> Failure {
+    let status = cluster.status(Some(run.to_string())).await;
+    let rest = match status.map(|status| status.summary.phase) {
+        Ok(JobPhase::Running) => "and the old one goes on".to_owned(),
+        Ok(phase) => format!("and the job is {}", phase_word(phase)),
+        Err(_) => "and what became of the job is not known".to_owned(),
+    };
+    let why = plan.fault.as_deref().unwrap_or("no reason was kept");
+    let message = format!("plan {} of job {job} was given up, {rest}: {why}", plan.epoch);
+    Failure::Failed { kind: "agent", message }
 }
 
 /// Waits until a plan is done, or was given up.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::world::{ByHand, World, assert_exact_ledger, edge, signal, text, vertex, wait};
+use super::world::{ByHand, World, assert_exact_ledger, connections, edge, signal, text, vertex, wait};
 
 /// Each rescale is done within this time, on a machine with much else to do.
 const DONE: Duration = Duration::from_secs(20);
@@ -121,6 +121,8 @@ fn twenty_rescales(policy: &str) {
     world.json(&["submit", &job(&world, ROWS, 2, 2.0, policy)]);
     wait_for_full_queues(&world);
     let before = world.status("line");
+    let connected = connections(pids.values().copied());
+    assert!(connected.len() >= 2, "two agents have {connected:?}");
     let untouched = |status: &Value| {
         let all = status["per_instance"].as_array().unwrap().iter();
         let stays = all.filter(|one| one["vertex"] != "work");
@@ -138,8 +140,10 @@ fn twenty_rescales(policy: &str) {
     assert_eq!(after["epoch"], 21);
     assert_eq!(running(&after, "work").len(), 3);
     assert_eq!(vertex(&after, "work")["instances"], 3);
-    // Whoever was not asked about is where it was: the same processes, the same instances, counters that go on.
+    // Whoever was not asked about is where it was: the same processes, connections and instances, counters that go on.
     assert_eq!(world.pids(), pids);
+    let still = connections(pids.values().copied());
+    assert!(connected.is_subset(&still), "{connected:?}, then {still:?}");
     for ((id, was), (same, is)) in untouched(&before).iter().zip(untouched(&after)) {
         assert!(*id == same && is >= *was, "instance {id}: {was}, then {is}");
     }

@@ -1,7 +1,7 @@
 //! A runtime folder of its own, the command in it, and what a test asks of processes.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -266,6 +266,31 @@ pub(crate) fn wait(what: &str, within: Duration, mut holds: impl FnMut() -> bool
         assert!(start.elapsed() < within, "not within {within:?}: {what}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The TCP connections among these processes, each by the kernel's numbers of its ends: a connection that was made anew
+/// has other numbers.
+pub(crate) fn connections(pids: impl IntoIterator<Item = u32>) -> BTreeSet<[u64; 2]> {
+    let socket = |link: std::path::PathBuf| {
+        let name = std::fs::read_link(link).ok()?;
+        name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
+    };
+    let files =
+        pids.into_iter().flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten());
+    let theirs: BTreeSet<u64> = files.filter_map(|file| socket(file.path())).collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let ends: BTreeMap<(&str, &str), u64> = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.split_whitespace().collect();
+            Some(((*cells.get(1)?, *cells.get(2)?), cells.get(9)?.parse().ok()?))
+        })
+        .filter(|(_, number)| theirs.contains(number))
+        .collect();
+    let both =
+        ends.iter().filter_map(|((local, remote), number)| Some([*number, *ends.get(&(*remote, *local))?]));
+    both.filter(|[one, other]| one < other).collect()
 }
 
 /// Both outputs, for a message.

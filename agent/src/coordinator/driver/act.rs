@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::{Command, Effect};
-use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
+use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode, WireFault};
 
 use super::{Driver, Note, Reply, Turn, ids};
 use crate::coordinator::live::LiveRun;
@@ -14,12 +14,20 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 impl Driver {
     /// Asks agents for a change, which becomes a command once they have all taken it.
-    pub(super) fn change(&self, agents: Vec<AgentId>, ask: AgentRequest, command: Command, reply: Reply) {
+    pub(super) fn change(
+        &mut self,
+        run: u64,
+        agents: Vec<AgentId>,
+        ask: AgentRequest,
+        command: Command,
+        reply: Reply,
+    ) {
+        *self.changing.entry(run).or_default() += 1;
         let (links, notes) = (self.links.clone(), self.notes.clone());
         tokio::spawn(async move {
             let result = effects::change(&links, &agents, ask).await;
             // Without its receiver the coordinator has ended.
-            let _ = notes.send(Note::Changed { command, result, reply });
+            let _ = notes.send(Note::Changed { run, command, result, reply });
         });
     }
 
@@ -120,6 +128,11 @@ impl Driver {
             }
             Effect::Extend { run, epoch } => self.extend(run, epoch),
             Effect::Switch { run, epoch } => self.switch(run, epoch),
+            Effect::Divide { run, .. } | Effect::Move { run, .. } | Effect::Release { run, .. } => {
+                // Plans that move key partitions are refused before they are logged: see `scaling::possible`.
+                let fault = WireFault::new(FaultCode::Internal, "key partitions cannot be moved yet");
+                let _ = notes.send(Note::Happened(Command::InstanceFailed { run, instance: 0, fault }));
+            }
             Effect::Abort { run, epoch, agents } => {
                 tokio::spawn(async move { effects::abort(&links, &agents, run, epoch).await });
             }

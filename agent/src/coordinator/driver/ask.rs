@@ -46,7 +46,7 @@ impl Driver {
                         value: value.clone(),
                     };
                     let command = Command::OptionSet { run, stage, option, value };
-                    return self.change(agents, ask, command, reply);
+                    return self.change(run, agents, ask, command, reply);
                 }
                 Err(fault) => Err(fault),
             },
@@ -60,7 +60,7 @@ impl Driver {
                             options: options.clone(),
                         };
                         let command = Command::PolicySet { run, edge, policy, options };
-                        return self.change(agents, ask, command, reply);
+                        return self.change(run, agents, ask, command, reply);
                     }
                     Err(fault) => Err(fault),
                 }
@@ -341,7 +341,7 @@ impl Driver {
     /// A running job whose options may be changed, and its agents.
     fn settable(&self, name: &str) -> Result<(u64, Vec<AgentId>), WireFault> {
         let job = self.running(name)?;
-        Self::not_being_prepared(job)?;
+        Self::has_switched(job)?;
         Ok((job.run, ids(job)))
     }
 
@@ -395,7 +395,7 @@ impl Driver {
     ) -> Result<(u64, u32, Vec<AgentId>), WireFault> {
         let refused = |message: String| WireFault::new(FaultCode::Refused, message);
         let job = self.running(job)?;
-        Self::not_being_prepared(job)?;
+        Self::has_switched(job)?;
         let given =
             routes::check(self.config.registry.policies(), &job.agents, policy, options).map_err(refused)?;
         let unread = |e| WireFault::new(FaultCode::Internal, format!("the plan cannot be read: {e}"));

@@ -31,7 +31,8 @@ impl Driver {
         };
         let last = job.rescales().0.last().filter(waits).filter(|last| last.epoch == job.epoch())?;
         let live = self.live.run(job.run).filter(|_| job.phase == JobPhase::Running)?;
-        let since = live.rates.at(now).saturating_sub(live.rates.window().cut_at()?);
+        // A coordinator that took over has no cut of its own: its window begins with it.
+        let since = live.rates.at(now).saturating_sub(live.rates.window().cut_at().unwrap_or_default());
         // Before that it is not worth reading the plan.
         if since < WindowOptions::default().span {
             return None;

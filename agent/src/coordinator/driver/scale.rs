@@ -6,7 +6,7 @@ use tuplane_core::cluster::rescale::Step;
 use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::Dag;
-use tuplane_wire::message::{AgentId, ClusterReply, FaultCode, RunPlan, WireFault};
+use tuplane_wire::message::{AgentId, ClusterReply, FaultCode, JobPhase, RunPlan, WireFault};
 use tuplane_wire::scaling::{JobScalings, ScaleAsk};
 
 use super::{Driver, Note, Turn};
@@ -18,6 +18,11 @@ const PREPARE: Duration = Duration::from_secs(20);
 
 /// A plan that was shown holds for so long.
 const AGREED: Duration = Duration::from_mins(1);
+
+/// A refusal that a moment later need not be one.
+fn busy(message: String) -> WireFault {
+    WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) }
+}
 
 impl Driver {
     /// Looks at a request to scale, and begins to carry it out unless it is only asked what it would do.
@@ -87,17 +92,29 @@ impl Driver {
             step_name(plan.step),
             job.name
         );
-        Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+        Err(busy(message))
     }
 
     /// Begins to carry out a plan; gives its number.
     pub(super) fn carry_out(&mut self, turn: &mut Turn, run: u64, new: NewScale) -> Result<u64, WireFault> {
         let epoch = new.epoch;
+        if self.changing.contains_key(&run) {
+            // What agents have been told and the log does not have yet would not reach the plan's new instances.
+            let name = self.state.run(run).map_or("?", |job| job.name.as_str());
+            return Err(busy(format!(
+                "an option or a policy of job {name} is being changed; try again in a moment"
+            )));
+        }
         self.apply(turn, Command::RescaleAsked { run, new: Box::new(new) });
         let taken = self.state.run(run).and_then(Job::under_way);
         if taken.is_none_or(|taken| taken.new.epoch != epoch) {
-            let message = "an agent was lost while the plan was made; try again";
-            return Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) });
+            let message = match self.state.run(run) {
+                Some(job) if job.phase != JobPhase::Running => {
+                    format!("job {} is not running any more", job.name)
+                }
+                _ => "the job or its agents changed while the plan was made; try again".to_owned(),
+            };
+            return Err(busy(message));
         }
         Ok(epoch)
     }
@@ -115,12 +132,12 @@ impl Driver {
         })))
     }
 
-    /// Options and policies stay as they are while a plan is prepared: its new instances begin with them.
-    pub(super) fn not_being_prepared(job: &Job) -> Result<(), WireFault> {
+    /// Options and policies stay as they are until all agents route by a plan that is under way: its new instances and
+    /// senders begin with those that held when it was made.
+    pub(super) fn has_switched(job: &Job) -> Result<(), WireFault> {
         match job.under_way() {
-            Some(plan) if matches!(plan.step, Step::Asked | Step::Prepared) => {
-                let message = format!("job {} is being rescaled; try again in a moment", job.name);
-                Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+            Some(plan) if !plan.switched => {
+                Err(busy(format!("job {} is being rescaled; try again in a moment", job.name)))
             }
             _ => Ok(()),
         }
@@ -150,6 +167,7 @@ impl Driver {
                 .iter()
                 .map(|(edge, (name, given))| (*edge, name.clone(), given.clone()))
                 .collect(),
+            maps: job.maps(),
         }
     }
 

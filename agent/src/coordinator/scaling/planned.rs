@@ -13,18 +13,21 @@ use tuplane_core::scale::planner::{Move, slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, afterwards, refused};
+use super::{Change, Known, afterwards, possible, refused};
 use crate::coordinator::etp::Seen;
 
 /// Vertices of which no instance can be added while the job runs, and why.
 pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
     let names: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-    let before = Before { dag, job: spec, instances: &job.instances, retired: &job.retired, agents: &names };
+    let maps = job.maps();
+    let (instances, retired) = (&job.instances, &job.retired);
+    let before = Before { dag, job: spec, instances, retired, agents: &names, maps: &maps };
     let has_ended = |id: u32| job.ended.contains_key(&id);
     let why = |vertex: VertexId| {
         // Wherever it would be: the agents are as good as any other.
         let refusals = (0..job.agents.len().max(1) as u16)
-            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended).err());
+            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended))
+            .map(|after| after.and_then(|after| possible(dag, after)).err());
         refusals.reduce(Option::and).flatten()
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
@@ -253,6 +256,7 @@ impl Known<'_> {
             instances: &self.job.instances,
             retired: &self.job.retired,
             agents: &names,
+            maps: &self.job.maps(),
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let other = used.iter().find(|other| other.id != agent.id)?;
@@ -265,7 +269,7 @@ impl Known<'_> {
             .collect();
         let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
         let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
-        before.change(&add, &remove, &has_ended).err()
+        before.change(&add, &remove, &has_ended).and_then(|after| possible(self.dag, after)).err()
     }
 }
 

@@ -27,8 +27,9 @@ use crate::engine::splits::Splits;
 use crate::engine::timer::Timer;
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec};
-use crate::exchange::inbox::{InputSpec, Taken, Upstream};
+use crate::exchange::inbox::{InputSpec, Side, Taken, Upstream};
 use crate::exchange::mark::{Item, Mark};
+use crate::exchange::moving::Group;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
 use crate::source::SourceContext;
@@ -242,7 +243,7 @@ async fn instances_go_on_with_each_others_partitions() {
             }
         }
         assert_eq!(units.len(), moved.len());
-        second.asking.take(units).await.unwrap();
+        second.asking.take(units, Vec::new()).await.unwrap();
         first.push(700..1000, Some(&left));
         let rows = second.push(700..1000, Some(&moved));
         second.worked_on(rows).await;
@@ -263,7 +264,7 @@ async fn state_does_not_come_where_there_is_some() {
         instance.worked_on(100).await;
     }
     let given = first.asking.give((0..PARTITIONS).collect()).await.unwrap();
-    let fault = second.asking.take(given.units).await.unwrap_err();
+    let fault = second.asking.take(given.units, Vec::new()).await.unwrap_err();
     assert_eq!(fault.code, FaultCode::Refused);
     assert!(fault.message.starts_with("x#0: internal: partition"), "{}", fault.message);
     assert!(fault.message.ends_with("has state here already"), "{}", fault.message);
@@ -352,4 +353,54 @@ async fn a_split_is_gone_on_with_where_it_was_given_back() {
     assert!(given_back > 0);
     let wanted: Vec<String> = (0..40_000).map(|n| format!("{n} line\nof {n}")).collect();
     assert!(found == wanted, "{} rows came for {}", found.len(), wanted.len());
+}
+
+/// Rows that had come to the first instance and were not worked on go with the state, and those that come to the second
+/// one early wait for it: nothing is counted twice or in another order, also where the first is held up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_wait_go_with_their_partitions() {
+    let moved: Vec<u16> = (0..PARTITIONS).filter(|partition| partition % 3 == 0).collect();
+    let left: Vec<u16> = (0..PARTITIONS).filter(|partition| partition % 3 != 0).collect();
+    let alone = keyed(ROLLING, WIDE);
+    alone.push(0..6000, None);
+    let wanted = sorted(alone.end().await);
+
+    // Little may wait behind the first, so that most of its rows are still to be worked on.
+    let (first, mut second) = (keyed(ROLLING, 1), keyed(ROLLING, WIDE));
+    for from in [0, 2000] {
+        first.push(from..from + 2000, None);
+    }
+    let partitions = moved.iter().copied().collect();
+    let group = Group { epoch: 2, number: 0, from: 0, to: 1, partitions };
+    second.inbox.begin_group(group.clone(), Side::Takes).unwrap();
+    first.inbox.begin_group(group.clone(), Side::Gives).unwrap();
+    let early = second.push(4000..5000, Some(&moved));
+    assert!(
+        first
+            .asking
+            .give(moved.clone())
+            .await
+            .unwrap_err()
+            .message
+            .contains("have said that the group moves")
+    );
+    let mark = Mark::Moved { epoch: 2, group: 0 };
+    first.inbox.push(0, Item::Mark(mark));
+    second.inbox.push(0, Item::Mark(mark));
+    first.inbox.all_marked(group.order()).await;
+    let given = first.asking.give(moved.clone()).await.unwrap();
+    let cut: u64 = given.rows.iter().map(|(_, rows)| rows.len() as u64).sum();
+    assert_eq!(second.counters.rows_in.load(Ordering::Relaxed), 0, "they have no state yet");
+    second.asking.take(given.units, given.rows).await.unwrap();
+    second.worked_on(cut + early).await;
+    assert!(!second.inbox.is_catching_up());
+    second.asking.settle(moved.clone()).await.unwrap();
+    first.inbox.end_group(group.order());
+    first.push(4000..6000, Some(&left));
+    second.push(5000..6000, Some(&moved));
+    first.inbox.close_moves();
+    second.inbox.close_moves();
+    let mut found = first.end().await;
+    found.extend(second.end().await);
+    assert_eq!(sorted(found), wanted);
 }

@@ -17,6 +17,7 @@ fn next(before: &RunPlan, retired: &[u32], add: usize, remove: &[u32]) -> RunPla
         instances: &before.instances,
         retired: &retired,
         agents: &["a".to_owned()],
+        maps: &before.maps,
     };
     let after = all.change(&vec![(VertexId(1), 0); add], remove, &|_| false).unwrap();
     let stands = before.instances.iter().filter(|one| !retired.contains(&one.id));

@@ -93,18 +93,7 @@ impl Edge {
         }
         // Nothing is half-changed by what would be refused.
         route.policies.make(route.name, route.options, 0).map_err(|e| e.to_string())?;
-        let mut first = Vec::new();
-        if state.ended {
-            first.push(Mark::End);
-        } else {
-            first.extend(state.least.watermark().map(Mark::Watermark));
-            first.extend(state.least.is_idle().then_some(Mark::Idle));
-        }
-        for outlet in &add {
-            for mark in &first {
-                outlet.mark(*mark);
-            }
-        }
+        state.greet(&add);
         let Some(outlets) = state.outlets.first_mut() else { return Ok(()) };
         let gone = outlets.retarget(add, keep, route.me);
         let (view, numbers) =

@@ -26,16 +26,16 @@ impl Edge {
     /// A sender's rows for which its queue has no room go there: it is not held up by a target before all of them
     /// have begun to read, but by a disk that is slower than itself.
     pub(crate) fn let_spill(&self, sender: usize, overflow: Overflow) {
-        let copies = self.routes.copies(self.width);
-        let overflow = overflow.on_edge(copies, Arc::clone(&self.wake));
-        lock(&self.state).senders[sender].overflow = Some(overflow);
+        let mut state = lock(&self.state);
+        let copies = self.routes.copies(state.reach.width);
+        state.senders[sender].overflow = Some(overflow.on_edge(copies, Arc::clone(&self.wake)));
     }
 
     /// Only the sender itself appends, so that what was full before may be empty by now, but not the other
     /// way round.
     pub(super) fn append_to_overflow(&self, sender: usize, rows: Rows) -> Result<(), AppendError> {
-        let count = rows.len() as u64 * self.routes.copies(self.width);
         let mut state = lock(&self.state);
+        let count = rows.len() as u64 * self.routes.copies(state.reach.width);
         state.emitted += count;
         if state.closed {
             *state.dropped.entry(DROPPED_BY_STOP).or_default() += count;
@@ -53,7 +53,7 @@ impl Edge {
 
     /// Rows and marks that wait beyond the queue's bound go into it as far as there is room.
     pub(super) fn refill(&self, state: &mut State, number: usize) {
-        let mut moved = false;
+        let (mut moved, reach) = (false, Arc::clone(&state.reach));
         loop {
             let sender = &mut state.senders[number];
             let full = sender.is_queue_full();
@@ -65,7 +65,7 @@ impl Edge {
             };
             let next = match next {
                 Ok(Some(Item::Rows(rows))) => {
-                    let pieces = self.routes.divide(rows, self.width);
+                    let pieces = self.routes.divide(rows, &reach);
                     pieces.and_then(|pieces| sender.queue.append(pieces)).map(drop).map_err(|e| e.to_string())
                 }
                 Ok(Some(Item::Mark(mark))) => {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use tuplane_core::time::Standing;
 
-use super::Upstream;
+use std::sync::Arc;
+
+use super::{Grant, Upstream};
 use crate::exchange::credit::LEAST_WINDOW;
 use crate::exchange::mark::Item;
 
@@ -59,6 +61,14 @@ impl Channel {
     /// may send one.
     pub(super) fn window_now(&self, over: bool) -> u64 {
         if over { self.window.min(LEAST_WINDOW) } else { self.window }
+    }
+
+    /// What its sender is to be told of its credit.
+    pub(super) fn grant(&self, over: bool) -> Grant {
+        match &self.upstream {
+            Upstream::Local(credit) => Grant::Local(Arc::clone(credit), self.limit, self.window_now(over)),
+            Upstream::Remote(session) => Grant::Remote(Arc::clone(session)),
+        }
     }
 
     /// Raises the limit to what the window allows now. Over the agent's budget only a channel

@@ -1,5 +1,7 @@
 //! A job's instances change while it runs: asked, prepared, committed, done; or failed before it is committed.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Job;
@@ -7,7 +9,11 @@ use crate::cluster::command::{Effect, NewScale};
 use crate::cluster::rescale::{Rescale, Step};
 use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
+use crate::plan::VertexId;
 use crate::plan::placement::Instance;
+use moving::Moving;
+
+mod moving;
 
 /// So many rescales of a job are remembered, the newest.
 const KEPT: usize = 100;
@@ -17,8 +23,10 @@ const KEPT: usize = 100;
 pub(super) struct Scaling {
     new: NewScale,
     step: Step,
-    /// All agents route by the new plan.
+    /// All agents route by the new plan, but for key partitions that have not moved.
     switched: bool,
+    /// Its key partitions.
+    moving: Moving,
 }
 
 /// A job's plans.
@@ -28,6 +36,8 @@ pub(super) struct Plans {
     pub(super) epoch: u64,
     /// The last number that was used.
     last: u64,
+    /// Who holds each key partition by the plan that holds, of vertices whose partitions a rescale has moved.
+    maps: BTreeMap<VertexId, Vec<u32>>,
     under_way: Option<Scaling>,
     history: Vec<Rescale>,
     left_out: u64,
@@ -43,6 +53,7 @@ impl Plans {
     pub(super) fn another_attempt(&mut self) {
         self.last += 1;
         self.epoch = self.last;
+        self.maps.clear();
     }
 }
 
@@ -55,6 +66,8 @@ pub struct PlanUnderWay<'a> {
     pub new: &'a NewScale,
     /// How many of its instances the plan before had; those behind are new.
     pub before: usize,
+    /// All agents have its new instances running, and route by it but for key partitions that have not moved.
+    pub switched: bool,
 }
 
 impl PlanUnderWay<'_> {
@@ -77,8 +90,8 @@ impl Job {
 
     /// The rescale that is under way.
     pub fn under_way(&self) -> Option<PlanUnderWay<'_>> {
-        let Scaling { new, step, .. } = self.plans.under_way.as_ref()?;
-        Some(PlanUnderWay { step: *step, new, before: new.before })
+        let Scaling { new, step, switched, .. } = self.plans.under_way.as_ref()?;
+        Some(PlanUnderWay { step: *step, new, before: new.before, switched: *switched })
     }
 
     /// Its rescales, the oldest first, and how many older ones are not remembered any more.
@@ -132,7 +145,19 @@ impl Job {
             let agent = new.agents.get(usize::from(instance.agent));
             self.retired.contains(&instance.id) || agent.is_some_and(|agent| alive.has(&agent.id))
         };
+        // What each map begins with is what holds, and nobody holds anything who is not there.
+        let stays = |id: &u32| {
+            !new.going.contains(id)
+                && !self.retired.contains(id)
+                && new.instances.iter().any(|instance| instance.id == *id)
+        };
+        let maps_fit = new.maps.iter().all(|map| {
+            map.before.len() == map.after.len()
+                && self.plans.maps.get(&map.vertex).is_none_or(|held| *held == map.before)
+                && map.after.iter().all(stays)
+        });
         let fits = self.phase == JobPhase::Running
+            && maps_fit
             && self.plans.under_way.is_none()
             && new.epoch == self.next_epoch()
             && new.agents.starts_with(&self.agents)
@@ -165,7 +190,8 @@ impl Job {
             self.plans.left_out += 1;
         }
         let epoch = new.epoch;
-        self.plans.under_way = Some(Scaling { new, step: Step::Asked, switched: false });
+        self.plans.under_way =
+            Some(Scaling { new, step: Step::Asked, switched: false, moving: Moving::default() });
         vec![Effect::Extend { run: self.run, epoch }]
     }
 
@@ -191,21 +217,26 @@ impl Job {
         self.agents.clone_from(&new.agents);
         self.instances.clone_from(&new.instances);
         self.dag.clone_from(&new.dag);
+        self.plans.maps.extend(new.maps.iter().map(|map| (map.vertex, map.after.clone())));
         // Those that had come to their end by themselves.
         let ended = new.going.iter().filter(|id| self.ended.contains_key(id));
         self.retired.extend(ended);
         vec![Effect::Switch { run: self.run, epoch }]
     }
 
-    /// All agents route by the new plan.
-    pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) {
-        if let Some(scaling) = &mut self.plans.under_way
-            && scaling.new.epoch == epoch
-            && scaling.step == Step::Committed
-        {
-            scaling.switched = true;
-            self.rescale_done(at_ms);
+    /// All agents route by the new plan. Key partitions have yet to move.
+    pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) -> Vec<Effect> {
+        match &mut self.plans.under_way {
+            Some(scaling)
+                if scaling.new.epoch == epoch && scaling.step == Step::Committed && !scaling.switched =>
+            {
+                scaling.switched = true;
+            }
+            _ => return Vec::new(),
         }
+        let next = self.next_move();
+        self.rescale_done(at_ms);
+        next.into_iter().collect()
     }
 
     /// A plan could not be prepared: the old one goes on.
@@ -259,7 +290,9 @@ impl Job {
 
     fn rescale_done(&mut self, at_ms: u64) {
         let done = self.plans.under_way.as_ref().is_some_and(|scaling| {
-            scaling.switched && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
+            scaling.switched
+                && scaling.moving.is_over(&scaling.new.maps)
+                && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
         });
         if done {
             self.close_rescale(at_ms, Step::Done, None);
@@ -268,10 +301,10 @@ impl Job {
 
     /// A new coordinator goes on: what was not committed is given up, what was is carried out.
     pub(super) fn resume_rescale(&mut self, at_ms: u64) -> Vec<Effect> {
-        let Some(Scaling { new, step, switched }) = &self.plans.under_way else { return Vec::new() };
+        let Some(Scaling { new, step, switched, .. }) = &self.plans.under_way else { return Vec::new() };
         let epoch = new.epoch;
         match step {
-            Step::Committed if *switched => Vec::new(),
+            Step::Committed if *switched => self.next_move().into_iter().collect(),
             Step::Committed => vec![Effect::Switch { run: self.run, epoch }],
             _ => self.rescale_failed(at_ms, epoch, "the coordinator ended before it was committed"),
         }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::cluster::rescale::{Named, Rescale, Step};
 
+mod moves;
+
 fn named(instance: &Instance) -> Named {
     Named { id: instance.id, name: format!("v#{}", instance.number), agent: String::new() }
 }
@@ -35,6 +37,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         instances,
         before,
         going: going.to_vec(),
+        maps: Vec::new(),
         dag: "{\"new\":1}".to_owned(),
         halt: None,
     }

@@ -133,11 +133,20 @@ impl Seen<'_> {
         last.is_some_and(|counts| counts.ended)
     }
 
-    /// What an instance did between two looks, or since it is there.
-    fn passed(track: &Track, span: Span, one: &Instance) -> Result<Passed, String> {
+    /// An instance's counters at the ends of a span, or as far as it was there.
+    fn ends<'t>(track: &'t Track, span: Span, one: &Instance) -> Option<(&'t Counts, &'t Counts)> {
         let looks = || track.looks.range(span.from..=span.to).filter_map(|look| look.instance(one.id));
-        let both = looks().next().zip(looks().next_back());
-        let Some((first, last)) = both else {
+        looks().next().zip(looks().next_back())
+    }
+
+    /// What an instance did between two looks, whether it has ended or not.
+    fn change(track: &Track, span: Span, one: &Instance) -> Option<Passed> {
+        Self::ends(track, span, one).map(|(first, last)| Passed::between(first, last))
+    }
+
+    /// What an instance that goes on did between two looks, or since it is there.
+    fn passed(track: &Track, span: Span, one: &Instance) -> Result<Passed, String> {
+        let Some((first, last)) = Self::ends(track, span, one) else {
             return Err("its agent has not named it yet".to_owned());
         };
         let passed = Passed::between(first, last);
@@ -192,8 +201,9 @@ impl Seen<'_> {
         let from = self.job.dag.edge(edge).from;
         let mut all = Vec::new();
         for (agent, index) in self.job.agents.iter().zip(0u16..) {
-            let here = |one: &&Instance| one.vertex == from && one.agent == index && !self.has_ended(one);
-            let senders: Vec<&Instance> = self.job.instances.iter().filter(here).collect();
+            let here = |one: &&Instance| one.vertex == from && one.agent == index;
+            let (ended, senders): (Vec<&Instance>, Vec<&Instance>) =
+                self.job.instances.iter().filter(here).partition(|one| self.has_ended(one));
             if senders.is_empty() {
                 continue;
             }
@@ -201,12 +211,14 @@ impl Seen<'_> {
             let span = if costs { self.costs(agent, track, from)? } else { self.span(track) };
             let passed: Vec<Passed> =
                 senders.iter().map(|one| Self::passed(track, span, one)).collect::<Result<_, _>>()?;
-            let rows = |look: usize| track.looks[look].emitted(edge.0);
+            // The edge's rows are of all that were there, those that ended meanwhile, too.
+            let meanwhile = ended.iter().filter_map(|one| Self::change(track, span, one));
+            let rows = |look: usize| track.looks[look].edge(edge.0).map(|sent| sent.emitted);
             let Some((before, after)) = rows(span.from).zip(rows(span.to)) else {
                 return Err(format!("{agent} has not named the edge yet"));
             };
             let seconds = passed.iter().map(Passed::ns).max().unwrap_or(0) as f64 / SECOND;
-            let processed: u64 = passed.iter().map(|passed| passed.rows_in).sum();
+            let processed: u64 = passed.iter().copied().chain(meanwhile).map(|passed| passed.rows_in).sum();
             all.push((after.saturating_sub(before) as f64, processed as f64, seconds));
         }
         if all.is_empty() { Err(ENDED.to_owned()) } else { Ok(all) }
@@ -251,6 +263,7 @@ impl Seen<'_> {
         };
         let (mean_capacity, measured) = capacity(|rates| &rates.capacity);
         let offered = match self.kind(id) {
+            Kind::Source(_) if own.is_empty() => Some(Err(ENDED.to_owned())),
             Kind::Source(Offer::Paced(rate)) => Some(rate.clone()),
             Kind::Source(Offer::Unbounded) => {
                 Some(mean_capacity.clone().map(|capacity| capacity * own.len() as f64))
@@ -285,6 +298,7 @@ impl Seen<'_> {
             busiest: most(|rates| &rates.busy),
             blocked: most(|rates| &rates.blocked),
             queue_in,
+            waiting: self.job.dag.inputs(id).map(|(edge, _)| self.waiting(edge)).sum(),
             selectivity: self.selectivity(id),
             skew,
             key_skew: Err("rows are not counted by key".to_owned()),
@@ -305,6 +319,12 @@ impl Seen<'_> {
             seconds = seconds.max(passed.ns() as f64 / SECOND);
         }
         if seconds > 0.0 { per_row(out as f64, taken as f64, seconds) } else { Err(ENDED.to_owned()) }
+    }
+
+    /// Rows that wait on an edge, as its agents last said.
+    fn waiting(&self, edge: EdgeId) -> u64 {
+        let last = self.window.agents.values().filter_map(|track| track.looks.back()?.edge(edge.0));
+        last.map(|sent| sent.waiting).sum()
     }
 
     fn last(&self, instance: u32) -> Option<&Counts> {

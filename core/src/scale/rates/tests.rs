@@ -260,6 +260,11 @@ fn rows_that_pile_up_are_input_and_not_processed() {
     near(&rates.instances[1].input, 400.0);
     near(&rates.edges[0].selectivity, 2.0);
     assert!((2000..=2400).contains(&work.queue_in), "{}", work.queue_in);
+    assert_eq!(work.waiting, 0);
+    // Those that have not come as far as its inputs wait, too.
+    (world.edges[0].queued_out, world.edges[0].in_flight, world.edges[0].queued_in) = (13_000, 300, 18);
+    world.runs(4, 50, 250);
+    assert_eq!(world.rates().vertices[1].waiting, 13_318);
 }
 
 #[test]
@@ -437,4 +442,67 @@ fn sound(figure: &Figure, most: f64) -> Result<(), TestCaseError> {
         Err(why) => prop_assert!(!why.is_empty()),
     }
     Ok(())
+}
+
+#[test]
+fn a_sender_that_ends_beside_another_leaves_selectivity_as_it_is() {
+    // Two sources on one agent, of which one ends in the middle of the window.
+    let mut world = World::of(dag("", WORK), &[2, 1, 1]);
+    for step in 0..40 {
+        for source in [0, 1] {
+            if source == 0 && step >= 20 {
+                world.counters[0].ended = true;
+                continue;
+            }
+            world.moves(source, 100, 100, 10);
+            world.emits(0, 100);
+        }
+        world.reports();
+        if step >= 20 {
+            let rates = world.rates();
+            near(&rates.edges[0].selectivity, 1.0);
+            near(&rates.vertices[0].selectivity, 1.0);
+        }
+    }
+}
+
+#[test]
+fn what_has_ended_offers_nothing_and_does_not_hide_the_others() {
+    let two = r#"stage = [
+{ id = "s", op = "source", connector = "ids", n = 9, rate = 400 },
+{ id = "t", op = "source", connector = "ids", n = 9, rate = 300 },
+{ id = "o", op = "sink", in = "s", connector = "count" },
+{ id = "p", op = "sink", in = "t", connector = "count" },
+]"#;
+    let job = Job::parse(two, FileFormat::Toml).unwrap();
+    let plan = plan(&job).unwrap();
+    let mut world = World::of((job, plan), &[1, 1, 1, 1]);
+    let name = |world: &World, name: &str| {
+        (0u32..).find(|vertex| world.dag.vertex(VertexId(*vertex)).label() == name).unwrap() as usize
+    };
+    let (s, o, p) = (name(&world, "s"), name(&world, "o"), name(&world, "p"));
+    for _ in 0..60 {
+        for one in 0..4 {
+            let rows = if one == s || one == o { 100 } else { 75 };
+            world.moves(one, rows, rows, 10);
+        }
+        world.reports();
+    }
+    near(&world.rates().throughput(&world.dag), 700.0);
+    for ended in [s, o] {
+        world.counters[ended].ended = true;
+    }
+    for _ in 0..60 {
+        world.moves(name(&world, "t"), 75, 75, 10);
+        world.moves(p, 75, 75, 10);
+        world.reports();
+    }
+    near(&world.rates().throughput(&world.dag), 300.0);
+    because(world.rates().vertices[s].offered.as_ref().unwrap(), "ended");
+    because(&world.rates().vertices[s].input, "ended");
+    for one in 0..4 {
+        world.counters[one].ended = true;
+    }
+    world.reports();
+    because(&world.rates().throughput(&world.dag), "ended");
 }

@@ -8,7 +8,7 @@ use tuplane_wire::members::JobDrain;
 
 use crate::args::Global;
 use crate::cluster::Cluster;
-use crate::command::scale::{show, until_done};
+use crate::command::scale::{given_up, show, until_done};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::time::parse_span;
@@ -68,10 +68,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let Some(epoch) = job.plan.as_ref().and_then(|plan| plan.next) else { continue };
             let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
             let done = interrupt.or(until_done(&cluster, job.run, epoch, left)).await?;
-            if let Some(why) = done.fault {
-                let message =
-                    format!("plan {epoch} of job {} was given up, and the old one goes on: {why}", job.job);
-                return Err(Failure::Failed { kind: "agent", message });
+            if done.fault.is_some() {
+                return Err(given_up(&cluster, &job.job, job.run, &done).await);
             }
         }
     }

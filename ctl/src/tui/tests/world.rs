@@ -403,6 +403,7 @@ impl World {
             busiest: Ok(if vertex == 1 { 0.99 } else { 0.2 }),
             blocked: Ok(if vertex == 0 { 0.91 } else { 0.0 }),
             queue_in: 120,
+            waiting: 120,
             selectivity: Ok(1.0),
             skew: Ok(1.25),
             key_skew: Err("rows are not counted by key".into()),
