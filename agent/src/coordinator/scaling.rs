@@ -281,6 +281,9 @@ impl Known<'_> {
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended);
+        if let (Some(_), Ok(after)) = (&change.halt, &after) {
+            self.keeps_no_state(&after.maps)?;
+        }
         let after = after.and_then(|after| possible(self.dag, after)).map_err(refused)?;
         self.check_room(&after.new, &after.going, &names)?;
         let named = |one: &Instance| Named {

@@ -241,7 +241,9 @@ impl Runs for Work {
         }
         let Phases { warm_up, before, after } = self.plan.phases;
         let mut said = vec![format!(
-            "Runs of each configuration: {}. Each warms up for {} s, is measured for {} s, and for {} s after the operation;              throughput afterwards is that of the second half. Intervals are of 95 % confidence, by Student's t over the              repeats; of one run there is none, and no verdict that needs one.",
+            "Runs of each configuration: {}. Each warms up for {} s, is measured for {} s, and for {} s after the operation; \
+             throughput afterwards is that of the second half. Intervals are of 95 % confidence, by Student's t over the \
+             repeats; of one run there is none, and no verdict that needs one.",
             self.plan.repeats,
             warm_up.as_secs(),
             before.as_secs(),
@@ -322,7 +324,8 @@ fn write_gaps(folder: &Folder, measured: &live::gaps::Gaps) -> Result<Claims, St
                 scene: "stateless, 80 % load".to_owned(),
                 verdict: Verdict::of(median < MAY_ADD.0 && *worst < MAY_ADD.1),
                 measured: format!(
-                    "of {} rescales the median is {median:.0} ms and the worst {worst:.0} ms, at {:.0} rows/s; of {} rows {}                      lost, {} twice",
+                    "of {} rescales the median is {median:.0} ms and the worst {worst:.0} ms, at {:.0} rows/s; of {} rows {} \
+                     lost, {} twice",
                     all.len(),
                     measured.rate,
                     rows.expected,
@@ -337,11 +340,13 @@ fn write_gaps(folder: &Folder, measured: &live::gaps::Gaps) -> Result<Claims, St
         "gaps",
         "A live rescale of a job that is loaded to 80 % adds little to the gaps between rows",
         "ours",
-        "the longest gap within 2 s after a rescale, less the 99.9th percentile of the gaps in the 20 s before, is less than          50 ms in the median and 100 ms at worst",
+        "the longest gap within 2 s after a rescale, less the 99.9th percentile of the gaps in the 20 s before, is less than \
+         50 ms in the median and 100 ms at worst",
         parts,
     );
     let said = vec![
-        "A stage of four instances (2 ms a row, slept) gets 1,600 rows/s and is scaled to five and back in turn, every 22 s.          Sinks stamp rows by a monotonic clock, read to 1 ms."
+        "A stage of four instances (2 ms a row, slept) gets 1,600 rows/s and is scaled to five and back in turn, every 22 s. \
+         Sinks stamp rows by a monotonic clock, read to 1 ms."
             .to_owned(),
     ];
     let claims = Claims::new(GAPS, folder.path().display().to_string(), said, vec![claim]);

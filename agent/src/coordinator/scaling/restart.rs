@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tuplane_core::cluster::Halt;
 use tuplane_core::job::Op;
-use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{KeyMap, VertexId};
 use tuplane_wire::message::WireFault;
 use tuplane_wire::scaling::Restarted;
 
@@ -82,6 +82,17 @@ impl Known<'_> {
             stops.extend(own().filter(|one| !has(one)).take(more).map(|one| self.agent_of(one)));
         }
         stops
+    }
+
+    /// Key partitions do not move while their holders stand still, and would be lost with them.
+    pub(super) fn keeps_no_state(&self, maps: &[KeyMap]) -> Result<(), WireFault> {
+        match maps.first() {
+            Some(map) => Err(refused(format!(
+                "`{}` keeps state by key, which a restart would lose: use --mechanism live",
+                self.dag.vertex(map.vertex).label()
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A vertex whose rows in hand are somebody else's cannot be stopped where it stands.
