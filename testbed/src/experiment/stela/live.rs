@@ -299,3 +299,63 @@ fn read_ledger(path: &PathBuf, into: &mut Vec<(u64, u64)>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::stela::topology::TOPOLOGIES;
+
+    #[test]
+    fn a_choice_is_the_moves_and_additions_that_make_it() {
+        let placed = TOPOLOGIES[0].place().unwrap();
+        let names = |at: usize, count: usize| -> Vec<String> {
+            (0..count).map(|number| format!("{}#{number}", placed.graph.vertices()[at].id)).collect()
+        };
+        let before = placed.placement.clone();
+        let now = Now {
+            graph: placed.graph.clone(),
+            rates: Vec::new(),
+            names: before.on.iter().enumerate().map(|(at, on)| names(at, on.len())).collect(),
+            placement: before.clone(),
+        };
+        let choice = |placement: Placement| Choice {
+            before: 1.0,
+            after: 2.5,
+            slots: 1,
+            added: Vec::new(),
+            moved: 1,
+            placement,
+        };
+        assert_eq!(now.plan(&placed.graph, &choice(before.clone()), "best"), None);
+        let mut after = before;
+        after.machines.push(placed.topology.host("e"));
+        after.on[0][1] = 4;
+        after.on[2].push(4);
+        let plan = now.plan(&placed.graph, &choice(after), "best").unwrap();
+        let expected = json!({
+            "add": [{"vertex": "centre", "agent": "e"}],
+            "move": [{"instance": "spout1#1", "agent": "e"}],
+            "planner": "best",
+            "predicted_per_s": 2.5,
+        });
+        assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn rows_are_counted_by_the_numbers_that_each_source_instance_has_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("out-0-1-0.csv");
+        let header = "id,instance,agent,arrival_ns,done_ns\n";
+        std::fs::write(&file, format!("{header}0,0,a,1,5\n2,0,a,1,6\n4,0,a,1,7\n1,0,a,1,8\n1,0,a,1,9\n"))
+            .unwrap();
+        let mut rows = Vec::new();
+        read_ledger(&file, &mut rows).unwrap();
+        assert_eq!((rows.len(), rows[4]), (5, (1, 9)));
+        // Instance 0 of two gave 0, 2 and 4; instance 1 gave 1 and 3, of which one came twice and the other did not.
+        let came = Came { rows: BTreeMap::from([("out".to_owned(), rows)]) };
+        let counted = Counted { sent: vec![3, 2], dropped: 0 };
+        assert_eq!(came.tally(&counted, |_, _| 1), Tally { expected: 5, lost: 1, duplicated: 1 });
+        std::fs::write(&file, format!("{header}0,0,a\n")).unwrap();
+        assert!(read_ledger(&file, &mut Vec::new()).is_err());
+    }
+}

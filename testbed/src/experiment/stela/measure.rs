@@ -141,10 +141,10 @@ impl Series {
     }
 }
 
-/// Downtime of restart-moved over that of restart-all, repeat by repeat. A repeat in which restart-all did not interrupt
-/// anything has no such ratio.
+/// One figure over another, repeat by repeat: downtime of restart-moved over that of restart-all, say. A repeat in which the
+/// other is 0 has no such ratio.
 pub fn ratio(repeats: impl IntoIterator<Item = (f64, f64)>) -> Option<Interval> {
-    let ratios = repeats.into_iter().filter(|(_, all)| *all > 0.0).map(|(moved, all)| moved / all);
+    let ratios = repeats.into_iter().filter(|(_, other)| *other > 0.0).map(|(this, other)| this / other);
     interval(&ratios.collect::<Vec<_>>())
 }
 

@@ -1,12 +1,11 @@
 //! What runs have shown: figures, and claims beside what is published.
 
+use super::measure::ratio;
 use super::model::DEFAULT;
 use super::plan::{Cell, IN, Mechanism, OUT, Plan, planners};
 use super::show::{percent, published};
 use super::topology::{TOPOLOGIES, Topology};
-use crate::experiment::{
-    Axis, Claim, Figure, Interval, Level, Part, Point, Series, Style, Table, Verdict, interval,
-};
+use crate::experiment::{Axis, Claim, Figure, Interval, Level, Part, Point, Series, Style, Table, Verdict};
 
 /// Published: an interruption of this share of that of Storm's rebalance.
 const INTERRUPTION: f64 = 0.125;
@@ -57,9 +56,7 @@ impl Results<'_> {
         let (cell, other) = (cell.factors(), other.factors());
         let of = self.table.by_seed(&cell, metric);
         let others = self.table.by_seed(&other, metric);
-        let ratios = others.iter().filter(|(_, figure)| **figure > 0.0);
-        let ratios = ratios.filter_map(|(repeat, figure)| Some(of.get(repeat)? / figure));
-        interval(&ratios.collect::<Vec<_>>())
+        ratio(others.iter().filter_map(|(repeat, figure)| Some((*of.get(repeat)?, *figure))))
     }
 
     fn gain(&self, topology: &'static Topology, planner: &str) -> Option<Interval> {
@@ -323,4 +320,82 @@ fn shown(of: Option<Interval>, test: impl Fn(&Interval) -> Verdict) -> Verdict {
 pub(super) fn not_run(plan: &Plan) -> Option<String> {
     let why = plan.not_run.first()?.why_not()?;
     Some(format!("{} configurations are not run: {why}.", plan.not_run.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::live::METRICS;
+    use super::super::plan::{FACTORS, Options, Set};
+    use super::*;
+    use crate::experiment::{Columns, Record};
+
+    /// Runs of Star that have these figures, two repeats of each, the second 2 higher.
+    fn table(plan: &Plan, figure: impl Fn(&Cell, &str) -> Option<f64>) -> Table {
+        let factors = FACTORS.into_iter().chain(["repeat"]).collect();
+        let columns = Columns { factors, metrics: METRICS.to_vec() };
+        let record = |cell: &Cell, repeat: u32| Record {
+            factors: cell.factors().into_iter().chain([repeat.to_string()]).collect(),
+            metrics: METRICS
+                .iter()
+                .map(|metric| Some(figure(cell, metric)? + f64::from(repeat - 1) * 2.0))
+                .collect(),
+        };
+        let records = plan.cells.iter().flat_map(|cell| [record(cell, 1), record(cell, 2)]);
+        Table::new(columns, records.collect())
+    }
+
+    fn star() -> Plan {
+        let options = Options { topologies: vec!["star".to_owned()], ..Options::new(Set::Standard) };
+        Plan::new(&options).unwrap()
+    }
+
+    fn claim(results: &Results<'_>, id: &str) -> Claim {
+        results.claims().into_iter().find(|claim| claim.id == id).unwrap()
+    }
+
+    #[test]
+    fn claims_have_what_is_published_what_was_measured_and_what_was_not_run() {
+        let plan = star();
+        let table = table(&plan, |cell, metric| match (metric, cell.planner, cell.mechanism) {
+            ("after", "stela", _) => Some(1700.0),
+            ("after" | "before" | "expected", ..) => Some(1000.0),
+            ("predicted_after", ..) => Some(1010.0),
+            ("downtime_ms", _, Mechanism::RestartMoved) => Some(90.0),
+            ("downtime_ms", _, Mechanism::RestartAll) => Some(1000.0),
+            ("error", ..) => Some(-2.01),
+            ("lost" | "duplicated", ..) => None,
+            _ => Some(0.0),
+        });
+        let results = Results { plan: &plan, table: &table };
+        let throughput = claim(&results, "throughput-star");
+        let [block, grow] = &throughput.parts[..] else { panic!("{throughput:?}") };
+        assert_eq!((block.verdict, grow.verdict), (Verdict::Holds, Verdict::NotShown));
+        assert!(
+            throughput.claim.contains("+65 %") && block.measured.contains("stela 1701 (+70 % "),
+            "{block:?}"
+        );
+        assert!(grow.measured.starts_with("not run: "), "{grow:?}");
+        let interruption = claim(&results, "interruption");
+        assert_eq!(interruption.verdict, Verdict::Holds, "{interruption:?}");
+        assert!(
+            interruption.parts[0]
+                .measured
+                .starts_with("9.1 %: restart-moved 91 ms, restart-all 1001 ms; live 1 ms")
+        );
+        // The median of -2.01 and -0.01.
+        assert_eq!(claim(&results, "prediction").verdict, Verdict::DoesNotHold);
+        assert_eq!(claim(&results, "rows").verdict, Verdict::Holds);
+        let files: Vec<String> = results.figures().iter().map(Figure::file).collect();
+        assert_eq!(files, ["throughput.svg", "downtime.svg", "predicted.svg"]);
+        results.figures().iter().for_each(|figure| assert!(figure.svg().is_ok(), "{figure:?}"));
+    }
+
+    #[test]
+    fn one_run_gives_no_verdict_that_needs_an_interval() {
+        let of = |half| Some(Interval { mean: 0.7, half, count: 1 });
+        let test = |gain: &Interval| Verdict::within(gain, 0.65, f64::INFINITY);
+        assert_eq!(shown(of(None), test), Verdict::NotShown);
+        assert_eq!(shown(of(Some(0.01)), test), Verdict::Holds);
+        assert_eq!(shown(None, test), Verdict::NotShown);
+    }
 }
