@@ -312,7 +312,10 @@ impl Known<'_> {
         };
         let mut left: Vec<&Instance> = going;
         for one in &after.new {
-            let place = left.iter().position(|gone| gone.vertex == one.vertex);
+            // One on the same agent first: a restart there is no move away.
+            let fits = |gone: &&Instance| gone.vertex == one.vertex;
+            let place = left.iter().position(|gone| fits(gone) && gone.agent == one.agent);
+            let place = place.or_else(|| left.iter().position(fits));
             match place.map(|index| left.remove(index)) {
                 Some(gone) => {
                     plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) });

@@ -422,6 +422,26 @@ mod tests {
     }
 
     #[test]
+    fn gaps_are_held_against_what_a_rescale_may_add() {
+        let verdict = |longest: &[f64]| {
+            let out = tempfile::tempdir().unwrap();
+            let folder =
+                Folder::make(out.path(), Manifest::new(GAPS, serde_json::json!({}), Vec::new(), 0)).unwrap();
+            let gap = |longest: &f64| live::gaps::Gap { longest: *longest, usual: 10.0, operation: 40.0 };
+            let gaps = longest.iter().map(gap).collect();
+            let rows = measure::Tally { expected: 900, lost: 0, duplicated: 0 };
+            let claims = write_gaps(&folder, &live::gaps::Gaps { gaps, rows, rate: 1600.0 }).unwrap();
+            let table = std::fs::read_to_string(folder.path().join(GAPS_TABLE)).unwrap();
+            assert_eq!(table.lines().count(), longest.len() + 1);
+            claims.claims[0].verdict
+        };
+        assert_eq!(verdict(&[5.0, 50.0, 109.0]), Verdict::Holds);
+        assert_eq!(verdict(&[5.0, 50.0, 111.0]), Verdict::DoesNotHold, "one is too long");
+        assert_eq!(verdict(&[5.0, 59.0, 63.0, 80.0]), Verdict::DoesNotHold, "the median is 51 ms");
+        assert_eq!(verdict(&[]), Verdict::NotShown);
+    }
+
+    #[test]
     fn the_column_of_processors_is_where_it_is_said_to_be() {
         assert_eq!(live::METRICS[CORES_USED], "cores_used");
     }

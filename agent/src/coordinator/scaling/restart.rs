@@ -44,16 +44,17 @@ impl Known<'_> {
         let here = self.running.iter().filter(|one| stops.contains(self.agent_of(one)));
         let here: Vec<&Instance> = here.filter(|one| !self.job.ended.contains_key(&one.id)).collect();
         let agents = stops.iter().copied().collect::<Vec<_>>().join(", ");
-        let mut instances = Vec::new();
+        let (mut instances, mut again) = (Vec::new(), Vec::new());
         for one in here {
             self.can_stop(one.vertex)?;
             instances.push(one.id);
             let goes = change.remove.contains(&one.id);
             if !goes && self.dag.inputs(one.vertex).next().is_some() {
                 change.remove.push(one.id);
-                change.add.push((one.vertex, self.agent_of(one).to_owned()));
+                again.push((one.vertex, self.agent_of(one).to_owned()));
             }
         }
+        change.add.splice(0..0, again);
         change.notes.push(format!(
             "{}: what the job has on {agents} stops, rows that wait for it are dropped and counted, and after {cost_ms} ms \
              it starts anew",

@@ -431,7 +431,7 @@ mod tests {
             let all = (0u32..).map(VertexId).take(dag.vertices.len());
             assert_eq!(all.filter_map(|vertex| walk.filter(vertex)).count(), filters, "{}", topology.key);
         }
-        assert_eq!(condition(2), "(value / 25) % 5 <> 0");
+        assert_eq!(condition(2), "(id / 25) % 5 <> 0");
         assert!(!keeps(0, 10) && keeps(0, 11) && !keeps(1, 103) && keeps(1, 106));
     }
 }
