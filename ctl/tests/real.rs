@@ -17,6 +17,7 @@ mod peek;
 mod placement;
 mod remarks;
 mod rescale;
+mod restart;
 mod results;
 mod road;
 mod routes;

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tuplane_core::cluster::{Job, NewScale};
+use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
-    Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
+    ExactPlan, Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
 };
 
 use super::live::LiveRun;
@@ -19,7 +19,9 @@ pub(super) use planned::fixed;
 
 mod automatic;
 mod evacuate;
+mod exact;
 mod planned;
+mod restart;
 
 /// What is known when a request to scale is looked at.
 pub(super) struct Known<'a> {
@@ -58,6 +60,8 @@ pub(super) struct Change {
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
+    /// What stops before anything new starts.
+    pub(super) halt: Option<Halt>,
 }
 
 /// Turns a request into instances. Whether they can be added and removed is looked at later.
@@ -77,6 +81,8 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
         ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
+        ScaleAsk::Exact(plan) => known.exact(plan),
+        ScaleAsk::Restarting { ask, what, cost_ms } => known.restarting(wanted(ask, known)?, *what, *cost_ms),
     }
 }
 
@@ -106,6 +112,14 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
                 .map_or_else(|| format!(" --agents {agents}"), |name| format!(" --agent {name}"));
             let keep = keep.then(|| " --keep".to_owned());
             ["in".to_owned(), who].into_iter().chain([by(planner), keep].into_iter().flatten()).collect()
+        }
+        ScaleAsk::Exact(plan) => {
+            let ExactPlan { add, moves, end, .. } = &**plan;
+            format!("apply: {} new, {} moved, {} ended", add.len(), moves.len(), end.len())
+        }
+        ScaleAsk::Restarting { ask, what, cost_ms } => {
+            let what = restart::mechanism(*what);
+            format!("{} --mechanism {what} --start-cost {cost_ms}ms", asked(ask))
         }
     }
 }
@@ -267,7 +281,11 @@ impl Known<'_> {
             maps: &self.job.maps(),
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        let after = before.change(&add, &change.remove, &has_ended);
+        if let (Some(_), Ok(after)) = (&change.halt, &after) {
+            self.keeps_no_state(&after.maps)?;
+        }
+        let after = after.map_err(refused)?;
         self.check_room(&after.new, &after.going, &names)?;
         let named = |one: &Instance| Named {
             id: one.id,
@@ -295,7 +313,10 @@ impl Known<'_> {
         };
         let mut left: Vec<&Instance> = going;
         for one in &after.new {
-            let place = left.iter().position(|gone| gone.vertex == one.vertex);
+            // One on the same agent first: a restart there is no move away.
+            let fits = |gone: &&Instance| gone.vertex == one.vertex;
+            let place = left.iter().position(|gone| fits(gone) && gone.agent == one.agent);
+            let place = place.or_else(|| left.iter().position(fits));
             match place.map(|index| left.remove(index)) {
                 Some(gone) => {
                     plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) });
@@ -332,6 +353,7 @@ impl Known<'_> {
             started,
             stopped,
             why: plan.why.clone(),
+            halt: change.halt,
         };
         Ok((plan, Some(new)))
     }
@@ -414,6 +436,7 @@ mod tests {
     use tuplane_core::job::{FileFormat, Restart};
     use tuplane_core::plan::{AgentSlot, place, plan};
     use tuplane_wire::message::AgentId;
+    use tuplane_wire::scaling::Restarted;
 
     use super::*;
 
@@ -570,6 +593,61 @@ mod tests {
             refused.message.contains("602 instances") && refused.message.contains("64 MiB"),
             "{refused:?}"
         );
+    }
+
+    #[test]
+    fn a_plan_made_elsewhere_names_instances_and_agents() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let known = world.known(Some(128 << 20));
+        let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        let exact = |add: &[(&str, &str)], moves: &[(&str, &str)], end: &[&str]| {
+            let plan = ExactPlan {
+                add: add.iter().map(|(vertex, agent)| pair(vertex, agent)).collect(),
+                moves: moves.iter().map(|(name, agent)| pair(name, agent)).collect(),
+                end: end.iter().map(|name| (*name).to_owned()).collect(),
+                planner: Some("mine".to_owned()),
+                predicted: Some(7.0),
+            };
+            let ask = ScaleAsk::Exact(Box::new(plan));
+            wanted(&ask, &known).and_then(|change| known.plan(&ask, change)).map(|(plan, _)| plan)
+        };
+        let plan = exact(&[("w", "b")], &[("w#0", "b")], &[]).unwrap();
+        assert_eq!((plan.moved.len(), plan.started.len(), plan.predicted), (1, 1, Some(7.0)));
+        assert_eq!(plan.asked, "apply: 1 new, 1 moved, 0 ended");
+        let same = exact(&[], &[("w#0", "a")], &[]).unwrap();
+        assert!(same.is_empty() && same.notes[0].contains("is on a already"), "{same:?}");
+        let why = |refused: Result<ScalePlan, WireFault>| refused.unwrap_err().message;
+        assert!(why(exact(&[], &[("w#9", "b")], &[])).contains("no running instance `w#9`"));
+        assert!(why(exact(&[], &[("w#0", "b")], &["w#0"])).contains("named twice"));
+        assert!(why(exact(&[], &[], &["w#0", "w#1"])).contains("no instance left"));
+        assert!(why(exact(&[("w", "z")], &[], &[])).contains("no agent `z`"));
+        assert!(why(exact(&[("s", "b")], &[], &[])).contains("source"));
+    }
+
+    #[test]
+    fn a_restart_stops_what_it_is_said_to_stop() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 2)]);
+        let known = world.known(Some(128 << 20));
+        let restarted = |what, ask: ScaleAsk| {
+            let ask = ScaleAsk::Restarting { ask: Box::new(ask), what, cost_ms: 1000 };
+            let (plan, new) = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap();
+            (plan, new.and_then(|new| new.halt))
+        };
+        let add = || ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::OnlyFresh };
+        // All is on a: one instance of w is split, so a's part restarts, and its source pauses.
+        for what in [Restarted::Moved, Restarted::All] {
+            let (plan, halt) = restarted(what, add());
+            let halt = halt.unwrap();
+            assert_eq!((halt.cost_ms, halt.instances.len()), (1000, known.running.len()));
+            assert_eq!(plan.moved.len() + 1, known.running.len(), "{plan:?}");
+            assert!(plan.moved.iter().all(|moved| moved.to.agent == "a"), "{plan:?}");
+            assert_eq!(plan.started.iter().map(|one| &one.instance.agent[..]).collect::<Vec<_>>(), ["b"]);
+        }
+        let (plan, _) = restarted(Restarted::All, add());
+        assert!(plan.asked.ends_with("--mechanism restart-all --start-cost 1000ms"), "{}", plan.asked);
+        // What changes nothing restarts nothing.
+        let same = ScaleAsk::Set { vertex: "w".to_owned(), instances: 2, place: ScalePlace::Anywhere };
+        assert_eq!(restarted(Restarted::All, same).1, None);
     }
 
     #[test]

@@ -268,6 +268,7 @@ impl Engine {
             held.run.retarget(&next.stand, &next.plan, retarget)?;
         }
         held.run.share_rates(&held.plan, &next.plan);
+        held.run.release(&next.plan.going);
         let switched = Held { run: Arc::clone(&held.run), plan: next.plan };
         if let Some(held) = lock(&self.runs).get_mut(&run) {
             *held = switched;

@@ -16,6 +16,7 @@ use tuplane_wire::message::{
     EdgeLedger, FaultCode, InstanceReport, Peeked, RunPlan, RunReport, Split, WireFault,
 };
 
+use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -103,6 +104,8 @@ pub(crate) struct Local {
     pub(crate) asking: Asking,
     /// Its inputs: the edge, and its columns.
     pub(crate) inputs: Vec<(u32, SchemaRef)>,
+    /// Stops it for a while, or for good.
+    pub(crate) halt: Halt,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)

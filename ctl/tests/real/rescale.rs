@@ -47,7 +47,7 @@ path = "{}"
 }
 
 /// The ids that the ledger's files have, each as often as it is there, and the sinks' instances that wrote them.
-fn ids(folder: &Path) -> (Vec<u64>, BTreeMap<String, u64>) {
+pub(super) fn ids(folder: &Path) -> (Vec<u64>, BTreeMap<String, u64>) {
     let (mut ids, mut by) = (Vec::new(), BTreeMap::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -90,7 +90,7 @@ fn code(world: &World, args: &[&str]) -> (i32, String) {
 }
 
 /// Waits until a vertex's targets and its sender have as much as they take.
-fn wait_for_full_queues(world: &World) {
+pub(super) fn wait_for_full_queues(world: &World) {
     wait("the queues are full", Duration::from_secs(30), || {
         let status = world.status("line");
         let source = vertex(&status, "rows");

@@ -229,9 +229,10 @@ impl Driver {
     pub(super) fn switch(&self, run: u64, epoch: u64) {
         let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
         let plan = self.run_plan(job);
+        let halt = job.under_way().and_then(|plan| plan.new.halt.clone());
         let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
         tokio::spawn(async move {
-            let command = match effects::switch(&links, &agents, run, epoch).await {
+            let command = match effects::switch(&links, &agents, run, epoch, halt).await {
                 Ok(()) => Command::RescaleSwitched { run, epoch },
                 // A lost agent ends the run or begins it again; anything else is a defect that must not hang.
                 Err(fault) => Command::InstanceFailed { run, instance: 0, fault },
