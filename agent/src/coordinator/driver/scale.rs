@@ -40,8 +40,13 @@ impl Driver {
             return Err(WireFault::new(FaultCode::Stale, message));
         }
         let run = job.run;
-        if !dry_run {
+        // A planner would choose for a job that is neither the one before nor the one after that plan.
+        let chooses = matches!(ask, ScaleAsk::Out { .. } | ScaleAsk::In { agent: None, .. });
+        if !dry_run || chooses {
             Self::has_no_plan_under_way(job)?;
+        }
+        if let ScaleAsk::In { agent: Some(agent), .. } = ask {
+            self.is_here(agent)?;
         }
         let (spec, dag) = read(job)?;
         let known = self.known(job, &spec, &dag);
@@ -78,6 +83,7 @@ impl Driver {
             agents,
             live: self.live.run(job.run),
             planners: self.config.registry.planners(),
+            coordinator: &self.config.me.name,
         }
     }
 
@@ -89,7 +95,7 @@ impl Driver {
             job.name,
             plan.new.epoch,
             plan.new.asked,
-            step_name(plan.step),
+            plan.step.word(),
             job.name
         );
         Err(busy(message))
@@ -267,14 +273,4 @@ pub(super) fn read(job: &Job) -> Result<(job::Job, Dag), WireFault> {
 
 fn at(job: &Job, epoch: u64) -> bool {
     job.under_way().is_some_and(|plan| plan.new.epoch == epoch)
-}
-
-fn step_name(step: Step) -> &'static str {
-    match step {
-        Step::Asked => "being prepared",
-        Step::Prepared => "prepared",
-        Step::Committed => "committed, and what it leaves out is being drained",
-        Step::Done => "done",
-        Step::Failed => "given up",
-    }
 }

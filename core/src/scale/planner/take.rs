@@ -137,10 +137,16 @@ pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
         )));
     }
     if asked > free.len() {
-        let kept = machines
-            .iter()
-            .filter_map(|machine| Some(format!("{} ({})", machine.name, machine.kept.as_ref()?)));
-        let kept: Vec<String> = kept.collect();
+        let mut kept: Vec<(&str, Vec<&str>)> = Vec::new();
+        for machine in machines {
+            let Some(why) = machine.kept.as_deref() else { continue };
+            match kept.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(&machine.name),
+                None => kept.push((why, vec![&machine.name])),
+            }
+        }
+        let kept: Vec<String> =
+            kept.into_iter().map(|(why, names)| format!("{} ({why})", names.join(", "))).collect();
         let can = free.len();
         return Err(Refusal(format!(
             "{asked} machines are to be given back, and {can} can be: {}",
