@@ -158,7 +158,7 @@ fn scale_out_starts_agents_and_scale_in_releases_them() {
     assert_eq!((&out["agents_started"], &out["outcome"]["step"]), (&json!(["c"]), &"done".into()), "{out}");
     assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{out}");
     let pid = world.pids()["c"];
-    let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s"]);
+    let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s", "--yes"]);
     assert_eq!(
         (&back["agents_released"], &back["outcome"]["step"]),
         (&json!(["c"]), &"done".into()),
