@@ -18,6 +18,7 @@ pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod due;
+pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;
 pub(crate) mod instance;

@@ -332,6 +332,9 @@ impl Node {
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
             AgentRequest::Extend(plan) => engine.extend(*plan).await.map(|()| AgentReply::Done),
             AgentRequest::StartNew { run, epoch } => engine.start_new(run, epoch).map(|()| AgentReply::Done),
+            AgentRequest::Halt { run, epoch, instances } => {
+                engine.halt(run, epoch, &instances).map(|()| AgentReply::Done)
+            }
             AgentRequest::Switch { run, epoch } => engine.switch(run, epoch).map(|()| AgentReply::Done),
             AgentRequest::Abort { run, epoch } => {
                 engine.abort(run, epoch).await;

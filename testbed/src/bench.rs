@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::scratch::{Folder, tuplane};
+use crate::scratch::{Commands, Folder, tuplane};
 
 /// Records of W1, as in its job file.
 const RECORDS: u64 = 20_000_000;
@@ -39,12 +39,14 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     scale::run(out)?;
     stream_manager(out)?;
     of_agent(out, &["bench", "state"])?;
-    let bench = Bench { tuplane: tuplane()?, folder: Folder::make("bench")? };
-    let job = bench.folder.write("bench-rebalance.toml", W1)?;
+    let commands = Commands { tuplane: tuplane()?, folder: Folder::make("bench")?, cluster: "bench" };
+    let bench = Bench(commands);
+    let folder = &bench.0.folder;
+    let job = folder.write("bench-rebalance.toml", W1)?;
     bench.report(out, "W1", W1, RECORDS, |to| bench.once(&job, &[], to, |rows| Ok(rows == w1_result())))?;
 
-    let (text, truth) = make_text(&bench.folder.path.join("text"))?;
-    let job = bench.folder.write("wordcount.toml", W2)?;
+    let (text, truth) = make_text(&folder.path.join("text"))?;
+    let job = folder.write("wordcount.toml", W2)?;
     let path = format!("lines.path={}", text.display());
     bench.report(out, "W2", W2, truth.words, |to| {
         bench.once(&job, &["--set", &path], to, |rows| truth.agrees(rows))
@@ -73,10 +75,7 @@ fn stream_manager(out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-struct Bench {
-    tuplane: PathBuf,
-    folder: Folder,
-}
+struct Bench(Commands);
 
 /// What one run took.
 struct Measured {
@@ -101,7 +100,7 @@ impl Bench {
     ) -> Result<()> {
         let mut runs = Vec::new();
         for number in 0..RUNS {
-            runs.push(once(&self.folder.path.join(format!("{workload}-{number}")))?);
+            runs.push(once(&self.0.folder.path.join(format!("{workload}-{number}")))?);
         }
         let rate = |run: &Measured| items as f64 / run.seconds;
         let rates: Vec<f64> = runs.iter().map(|run| rate(run).round()).collect();
@@ -133,9 +132,9 @@ impl Bench {
     ) -> Result<Measured> {
         let started = Instant::now();
         let (agents, slots) = (AGENTS.to_string(), "1");
-        self.call(&["up", "--local", &agents, "--slots", slots, "--detach", "--cluster", "bench"])?;
+        self.0.call(&["up", "--local", &agents, "--slots", slots, "--detach"])?;
         let measured = self.on_agents(job, set, to, started, check);
-        self.call(&["down", "--cluster", "bench", "--yes"])?;
+        self.0.call(&["down", "--yes"])?;
         measured
     }
 
@@ -147,7 +146,7 @@ impl Bench {
         started: Instant,
         check: impl Fn(&[Vec<String>]) -> Result<bool>,
     ) -> Result<Measured> {
-        let agents = self.json(&["agents"])?;
+        let agents = self.0.json(&["agents"])?;
         let list = agents["agents"].as_array().context("no agents")?;
         let pids: Vec<u64> = list.iter().filter_map(|agent| agent["pid"].as_u64()).collect();
         ensure!(pids.len() == AGENTS, "{} agents instead of {AGENTS}", pids.len());
@@ -156,10 +155,10 @@ impl Bench {
         let job = job.to_str().context("an odd path")?;
         let mut submit = vec!["submit", job, "--set", &sink];
         submit.extend(set);
-        self.json(&submit)?;
+        self.0.json(&submit)?;
         let mut first = None;
         let status = loop {
-            let status = self.json(&["status"])?;
+            let status = self.0.json(&["status"])?;
             if first.is_none() && rows_at_sink(&status) > 0 {
                 first = Some((started.elapsed().as_secs_f64() * 1e3).round() / 1e3);
             }
@@ -176,24 +175,6 @@ impl Bench {
         let seconds = status["running_ms"].as_f64().context("no running time")? / 1e3;
         let ok = check(&rows_of(&status)?)?;
         Ok(Measured { seconds, cpu, noise: others, rss_mb: rss as f64 / 1024.0, first, ok })
-    }
-
-    fn call(&self, args: &[&str]) -> Result<Vec<u8>> {
-        let output = Command::new(&self.tuplane)
-            .args(args)
-            .env("XDG_RUNTIME_DIR", &self.folder.path)
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .with_context(|| format!("cannot run {}", self.tuplane.display()))?;
-        ensure!(output.status.success(), "`tuplane {}` failed ({})", args.join(" "), output.status);
-        Ok(output.stdout)
-    }
-
-    fn json(&self, args: &[&str]) -> Result<Value> {
-        let mut all = args.to_vec();
-        all.extend(["--cluster", "bench", "-o", "json"]);
-        serde_json::from_slice(&self.call(&all)?).context("a document cannot be read")
     }
 }
 
@@ -304,7 +285,7 @@ fn cpu_of(pids: &[u64]) -> Result<f64> {
     Ok(ticks as f64 / TICKS)
 }
 
-fn cpu_of_machine() -> Result<f64> {
+pub(crate) fn cpu_of_machine() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("an odd stat file")?;
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();

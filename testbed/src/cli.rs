@@ -59,7 +59,10 @@ fn is_refusal(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(PaperError::Option(_) | PaperError::SetUp(_) | PaperError::Trace(_))
     );
-    let of_stela = matches!(error.downcast_ref(), Some(StelaError::NoRunner | StelaError::Also(_)));
+    let of_stela = matches!(
+        error.downcast_ref(),
+        Some(StelaError::Option(_) | StelaError::NoCommand(_) | StelaError::Also(_))
+    );
     of_paper || of_stela || error.is::<simulate::Refused>()
 }
 

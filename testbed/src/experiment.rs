@@ -6,6 +6,7 @@ mod axis;
 pub mod claims;
 mod clock;
 mod figure;
+pub mod finish;
 mod folder;
 pub mod potus;
 mod runs;

@@ -3,14 +3,15 @@
 mod stela;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::experiment::Stop;
-use crate::experiment::potus::{self, Experiment, Finished, Options, Progress};
+use crate::experiment::finish::{Finished, Progress};
+use crate::experiment::potus::{self, Experiment, Options};
+use crate::experiment::{Claims, Stop};
 use crate::scratch::Folder;
 use crate::sim::Registry;
 use crate::simulate::Output;
@@ -108,23 +109,40 @@ pub(crate) fn run(paper: &Paper, registry: &Registry, out: &mut impl Write) -> R
     let mut shown = Shown::new();
     let finished = experiment.finish(&stop, |progress| shown.show(progress));
     shown.end();
-    match finished? {
+    ended(finished?, "potus", &folder, args.output, out)
+}
+
+/// Shows what came of it.
+fn ended(
+    finished: Finished,
+    paper: &str,
+    folder: &Path,
+    output: Output,
+    out: &mut impl Write,
+) -> Result<ExitCode> {
+    match finished {
         Finished::Complete(claims) => {
-            if args.output == Output::Json {
-                writeln!(out, "{}", serde_json::to_string_pretty(&claims)?)?;
-            } else {
-                write!(out, "{}\n{}\n", claims.table(), folder.join("claims.md").display())?;
-            }
+            show(&claims, folder, output, out)?;
             Ok(ExitCode::SUCCESS)
         }
         Finished::Interrupted { done, all } => {
             eprintln!(
-                "tuplane-testbed: interrupted after {done} of {all} runs; go on with `tuplane-testbed paper potus --resume {}`",
+                "tuplane-testbed: interrupted after {done} of {all} runs; go on with `tuplane-testbed paper {paper} --resume {}`",
                 folder.display()
             );
             Ok(ExitCode::from(INTERRUPTED))
         }
     }
+}
+
+/// The claims, as a table or a document.
+fn show(claims: &Claims, folder: &Path, output: Output, out: &mut impl Write) -> Result<()> {
+    if output == Output::Json {
+        writeln!(out, "{}", serde_json::to_string_pretty(claims)?)?;
+    } else {
+        write!(out, "{}\n{}\n", claims.table(), folder.join("claims.md").display())?;
+    }
+    Ok(())
 }
 
 fn dry_run(args: &Potus, registry: &Registry, out: &mut impl Write) -> Result<ExitCode> {

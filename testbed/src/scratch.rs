@@ -1,9 +1,12 @@
 //! What the demo and the benchmarks share: a folder for a while, and the command line beside them.
 
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 /// The command line beside this program.
 pub(crate) fn tuplane() -> Result<PathBuf> {
@@ -41,5 +44,43 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // It lies among temporary files: left behind it harms nobody.
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The command line, for one cluster, which is found in a folder of its own.
+pub(crate) struct Commands {
+    pub(crate) tuplane: PathBuf,
+    pub(crate) folder: Folder,
+    pub(crate) cluster: &'static str,
+}
+
+impl Commands {
+    /// Runs a command on the cluster; gives what it says. Ctrl-C on the terminal does not reach it: who called it ends
+    /// what it has begun.
+    pub(crate) fn call(&self, args: &[&str]) -> Result<Vec<u8>> {
+        let output = Command::new(&self.tuplane)
+            .args(args)
+            .args(["--cluster", self.cluster])
+            .env("XDG_RUNTIME_DIR", &self.folder.path)
+            .stdin(Stdio::null())
+            .process_group(0)
+            .output()
+            .with_context(|| format!("cannot run {}", self.tuplane.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`tuplane {}` failed ({}): {}",
+            args.join(" "),
+            output.status,
+            said.trim()
+        );
+        Ok(output.stdout)
+    }
+
+    /// The same for its document.
+    pub(crate) fn json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = args.to_vec();
+        all.extend(["-o", "json"]);
+        serde_json::from_slice(&self.call(&all)?).context("a document cannot be read")
     }
 }

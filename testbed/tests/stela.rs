@@ -12,8 +12,8 @@ fn stela(args: &[&str]) -> Output {
 fn a_dry_run_says_how_long_it_takes() {
     let listed = stela(&["--quick", "--dry-run"]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(listed.status.success() && text.starts_with("star,stela,live,grow\n"), "{text}");
-    assert!(text.ends_with("36 configurations, 36 runs, about 24 min 0 s\n"), "{text}");
+    assert!(listed.status.success() && text.starts_with("star,stela,live,block\n"), "{text}");
+    assert!(text.ends_with("18 configurations, 18 runs, about 8 min 24 s\n"), "{text}");
     let full = stela(&["--full", "--dry-run", "-o", "json"]);
     let document: Value = serde_json::from_slice(&full.stdout).unwrap();
     assert_eq!((&document["schema"], &document["repeats"]), (&"tuplane/stela-plan/1".into(), &3.into()));
@@ -41,10 +41,19 @@ fn the_model_needs_no_agents() {
 }
 
 #[test]
-fn runs_with_agents_are_refused_and_leave_nothing() {
+fn runs_without_the_command_line_and_names_that_there_are_not_leave_nothing() {
     let out = tempfile::tempdir().unwrap();
-    let refused = stela(&["--quick", "--out", out.path().to_str().unwrap()]);
+    let to = out.path().to_str().unwrap();
+    // A copy of the program with no other beside it.
+    let alone = out.path().join("tuplane-testbed");
+    std::fs::copy(env!("CARGO_BIN_EXE_tuplane-testbed"), &alone).unwrap();
+    let results = out.path().join("results");
+    let refused =
+        Command::new(&alone).args(["paper", "stela", "--quick", "--out"]).arg(&results).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && said.contains("does not run jobs yet"), "{said}");
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+    assert!(refused.status.code() == Some(2) && said.contains("cargo build --release"), "{said}");
+    assert!(!results.exists());
+    let slip = stela(&["--planner", "bets", "--out", to]);
+    let said = String::from_utf8_lossy(&slip.stderr).into_owned();
+    assert!(slip.status.code() == Some(2) && said.contains("did you mean `best`?"), "{said}");
 }

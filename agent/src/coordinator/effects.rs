@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
-use tuplane_core::cluster::{SealTask, SealWork};
+use tuplane_core::cluster::{Halt, SealTask, SealWork};
 use tuplane_wire::message::{
     AgentId, AgentReply, AgentRequest, FaultCode, RunPlan, RunReport, SinkFile, WireFault,
 };
@@ -181,9 +181,20 @@ pub(super) async fn extend(links: &Links, agents: &[AgentId], plan: RunPlan) -> 
     on_all(links, agents, &AgentRequest::Connect { run }, CONNECT).await
 }
 
-/// Carries a committed plan through: new instances start, and once all have, rows go by it. Agents are asked until
-/// they answer or are dead.
-pub(super) async fn switch(links: &Links, agents: &[AgentId], run: u64, epoch: u64) -> Result<(), WireFault> {
+/// Carries a committed plan through: new instances start, and once all have, rows go by it. Where some stop first they
+/// do, and what is new starts when the cost of that has passed. Agents are asked until they answer or are dead.
+pub(super) async fn switch(
+    links: &Links,
+    agents: &[AgentId],
+    run: u64,
+    epoch: u64,
+    halt: Option<Halt>,
+) -> Result<(), WireFault> {
+    if let Some(Halt { instances, cost_ms }) = halt {
+        let request = AgentRequest::Halt { run, epoch, instances };
+        try_join_all(agents.iter().map(|agent| until_answered(links, agent, &request))).await?;
+        tokio::time::sleep(Duration::from_millis(cost_ms)).await;
+    }
     for request in [AgentRequest::StartNew { run, epoch }, AgentRequest::Switch { run, epoch }] {
         let calls = agents.iter().map(|agent| until_answered(links, agent, &request));
         try_join_all(calls).await?;

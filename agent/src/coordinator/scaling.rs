@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use tuplane_core::cluster::{Job, NewScale};
+use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, Vertex, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
-    Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
+    ExactPlan, Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
 };
 
 use super::live::LiveRun;
@@ -20,7 +20,9 @@ pub(super) use planned::fixed;
 mod automatic;
 mod deal;
 mod evacuate;
+mod exact;
 mod planned;
+mod restart;
 
 /// What is known when a request to scale is looked at.
 pub(super) struct Known<'a> {
@@ -61,6 +63,8 @@ pub(super) struct Change {
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
+    /// What stops before anything new starts.
+    pub(super) halt: Option<Halt>,
 }
 
 /// Turns a request into instances. Whether they can be added and removed is looked at later.
@@ -80,6 +84,8 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
             known.out(*agents, *instances, planner.as_deref(), *anywhere)
         }
         ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
+        ScaleAsk::Exact(plan) => known.exact(plan),
+        ScaleAsk::Restarting { ask, what, cost_ms } => known.restarting(wanted(ask, known)?, *what, *cost_ms),
     }
 }
 
@@ -109,6 +115,14 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
                 .map_or_else(|| format!(" --agents {agents}"), |name| format!(" --agent {name}"));
             let keep = keep.then(|| " --keep".to_owned());
             ["in".to_owned(), who].into_iter().chain([by(planner), keep].into_iter().flatten()).collect()
+        }
+        ScaleAsk::Exact(plan) => {
+            let ExactPlan { add, moves, end, .. } = &**plan;
+            format!("apply: {} new, {} moved, {} ended", add.len(), moves.len(), end.len())
+        }
+        ScaleAsk::Restarting { ask, what, cost_ms } => {
+            let what = restart::mechanism(*what);
+            format!("{} --mechanism {what} --start-cost {cost_ms}ms", asked(ask))
         }
     }
 }
@@ -285,12 +299,20 @@ impl Known<'_> {
             why: change.why,
             counts: self.counts(&after.new, &ends),
         };
+        // One on the same agent first: a restart there is no move away.
+        let mut here: BTreeMap<(VertexId, u16), VecDeque<&Instance>> = BTreeMap::new();
+        for one in &going {
+            here.entry((one.vertex, one.agent)).or_default().push_back(one);
+        }
+        let mut same = |one: &Instance| here.get_mut(&(one.vertex, one.agent)).and_then(VecDeque::pop_front);
+        let pairs: Vec<Option<&Instance>> = after.new.iter().map(&mut same).collect();
+        let paired: BTreeSet<u32> = pairs.iter().flatten().map(|one| one.id).collect();
         let mut left: BTreeMap<VertexId, VecDeque<&Instance>> = BTreeMap::new();
-        for one in going {
+        for one in going.into_iter().filter(|one| !paired.contains(&one.id)) {
             left.entry(one.vertex).or_default().push_back(one);
         }
-        for one in &after.new {
-            match left.get_mut(&one.vertex).and_then(VecDeque::pop_front) {
+        for (one, pair) in after.new.iter().zip(pairs) {
+            match pair.or_else(|| left.get_mut(&one.vertex)?.pop_front()) {
                 Some(gone) => {
                     plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) });
                 }
@@ -326,6 +348,7 @@ impl Known<'_> {
             started,
             stopped,
             why: plan.why.clone(),
+            halt: change.halt,
         };
         Ok((plan, Some(new)))
     }
@@ -351,6 +374,9 @@ impl Known<'_> {
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        if change.halt.is_some() {
+            self.keeps_no_state(&after.maps)?;
+        }
         Ok((agents, after))
     }
 
@@ -447,6 +473,7 @@ mod tests {
     use tuplane_core::job::{FileFormat, Restart};
     use tuplane_core::plan::{AgentSlot, place, plan};
     use tuplane_wire::message::AgentId;
+    use tuplane_wire::scaling::Restarted;
 
     use super::*;
 
@@ -630,6 +657,61 @@ mod tests {
             ),
             "{refused:?}"
         );
+    }
+
+    #[test]
+    fn a_plan_made_elsewhere_names_instances_and_agents() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let known = world.known(Some(128 << 20));
+        let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        let exact = |add: &[(&str, &str)], moves: &[(&str, &str)], end: &[&str]| {
+            let plan = ExactPlan {
+                add: add.iter().map(|(vertex, agent)| pair(vertex, agent)).collect(),
+                moves: moves.iter().map(|(name, agent)| pair(name, agent)).collect(),
+                end: end.iter().map(|name| (*name).to_owned()).collect(),
+                planner: Some("mine".to_owned()),
+                predicted: Some(7.0),
+            };
+            let ask = ScaleAsk::Exact(Box::new(plan));
+            wanted(&ask, &known).and_then(|change| known.plan(&ask, change)).map(|(plan, _)| plan)
+        };
+        let plan = exact(&[("w", "b")], &[("w#0", "b")], &[]).unwrap();
+        assert_eq!((plan.moved.len(), plan.started.len(), plan.predicted), (1, 1, Some(7.0)));
+        assert_eq!(plan.asked, "apply: 1 new, 1 moved, 0 ended");
+        let same = exact(&[], &[("w#0", "a")], &[]).unwrap();
+        assert!(same.is_empty() && same.notes[0].contains("is on a already"), "{same:?}");
+        let why = |refused: Result<ScalePlan, WireFault>| refused.unwrap_err().message;
+        assert!(why(exact(&[], &[("w#9", "b")], &[])).contains("no running instance `w#9`"));
+        assert!(why(exact(&[], &[("w#0", "b")], &["w#0"])).contains("named twice"));
+        assert!(why(exact(&[], &[], &["w#0", "w#1"])).contains("no instance left"));
+        assert!(why(exact(&[("w", "z")], &[], &[])).contains("no agent `z`"));
+        assert!(why(exact(&[("s", "b")], &[], &[])).contains("source"));
+    }
+
+    #[test]
+    fn a_restart_stops_what_it_is_said_to_stop() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 2)]);
+        let known = world.known(Some(128 << 20));
+        let restarted = |what, ask: ScaleAsk| {
+            let ask = ScaleAsk::Restarting { ask: Box::new(ask), what, cost_ms: 1000 };
+            let (plan, new) = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap();
+            (plan, new.and_then(|new| new.halt))
+        };
+        let add = || ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::OnlyFresh };
+        // All is on a: one instance of w is split, so a's part restarts, and its source pauses.
+        for what in [Restarted::Moved, Restarted::All] {
+            let (plan, halt) = restarted(what, add());
+            let halt = halt.unwrap();
+            assert_eq!((halt.cost_ms, halt.instances.len()), (1000, known.running.len()));
+            assert_eq!(plan.moved.len() + 1, known.running.len(), "{plan:?}");
+            assert!(plan.moved.iter().all(|moved| moved.to.agent == "a"), "{plan:?}");
+            assert_eq!(plan.started.iter().map(|one| &one.instance.agent[..]).collect::<Vec<_>>(), ["b"]);
+        }
+        let (plan, _) = restarted(Restarted::All, add());
+        assert!(plan.asked.ends_with("--mechanism restart-all --start-cost 1000ms"), "{}", plan.asked);
+        // What changes nothing restarts nothing.
+        let same = ScaleAsk::Set { vertex: "w".to_owned(), instances: 2, place: ScalePlace::Anywhere };
+        assert_eq!(restarted(Restarted::All, same).1, None);
     }
 
     #[test]

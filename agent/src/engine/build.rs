@@ -26,6 +26,7 @@ use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
 use super::due::DueClock;
+use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
@@ -293,6 +294,7 @@ impl<'a> Builder<'a> {
             let (options, changes) = mpsc::unbounded_channel();
             self.set_options(placed.vertex, &options);
             let (asking, asked) = Asking::new(inbox);
+            let (halt, halted) = Halt::new();
             let local = Arc::new(Local {
                 placed: *placed,
                 counters: Arc::clone(&counters),
@@ -301,6 +303,7 @@ impl<'a> Builder<'a> {
                 options,
                 asking,
                 inputs: self.input_columns(placed.vertex, &programs),
+                halt,
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: bound * self.queues_of(placed),
@@ -330,6 +333,7 @@ impl<'a> Builder<'a> {
                 state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
                 settled: Vec::new(),
                 start: self.started.clone(),
+                halt: halted,
                 timer: self.shared.timer.clone(),
                 splits,
                 queue_time: self.job.options.settings == Settings::Default,

@@ -15,6 +15,7 @@ use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::due::DueClock;
+use super::halt::{self, Halted};
 use super::handover::{Answer, Ask};
 use super::hold::Hold;
 use super::ledger::Counters;
@@ -74,6 +75,7 @@ pub(crate) struct Instance {
     /// Who waits until all has been passed on that came of settled partitions.
     pub(crate) settled: Vec<Answer<()>>,
     pub(crate) start: watch::Receiver<bool>,
+    pub(crate) halt: Halted,
     pub(crate) timer: Timer,
     pub(crate) splits: Splits,
     /// Of a source that gives its rows their event times, and says when they arrived.
@@ -192,6 +194,7 @@ impl Instance {
             self.inbox.read_by_channel();
         }
         loop {
+            self.halt.go(&self.counters.clock).await;
             if self.set_options() {
                 stride = Stride::new(self.expected());
                 self.counters.load.measured(stride.ns_per_row as u64);
@@ -210,6 +213,7 @@ impl Instance {
                 let taken = self.inbox.take(stride.rows(), full).map_err(|e| self.fault(&e))?;
                 meter.changed |= !matches!(taken, Taken::Nothing);
                 match taken {
+                    Taken::Rows { rows, .. } if self.halt.discards() => halt::discard(rows, &self.counters),
                     Taken::Rows { input, channel, rows } => {
                         let input = if merges { channel } else { input };
                         self.counters.clock.set(Doing::Busy);
@@ -415,6 +419,7 @@ impl Instance {
     async fn produce(&mut self) -> Result<(), WireFault> {
         let mut stride = Stride::new(Duration::ZERO);
         loop {
+            self.halt.go(&self.counters.clock).await;
             self.set_options();
             self.answer();
             let began = Instant::now();

@@ -267,6 +267,8 @@ impl Engine {
         for retarget in next.retargets {
             held.run.retarget(&next.stand, &next.plan, retarget)?;
         }
+        held.run.share_rates(&held.plan, &next.plan);
+        held.run.release(&next.plan.going);
         let switched = Held { run: Arc::clone(&held.run), plan: next.plan };
         if let Some(held) = lock(&self.runs).get_mut(&run) {
             *held = switched;

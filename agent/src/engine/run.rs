@@ -10,10 +10,13 @@ use tuplane_core::fault::suggestion;
 use tuplane_core::job::Job;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::placement::Instance as Placed;
-use tuplane_core::plan::{Dag, EdgeId};
+use tuplane_core::plan::{Dag, EdgeId, VertexId};
 use tuplane_expr::arrow::datatypes::SchemaRef;
-use tuplane_wire::message::{EdgeLedger, FaultCode, InstanceReport, Peeked, RunReport, Split, WireFault};
+use tuplane_wire::message::{
+    EdgeLedger, FaultCode, InstanceReport, Peeked, RunPlan, RunReport, Split, WireFault,
+};
 
+use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
 use super::ledger::Counters;
@@ -28,6 +31,7 @@ use crate::exchange::inbox::Inbox;
 use crate::exchange::lane::edge_of;
 use crate::exchange::outbound::{Flight, Outbound, distinct};
 use crate::sink::Parts;
+use crate::source::pace::SHARERS;
 
 /// Pause between two looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(2);
@@ -100,6 +104,8 @@ pub(crate) struct Local {
     pub(crate) asking: Asking,
     /// Its inputs: the edge, and its columns.
     pub(crate) inputs: Vec<(u32, SchemaRef)>,
+    /// Stops it for a while, or for good.
+    pub(crate) halt: Halt,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)
@@ -198,8 +204,8 @@ impl Stand {
     }
 
     /// Waits until everything that went out on an instance's edges has been acknowledged, so that
-    /// its end means that its rows have arrived, and the end of an edge too. A lost peer that is needed ends the
-    /// run instead.
+    /// its end means that its rows have arrived, and the end of an edge too. What others send meanwhile is not waited for:
+    /// that need not end. A lost peer that is needed ends the run instead.
     async fn wait_until_arrived(&self, local: &Local) {
         use crate::sync::Ordering::Relaxed;
         let on_its_edges = |edge: &u32| local.exits.iter().any(|(exit, _)| exit == edge);
@@ -207,7 +213,8 @@ impl Stand {
         for ((number, agent), flight) in flights {
             let session = self.sessions.get(agent);
             let has_ended = || self.edges.get(&edge_of(*number)).is_some_and(|edge| edge.has_ended());
-            while flight.rows.load(Relaxed) > 0 || flight.marks.load(Relaxed) > 0 && has_ended() {
+            let sent = flight.rows_sent();
+            while flight.rows_arrived() < sent || flight.marks.load(Relaxed) > 0 && has_ended() {
                 if session.is_some_and(|session| session.is_dead()) {
                     break;
                 }
@@ -366,6 +373,26 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Tells the instances of sources here of which a plan has more or fewer how many there are: they share their source's
+    /// rate.
+    pub(crate) fn share_rates(&self, before: &RunPlan, after: &RunPlan) {
+        let stand = self.stand();
+        let count = |plan: &RunPlan, vertex: VertexId| {
+            plan.instances.iter().filter(|one| one.vertex == vertex && !plan.going.contains(&one.id)).count()
+        };
+        let is_source = |vertex: VertexId| stand.dag.inputs(vertex).next().is_none();
+        for local in stand.local.iter().filter(|local| is_source(local.placed.vertex)) {
+            let (was, is) = (count(before, local.placed.vertex), count(after, local.placed.vertex));
+            if was == is {
+                continue;
+            }
+            let change = SetOption { option: SHARERS.to_owned(), value: is.into() };
+            // An instance that has ended gives no more rows.
+            let _ = local.options.send(change);
+            local.inbox.nudge();
+        }
     }
 
     /// What a follower of a vertex has not seen yet.

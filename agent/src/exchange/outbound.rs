@@ -51,6 +51,8 @@ pub(crate) struct ChannelKey {
 pub(crate) struct Flight {
     /// Rows sent and not acknowledged.
     pub(crate) rows: AtomicU64,
+    /// Rows ever sent.
+    rows_sent: AtomicU64,
     /// Marks sent and not acknowledged.
     pub(crate) marks: AtomicU64,
     /// Marks ever sent.
@@ -60,6 +62,18 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
+    /// Rows ever sent.
+    pub(crate) fn rows_sent(&self) -> u64 {
+        self.rows_sent.load(Ordering::Acquire)
+    }
+
+    /// Rows that have arrived, of all that were ever sent: they arrive in their order.
+    pub(crate) fn rows_arrived(&self) -> u64 {
+        // In this order, so that what is sent meanwhile is not taken for what has arrived.
+        let sent = self.rows_sent();
+        sent.saturating_sub(self.rows.load(Ordering::Acquire))
+    }
+
     /// Marks ever sent.
     pub(crate) fn marks_sent(&self) -> u64 {
         self.marks_sent.load(Ordering::Acquire)
@@ -252,7 +266,8 @@ impl Outbound {
     pub(crate) fn send(&self, key: ChannelKey, rows: Rows) {
         let mut state = lock(&self.state);
         let Some(facts) = state.edges.get(&(key.run, key.edge)) else { return };
-        facts.flight.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        facts.flight.rows.fetch_add(rows.len() as u64, Ordering::AcqRel);
+        facts.flight.rows_sent.fetch_add(rows.len() as u64, Ordering::AcqRel);
         if state.dead {
             // They count as in flight for ever, which is what `lost` is made of.
             return;

@@ -10,6 +10,9 @@ const SINGLE_ROWS: f64 = 2000.0;
 /// The time between two such runs: half of the millisecond that a paced row may be late by.
 const RUN: Duration = Duration::from_micros(500);
 
+/// The option by which the engine tells an instance with how many it shares the rate from now on; a person sets it by scaling.
+pub(crate) const SHARERS: &str = "instances";
+
 /// When an instance may give its rows.
 pub(crate) trait Pacing: Send {
     /// Rows that may be given now, at most `max`; `Err`: the instant at which there will be one.
@@ -27,6 +30,8 @@ pub(crate) trait Pacing: Send {
 pub(crate) struct Pace {
     /// Rows a second of this instance; `None`: as fast as possible.
     share: Option<f64>,
+    /// Rows a second of all instances together.
+    rate: Option<f64>,
     instances: u32,
     /// t0: the first poll, or the change of the rate.
     start: Option<Instant>,
@@ -39,8 +44,9 @@ pub(crate) struct Pace {
 impl Pace {
     /// A schedule for one of `instances` that share `rate`.
     pub(crate) fn new(rate: Option<f64>, instances: u32) -> Result<Self, String> {
+        let instances = instances.max(1);
         let mut pace =
-            Self { share: None, instances: instances.max(1), start: None, given: 0, last: None, ahead: None };
+            Self { share: None, rate: None, instances, start: None, given: 0, last: None, ahead: None };
         pace.set_rate(rate)?;
         Ok(pace)
     }
@@ -57,6 +63,7 @@ impl Pace {
         {
             return Err(format!("`rate` must be above 0 rows per second, not {rate}"));
         }
+        self.rate = rate;
         self.share = rate.map(|rate| rate / f64::from(self.instances));
         // A new rate is a new schedule: what the old one owed is not made up for.
         self.start = None;
@@ -120,6 +127,15 @@ impl Pacing for Pace {
 
     /// `rate` is the only live option.
     fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
+        if option == SHARERS {
+            let count = value.as_u64().and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+            let count = count.ok_or_else(|| format!("`{SHARERS}` is a number from 1, not {value}"))?;
+            if count != self.instances {
+                self.instances = count;
+                self.set_rate(self.rate)?;
+            }
+            return Ok(());
+        }
         if option != "rate" {
             return Err(format!("a source has no live option `{option}`; it has `rate`"));
         }
@@ -214,6 +230,9 @@ mod tests {
         assert_eq!(pace.due(77, t0), Ok(1));
         pace.gave(1, t0);
         assert_eq!(pace.due(77, t0 + Duration::from_secs(1)), Ok(10));
+        pace.set(SHARERS, &serde_json::json!(8)).unwrap();
+        assert_eq!(pace.share, Some(5.0));
+        assert!(pace.set(SHARERS, &serde_json::json!(0)).is_err());
         pace.set("rate", &serde_json::Value::Null).unwrap();
         assert_eq!(pace.due(77, t0), Ok(77));
         for bad in [serde_json::json!(0), serde_json::json!(-1.5), serde_json::json!("fast")] {

@@ -287,6 +287,17 @@ pub struct NewScale {
     pub stopped: Vec<Named>,
     /// Why so, in words.
     pub why: Option<String>,
+    /// What stops before anything of it starts; `None`: nothing does.
+    pub halt: Option<Halt>,
+}
+
+/// Instances that stop before a plan's new ones start, as where a job is restarted to be scaled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// Those that the plan leaves out never go on; others, sources, do once rows go by it.
+    pub instances: Vec<u32>,
+    /// How long it is until the new ones start, in milliseconds: what starting a process costs.
+    pub cost_ms: u64,
 }
 
 /// Files of a run that one agent is to make visible.

@@ -409,6 +409,16 @@ pub enum AgentRequest {
     },
     /// Moves key partitions of a run.
     Keys(KeyAsk),
+    /// The plan was committed, and these instances stop before its new ones start. `Switch` lets those go on that it
+    /// keeps; the others drop what waits for them.
+    Halt {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// Which, as far as they are on this agent.
+        instances: Vec<u32>,
+    },
 }
 
 /// Replies of an agent.

@@ -22,7 +22,7 @@ pub enum ScalePlace {
 }
 
 /// What is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ScaleAsk {
     /// So many instances of one vertex.
     Set {
@@ -55,6 +55,42 @@ pub enum ScaleAsk {
         /// The agent stays in the cluster.
         keep: bool,
     },
+    /// These instances, as somebody else has planned it.
+    Exact(Box<ExactPlan>),
+    /// The same, with instances that stop before anything new starts.
+    Restarting {
+        /// What.
+        ask: Box<ScaleAsk>,
+        /// Which stop.
+        what: Restarted,
+        /// Milliseconds until what is new starts.
+        cost_ms: u64,
+    },
+}
+
+/// A plan that was made elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExactPlan {
+    /// New instances: of which vertex, on which agent.
+    pub add: Vec<(String, String)>,
+    /// Instances by name, and the agents that others in their place are started on.
+    pub moves: Vec<(String, String)>,
+    /// Instances by name that end.
+    pub end: Vec<String>,
+    /// Who has planned it.
+    pub planner: Option<String>,
+    /// Rows a second that all sinks together are to take.
+    pub predicted: Option<f64>,
+}
+
+/// What of a job is stopped and started anew when it is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restarted {
+    /// The job's part on agents whose part changes.
+    Moved,
+    /// All of the job.
+    All,
 }
 
 /// What a rescale does, or would do.

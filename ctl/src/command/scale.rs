@@ -1,6 +1,7 @@
 //! `tuplane scale`.
 
 mod agents;
+mod apply;
 pub(super) mod auto;
 mod history;
 pub(super) mod show;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tuplane_wire::message::{ClusterReply, ClusterRequest, JobPhase};
-use tuplane_wire::scaling::{JobScalings, Rescale, ScaleAsk, ScalePlace, ScalePlan, Step};
+use tuplane_wire::scaling::{JobScalings, Rescale, Restarted, ScaleAsk, ScalePlace, ScalePlan, Step};
 
 use crate::args::{Global, whole};
 use crate::cluster::{Cluster, unexpected};
@@ -43,6 +44,8 @@ enum Action {
     In(InArgs),
     /// Has the cluster itself change the numbers of instances as the load changes; off unless turned on
     Auto(auto::Args),
+    /// Carries out a plan that was made elsewhere, instance by instance
+    Apply(apply::Args),
     /// Lists the rescales of a job: what was asked, what came of it
     History(history::Args),
 }
@@ -60,6 +63,34 @@ struct Carry {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = parse_span)]
     #[expect(clippy::option_option, reason = "clap's shape for an option whose value may be left out")]
     wait: Option<Option<Duration>>,
+    /// How: without a pause, or as other systems do it, by stopping the job's part on the agents whose part changes, or
+    /// all of it
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    mechanism: Mechanism,
+    /// With a restart: how long it is until what is new starts, as starting a process costs
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_span)]
+    start_cost: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Mechanism {
+    #[default]
+    Live,
+    RestartMoved,
+    RestartAll,
+}
+
+impl Carry {
+    /// What is asked, carried out as these options have it.
+    fn with_mechanism(&self, ask: ScaleAsk) -> ScaleAsk {
+        let what = match self.mechanism {
+            Mechanism::Live => return ask,
+            Mechanism::RestartMoved => Restarted::Moved,
+            Mechanism::RestartAll => Restarted::All,
+        };
+        let cost_ms = u64::try_from(self.start_cost.as_millis()).unwrap_or(u64::MAX);
+        ScaleAsk::Restarting { ask: Box::new(ask), what, cost_ms }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -168,7 +199,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 anywhere: place == OutPlace::Anywhere,
             };
             let wanted = agents.unwrap_or(0);
-            let asked = request(&job, &ask, carry.if_epoch, true);
+            let asked = request(&job, &carry.with_mechanism(ask.clone()), carry.if_epoch, true);
             let started = if wanted == 0 {
                 Vec::new()
             } else {
@@ -214,6 +245,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             done.document(json!({"agents_released": released}), output)
         }
         Action::Auto(args) => auto::run(args, global, output).await,
+        Action::Apply(args) => apply::run(args, global, output).await,
         Action::History(args) => history::run(args, global, output).await,
     }
 }
@@ -231,8 +263,9 @@ impl Ends {
     /// Asks before agents are ended, as `agents release` does.
     async fn confirm(&self, cluster: &Cluster, plan: &ScalePlan, global: &Global) -> Outcome {
         let Self::Emptied { named } = self else { return Ok(()) };
-        let emptied = plan.moved.iter().map(|moved| &moved.from.agent).chain(named);
-        let mut names: BTreeSet<&str> = emptied.map(String::as_str).collect();
+        let stays = |agent: &String| plan.moved.iter().any(|moved| moved.to.agent == *agent);
+        let left = plan.moved.iter().map(|moved| &moved.from.agent).filter(|agent| !stays(agent));
+        let mut names: BTreeSet<&str> = left.chain(named).map(String::as_str).collect();
         for agent in cluster.agents().await?.iter().filter(|agent| agent.coordinator) {
             names.remove(agent.info.id.name.as_str());
         }
@@ -285,6 +318,7 @@ async fn carry_out(
     output: &mut Output,
 ) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
+    let ask = carry.with_mechanism(ask);
     let mut plan = interrupt.or(planned(cluster, request(&job, &ask, carry.if_epoch, true))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;

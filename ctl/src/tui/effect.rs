@@ -19,7 +19,7 @@ pub(crate) const EVERY: Duration = Duration::from_millis(500);
 const LEAST: Duration = Duration::from_millis(100);
 
 /// Something that `update` wants done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
     /// Something of the cluster; the answer comes as a reply.
     Ask(Ask),
@@ -56,7 +56,7 @@ pub(crate) enum Quit {
 }
 
 /// A change on the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Ask {
     /// Ends a run.
     Cancel {

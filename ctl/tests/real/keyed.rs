@@ -25,7 +25,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {rows}
-payload = 1000
+payload = 8000
 on = ["a", "b"]
 [[stage]]
 id = "by_key"
@@ -140,12 +140,12 @@ impl Cluster {
 
 #[test]
 fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none() {
-    const ROWS: u64 = 100_000;
+    const ROWS: u64 = 36_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];
     let mut cluster = Cluster { world, address: first.address.clone(), first: Some(first), others };
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 1.0)]);
+    cluster.at(&["submit", &job(&cluster.world, ROWS, 2.0)]);
     wait("the queues are full", Duration::from_secs(30), || {
         let status = cluster.status();
         vertex(&status, "rows")["blocked"].as_f64().unwrap_or(0.0) > 0.5
@@ -165,7 +165,6 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
     let mut took = Vec::new();
     for round in 0..5 {
         took.push(cluster.scale(&["set", "line", "counts=4", "--place", "new"]));
-        assert_even(&cluster.status(), "counts", 4);
         took.push(cluster.scale(&["set", "line", &format!("counts={}", 6 + round)]));
         took.push(cluster.scale(&["in", "line", "--agent", "c", "--keep"]));
         let status = cluster.status();
@@ -272,7 +271,7 @@ path = "{}"
 /// The coordinator has no instances, and is killed at some moment of each rescale.
 #[test]
 fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordinator_is_killed() {
-    const ROWS: u64 = 70_000;
+    const ROWS: u64 = 30_000;
     let world = World::new();
     let first = world.agent_at("c", "127.0.0.1:0", None, idle);
     let address = first.address.clone();
@@ -285,15 +284,15 @@ fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordina
         });
     };
     there(&cluster);
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 1.0)]);
+    cluster.at(&["submit", &job(&cluster.world, ROWS, 2.0)]);
     wait("rows are counted", Duration::from_secs(20), || {
         vertex(&cluster.status(), "out")["rows_in"].as_u64().unwrap_or(0) > 100
     });
     let mut before = 2;
     // From the request on, and from the commit on.
     let moments = [(false, 8), (true, 0), (true, 5), (true, 40)];
-    for (round, (committed, pause_ms)) in moments.into_iter().enumerate() {
-        let wanted = [5, 2][round % 2];
+    for (committed, pause_ms) in moments {
+        let wanted = if before == 2 { 5 } else { 2 };
         let asked = cluster.at(&["scale", "set", "line", &format!("counts={wanted}")]);
         if committed {
             wait("it is committed", Duration::from_secs(20), || {

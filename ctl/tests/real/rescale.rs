@@ -47,7 +47,7 @@ path = "{}"
 }
 
 /// The ids that the ledger's files have, each as often as it is there, and the sinks' instances that wrote them.
-fn ids(folder: &Path) -> (Vec<u64>, BTreeMap<String, u64>) {
+pub(super) fn ids(folder: &Path) -> (Vec<u64>, BTreeMap<String, u64>) {
     let (mut ids, mut by) = (Vec::new(), BTreeMap::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -90,7 +90,7 @@ fn code(world: &World, args: &[&str]) -> (i32, String) {
 }
 
 /// Waits until a vertex's targets and its sender have as much as they take.
-fn wait_for_full_queues(world: &World) {
+pub(super) fn wait_for_full_queues(world: &World) {
     wait("the queues are full", Duration::from_secs(30), || {
         let status = world.status("line");
         let source = vertex(&status, "rows");
@@ -295,7 +295,11 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     refused(&["scale", "set", "line", "rows=2"], 2, "dealt to its instances from the start");
     refused(&["scale", "set", "line", "work=3", "--if-epoch", "7"], 5, "has plan 1, and not plan 7");
     refused(&["scale", "set", "line", "work=20"], 7, "from 2 to 20 instances");
-    refused(&["scale", "set", "line", "work=5000", "--yes"], 2, "whose queues need");
+    refused(
+        &["scale", "set", "line", "work=5000", "--yes"],
+        2,
+        "of `work` are wanted, and there is room for",
+    );
     refused(
         &["scale", "set", "line", "work=4", "--place", "new"],
         2,

@@ -8,7 +8,6 @@ mod plan;
 mod set_up;
 mod view;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,9 +17,9 @@ use tuplane_core::fault::suggestion;
 use tuplane_core::route::Setting;
 use tuplane_core::route::predict::Setup;
 
+use super::finish::{self, Finished, Progress, Runs, RunsError};
 use super::folder::{FolderError, digest};
-use super::table::TableError;
-use super::{Claims, Columns, FigureError, Folder, Interval, Manifest, Record, State, Stop, Table, run_all};
+use super::{Claims, Columns, FigureError, Folder, Interval, Manifest, Record, Stop, Table};
 use crate::arrivals::ArrivalsError;
 use crate::predict::prophet_version;
 use crate::sim::{self, Arrivals, FileFault, PERFECT, Registry, SimError};
@@ -31,8 +30,7 @@ use view::{METRICS, View};
 /// The experiment's name.
 pub const NAME: &str = "paper-potus";
 
-/// The table of runs, and that of their means.
-const RUNS: &str = "runs.csv";
+/// The table of the runs' means.
 const MEANS: &str = "means.csv";
 
 /// The folder in the results that has what ships with the product.
@@ -127,44 +125,14 @@ pub enum PaperError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The table of runs.
-    #[error("{path}: {cause}", path = path.display())]
-    Table {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        cause: TableError,
-    },
+    #[error(transparent)]
+    Runs(#[from] RunsError),
     /// A figure.
     #[error(transparent)]
     Figure(#[from] FigureError),
     /// A document cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-}
-
-/// How far it is.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress {
-    /// Runs that are done.
-    pub done: usize,
-    /// Of so many.
-    pub all: usize,
-    /// What is likely to be left to wait.
-    pub left: Duration,
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub enum Finished {
-    /// All runs are done, and this is what they show.
-    Complete(Box<Claims>),
-    /// It was interrupted; the folder can be gone on with.
-    Interrupted {
-        /// Runs that are done.
-        done: usize,
-        /// Of so many.
-        all: usize,
-    },
 }
 
 /// What would be run.
@@ -422,68 +390,46 @@ impl<'r> Experiment<'r> {
     /// # Errors
     /// If a run fails, a figure has no points, or a file cannot be written. The folder is then marked as incomplete,
     /// with the reason.
-    pub fn finish(mut self, stop: &Stop, progress: impl FnMut(Progress)) -> Result<Finished, PaperError> {
-        let mut done = 0;
-        let finished = self.finish_runs(stop, progress, &mut done);
-        match &finished {
-            Ok(Finished::Complete(_)) => self.folder.mark(State::Complete, None, done)?,
-            Ok(Finished::Interrupted { .. }) => {
-                self.folder.mark(State::Incomplete, Some("interrupted".to_owned()), done)?;
-            }
-            Err(error) => self.folder.mark(State::Incomplete, Some(error.to_string()), done)?,
-        }
-        finished
-    }
-
-    fn finish_runs(
-        &mut self,
-        stop: &Stop,
-        mut progress: impl FnMut(Progress),
-        done: &mut usize,
-    ) -> Result<Finished, PaperError> {
+    pub fn finish(self, stop: &Stop, progress: impl FnMut(Progress)) -> Result<Finished, PaperError> {
         let Self { prepared, folder, registry } = self;
-        let path = folder.path().join(RUNS);
-        let fault = |cause: TableError| PaperError::Table { path: path.clone(), cause };
-        let old = match std::fs::File::open(&path) {
-            Ok(file) => Table::read(Prepared::columns(), file).map_err(fault)?,
-            Err(_) => Table::new(Prepared::columns(), Vec::new()),
-        };
-        let mut records: Vec<Option<Record>> =
-            prepared.runs.iter().map(|(cell, seed)| old.find(&factors(cell, *seed)).cloned()).collect();
-        let pending: Vec<usize> = (0..records.len()).filter(|index| records[*index].is_none()).collect();
-        *done = records.len() - pending.len();
+        finish::finish(&Work { prepared, registry }, folder, stop, progress)
+    }
+}
 
-        // What is there is written anew, so that nothing follows a line that was cut off.
-        folder.write(RUNS, &whole(records.iter().flatten().cloned().collect()).map_err(fault)?)?;
-        let mut file = folder.append(RUNS)?;
-        let (all, started) = (records.len(), Instant::now());
-        let work =
-            |number: usize| prepared.run(&prepared.runs[pending[number]], prepared.options.slots, registry);
-        let ran = run_all(pending.len(), prepared.options.threads, stop, work, |number, record| {
-            let mut row = csv::Writer::from_writer(Vec::new());
-            record.write(&mut row).map_err(|cause| fault(cause.into()))?;
-            let row = row.into_inner().unwrap_or_default();
-            file.write_all(&row).map_err(|cause| PaperError::Write { path: path.clone(), cause })?;
-            records[pending[number]] = Some(record);
-            *done += 1;
-            let here = *done - (all - pending.len());
-            let left = started.elapsed().mul_f64((all - *done) as f64 / here as f64);
-            progress(Progress { done: *done, all, left });
-            Ok(())
-        });
-        ran?;
-        if *done < all {
-            return Ok(Finished::Interrupted { done: *done, all });
-        }
-        let table = Table::new(Prepared::columns(), records.into_iter().flatten().collect());
-        folder.write(RUNS, &whole(table.records().to_vec()).map_err(fault)?)?;
-        folder.write(MEANS, &means(&table, &prepared.plan.cells()).map_err(|cause| fault(cause.into()))?)?;
-        let claims = self.show(&table)?;
-        Ok(Finished::Complete(Box::new(claims)))
+/// The runs, and what names in them stand for.
+struct Work<'r> {
+    prepared: Prepared,
+    registry: &'r Registry,
+}
+
+impl Runs for Work<'_> {
+    type Run = (Cell, u64);
+    type Error = PaperError;
+
+    fn columns(&self) -> Columns {
+        Prepared::columns()
     }
 
-    fn show(&self, table: &Table) -> Result<Claims, PaperError> {
-        let Self { prepared, folder, .. } = self;
+    fn runs(&self) -> &[(Cell, u64)] {
+        &self.prepared.runs
+    }
+
+    fn factors(&self, (cell, seed): &(Cell, u64)) -> Vec<String> {
+        factors(cell, *seed)
+    }
+
+    fn threads(&self) -> usize {
+        self.prepared.options.threads
+    }
+
+    fn run(&self, run: &(Cell, u64)) -> Result<Option<Record>, PaperError> {
+        self.prepared.run(run, self.prepared.options.slots, self.registry).map(Some)
+    }
+
+    fn show(&self, folder: &Folder, table: &Table) -> Result<Claims, PaperError> {
+        let prepared = &self.prepared;
+        let means = means(table, &prepared.plan.cells());
+        folder.write(MEANS, &means.map_err(|cause| table_fault(folder, cause))?)?;
         let is_measured = matches!(prepared.set_up.trace, Arrivals::Trace { .. });
         let trace = if is_measured { "trace" } else { "stand-in for a trace" };
         let view = View { plan: &prepared.plan, table, trace, is_measured };
@@ -507,10 +453,8 @@ impl<'r> Experiment<'r> {
     }
 }
 
-fn whole(records: Vec<Record>) -> Result<Vec<u8>, TableError> {
-    let mut text = Vec::new();
-    Table::new(Prepared::columns(), records).write(&mut text)?;
-    Ok(text)
+fn table_fault(folder: &Folder, cause: csv::Error) -> PaperError {
+    RunsError::Table { path: folder.path().join(MEANS), cause: cause.into() }.into()
 }
 
 /// A row for each configuration and metric.

@@ -1,26 +1,41 @@
-//! `paper stela`: the experiments of the Stela publication. What stands is what needs no agents: the job files, the plan
-//! of the runs, the measures, and what the fluid model predicts.
+//! `paper stela`: the experiments of the Stela publication, on agents of this machine, and what the fluid model predicts.
 
+mod live;
 pub mod measure;
 mod model;
 mod plan;
+mod results;
 mod show;
 pub mod topology;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use tuplane_core::scale::Planners;
 
-use super::folder::FolderError;
-use super::{Claims, FigureError, Folder, Manifest, State};
-use plan::Plan;
+use super::finish::{self, Finished, Progress, Runs, RunsError};
+use super::folder::{FolderError, digest};
+use super::{
+    Claim, Claims, Columns, FigureError, Folder, Manifest, Part, Record, State, Stop, Table, Verdict,
+};
+use plan::{Cell, FACTORS, Phases, Plan};
+use results::Results;
 use show::Predictions;
 
-pub use plan::Set;
+pub use plan::{Options, Set};
 
 /// The experiment's name.
 pub const NAME: &str = "paper-stela";
+
+/// That of the one that measures gaps.
+const GAPS: &str = "paper-stela-gaps";
+
+/// Its table.
+const GAPS_TABLE: &str = "gaps.csv";
+
+/// What a rescale may add to the usual gaps, in ms: the median, and the worst.
+const MAY_ADD: (f64, f64) = (50.0, 100.0);
 
 /// What the model says.
 const MODEL: &str = "model.csv";
@@ -28,14 +43,26 @@ const MODEL: &str = "model.csv";
 /// Why the experiment cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub enum StelaError {
-    /// Runs with agents are not there.
-    #[error(
-        "`paper stela` does not run jobs yet: `--model` predicts what they would give, `--dry-run` lists the runs"
-    )]
-    NoRunner,
     /// A planner that is to be compared, too.
     #[error("{0}")]
     Also(String),
+    /// An option.
+    #[error("{0}")]
+    Option(String),
+    /// The command line is not there.
+    #[error("{0}")]
+    NoCommand(String),
+    /// A run.
+    #[error("the run `{run}`: {why}")]
+    Run {
+        /// Its factors.
+        run: String,
+        /// Why.
+        why: String,
+    },
+    /// The table of runs.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
     /// A job file.
     #[error("{file}: {why}")]
     Topology {
@@ -85,16 +112,250 @@ pub struct Listed {
 }
 
 /// The runs of a set, and how long they take.
-pub fn dry_run(set: Set) -> Listed {
-    let plan = Plan::new(set);
-    Listed {
+///
+/// # Errors
+/// If the options ask for what there is not.
+pub fn dry_run(options: &Options) -> Result<Listed, StelaError> {
+    let plan = Plan::new(options).map_err(StelaError::Option)?;
+    Ok(Listed {
         schema: "tuplane/stela-plan/1",
         factors: plan::FACTORS,
         cells: plan.cells.iter().map(|cell| cell.factors().join(",")).collect(),
         repeats: plan.repeats,
         seconds: plan.time().as_secs(),
-        notes: notes(),
+        notes: notes().into_iter().chain(results::not_run(&plan)).collect(),
+    })
+}
+
+/// The runs with agents, and the folder of their results.
+#[derive(Debug)]
+pub struct Experiment {
+    work: Work,
+    folder: Folder,
+}
+
+impl Experiment {
+    /// Makes a folder of results under `out`.
+    ///
+    /// # Errors
+    /// If the options ask for what there is not, the command line is not beside this program, or the folder cannot be
+    /// made.
+    pub fn begin(options: &Options, out: &Path) -> Result<Self, StelaError> {
+        let work = Work::new(options)?;
+        let repeats = (1..=u64::from(work.plan.repeats)).collect();
+        let mut folder = Folder::make(out, Manifest::new(NAME, serde_json::to_value(options)?, repeats, 0))?;
+        folder.plan(work.runs.len(), inputs())?;
+        Ok(Self { work, folder })
     }
+
+    /// Goes on with a folder of results that is incomplete, with the options that it was begun with.
+    ///
+    /// # Errors
+    /// If there is nothing to go on with.
+    pub fn resume(folder: &Path) -> Result<Self, StelaError> {
+        let folder = Folder::open(folder, NAME)?;
+        let options: Options = serde_json::from_value(folder.manifest().options.clone())?;
+        folder.check(&inputs())?;
+        Ok(Self { work: Work::new(&options)?, folder })
+    }
+
+    /// Where its results are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs of all, and about how long they take.
+    pub fn size(&self) -> (usize, Duration) {
+        (self.work.plan.runs(), self.work.plan.time())
+    }
+
+    /// Does what has not been done, and writes the table, figures and the page of claims. A run that is under way when
+    /// `stop` is set is given up, and its agents are ended.
+    ///
+    /// # Errors
+    /// If a run fails, or a file cannot be written. The folder is then marked as incomplete, with the reason.
+    pub fn finish(mut self, stop: &Stop, progress: impl FnMut(Progress)) -> Result<Finished, StelaError> {
+        self.work.stop = stop.clone();
+        finish::finish(&self.work, self.folder, stop, progress)
+    }
+}
+
+/// What the runs read.
+fn inputs() -> String {
+    digest(topology::TOPOLOGIES.map(|topology| topology.file.1).concat().as_bytes())
+}
+
+/// The runs.
+#[derive(Debug)]
+struct Work {
+    plan: Plan,
+    runs: Vec<(Cell, u32)>,
+    stop: Stop,
+}
+
+impl Work {
+    fn new(options: &Options) -> Result<Self, StelaError> {
+        let plan = Plan::new(options).map_err(StelaError::Option)?;
+        has_command()?;
+        // Repeat by repeat, so that what changes on the machine meanwhile changes for all configurations.
+        let runs = (1..=plan.repeats).flat_map(|repeat| plan.cells.iter().map(move |cell| (*cell, repeat)));
+        Ok(Self { runs: runs.collect(), plan, stop: Stop::default() })
+    }
+}
+
+fn has_command() -> Result<(), StelaError> {
+    crate::scratch::tuplane().map(drop).map_err(|why| StelaError::NoCommand(why.to_string()))
+}
+
+impl Runs for Work {
+    type Run = (Cell, u32);
+    type Error = StelaError;
+
+    fn columns(&self) -> Columns {
+        Columns { factors: FACTORS.into_iter().chain(["repeat"]).collect(), metrics: live::METRICS.to_vec() }
+    }
+
+    fn runs(&self) -> &[(Cell, u32)] {
+        &self.runs
+    }
+
+    fn factors(&self, (cell, repeat): &(Cell, u32)) -> Vec<String> {
+        cell.factors().into_iter().chain([repeat.to_string()]).collect()
+    }
+
+    /// They share the machine's processors, so that two at a time would not be alone.
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn run(&self, run: &(Cell, u32)) -> Result<Option<Record>, StelaError> {
+        let factors = self.factors(run);
+        let metrics = live::run(&run.0, &self.plan.phases, &self.stop);
+        let metrics =
+            metrics.map_err(|why| StelaError::Run { run: factors.join(","), why: format!("{why:#}") })?;
+        Ok(metrics.map(|metrics| Record { factors, metrics }))
+    }
+
+    fn show(&self, folder: &Folder, table: &Table) -> Result<Claims, StelaError> {
+        let results = Results { plan: &self.plan, table };
+        let mut shown = Vec::new();
+        for figure in results.figures() {
+            folder.write(&figure.file(), figure.svg()?.as_bytes())?;
+            shown.push(figure.file());
+        }
+        let Phases { warm_up, before, after } = self.plan.phases;
+        let mut said = vec![format!(
+            "Runs of each configuration: {}. Each warms up for {} s, is measured for {} s, and for {} s after the operation; \
+             throughput afterwards is that of the second half. Intervals are of 95 % confidence, by Student's t over the \
+             repeats; of one run there is none, and no verdict that needs one.",
+            self.plan.repeats,
+            warm_up.as_secs(),
+            before.as_secs(),
+            after.as_secs()
+        )];
+        let used = table.records().iter().filter_map(|record| record.metrics[CORES_USED]);
+        if let Some(most) = used.reduce(f64::max) {
+            let processors = std::thread::available_parallelism().map_or(0, usize::from);
+            said.push(format!(
+                "This machine has {processors} processors; the most that was used of them in a run, by the agents and all \
+                 else, was {most:.1}: near the whole, rows take longer than they are said to."
+            ));
+        }
+        said.extend(notes());
+        said.extend(results::not_run(&self.plan));
+        let mut all = results.claims();
+        for claim in &mut all {
+            claim.figures.retain(|figure| shown.contains(figure));
+        }
+        let claims = Claims::new(NAME, folder.path().display().to_string(), said, all);
+        claims.write(folder)?;
+        Ok(claims)
+    }
+}
+
+/// Where a run's processors stand among its metrics.
+const CORES_USED: usize = 17;
+
+/// About how long so many rescales take.
+pub fn gaps_time(rescales: u32) -> Duration {
+    live::gaps::time(rescales)
+}
+
+/// Rescales a loaded job again and again, and writes how long nothing came out: a table and the page of claims.
+///
+/// # Errors
+/// If it cannot be run, or a file cannot be written.
+pub fn gaps(
+    rescales: u32,
+    out: &Path,
+    stop: &Stop,
+    progress: impl FnMut(usize),
+) -> Result<(PathBuf, Claims), StelaError> {
+    has_command()?;
+    let options = serde_json::json!({ "rescales": rescales });
+    let mut folder = Folder::make(out, Manifest::new(GAPS, options, Vec::new(), rescales as usize))?;
+    let measured = live::gaps::gaps(rescales, stop, progress)
+        .map_err(|why| StelaError::Run { run: "gaps".to_owned(), why: format!("{why:#}") });
+    let claims = measured.and_then(|measured| Ok((measured.gaps.len(), write_gaps(&folder, &measured)?)));
+    match &claims {
+        Ok((done, _)) if *done == rescales as usize => folder.mark(State::Complete, None, *done)?,
+        Ok((done, _)) => folder.mark(State::Incomplete, Some("interrupted".to_owned()), *done)?,
+        Err(error) => folder.mark(State::Incomplete, Some(error.to_string()), 0)?,
+    }
+    Ok((folder.path().to_owned(), claims?.1))
+}
+
+fn write_gaps(folder: &Folder, measured: &live::gaps::Gaps) -> Result<Claims, StelaError> {
+    let columns = Columns {
+        factors: vec!["rescale"],
+        metrics: vec!["longest_ms", "usual_ms", "added_ms", "operation_ms"],
+    };
+    let added = |gap: &live::gaps::Gap| (gap.longest - gap.usual).max(0.0);
+    let records = (1..).zip(&measured.gaps).map(|(number, gap): (u32, _)| Record {
+        factors: vec![number.to_string()],
+        metrics: [gap.longest, gap.usual, added(gap), gap.operation].map(Some).into(),
+    });
+    let mut table = Vec::new();
+    Table::new(columns, records.collect()).write(&mut table)?;
+    folder.write(GAPS_TABLE, &table)?;
+    let mut all: Vec<f64> = measured.gaps.iter().map(added).collect();
+    all.sort_by(f64::total_cmp);
+    let parts = match (all.get(all.len() / 2), all.last()) {
+        (Some(upper), Some(worst)) => {
+            let median = f64::midpoint(all[(all.len() - 1) / 2], *upper);
+            let rows = &measured.rows;
+            vec![Part {
+                scene: "stateless, 80 % load".to_owned(),
+                verdict: Verdict::of(median < MAY_ADD.0 && *worst < MAY_ADD.1),
+                measured: format!(
+                    "of {} rescales the median is {median:.0} ms and the worst {worst:.0} ms, at {:.0} rows/s; of {} rows {} \
+                     lost, {} twice",
+                    all.len(),
+                    measured.rate,
+                    rows.expected,
+                    rows.lost,
+                    rows.duplicated
+                ),
+            }]
+        }
+        _ => Vec::new(),
+    };
+    let claim = Claim::new(
+        "gaps",
+        "A live rescale of a job that is loaded to 80 % adds little to the gaps between rows",
+        "ours",
+        "the longest gap within 2 s after a rescale, less the 99.9th percentile of the gaps in the 20 s before, is less than \
+         50 ms in the median and 100 ms at worst",
+        parts,
+    );
+    let said = vec![
+        "A stage of four instances (2 ms a row, slept) gets 1,600 rows/s and is scaled to five and back in turn, every 22 s. \
+         Sinks stamp rows by a monotonic clock, read to 1 ms."
+            .to_owned(),
+    ];
+    let claims = Claims::new(GAPS, folder.path().display().to_string(), said, vec![claim]);
+    claims.write(folder)?;
+    Ok(claims)
 }
 
 /// Writes what the model predicts into a new folder under `out`: a table, figures, and the page of claims. The planners of
@@ -142,10 +403,12 @@ fn notes() -> Vec<String> {
         "Not known: bars of PageLoad and Processing, all convergence times, machines of network monitoring (8 to 9 here), what \
          an operator costs, which filters keep how much beside 80 %, which of two rules for the number of new instances the \
          published runs used (`stela` here has the slides', `stela-code` the code's: one less).",
-        "Ours: each row takes 1 ms of a core, and 2 ms in the operators that the job files name; an instance has at most one \
+        "Ours: each row takes 5 ms of a core, and 10 ms in the operators that the job files name; an instance has at most one \
          core, and a machine's instances share its cores. Memory and links (100 Mbit) are not limited.",
         "`best` chooses vertices and machines on the model's cores; the other planners count instances, and theirs go to the \
          emptiest new machine.",
+        "What costs nothing (feed, filters, merges, `out`) stays where it is, also on machines that are given back: only \
+         operators leave them.",
         "`storm-default` deals all instances anew and adds none, as in the publication; `storm-default-n` adds as many as \
          Stela, one for each operator in turn, and deals all anew.",
         "The published test of congestion needs queues that grow; where they block nothing is congested, and Stela's \
@@ -161,8 +424,34 @@ mod tests {
 
     #[test]
     fn a_dry_run_lists_the_configurations() {
-        let listed = dry_run(Set::Quick);
-        assert_eq!((listed.cells.len(), listed.repeats, listed.seconds), (36, 1, 36 * 40));
-        assert_eq!(listed.cells[0], "star,stela,live,grow");
+        let listed = dry_run(&Options::new(Set::Quick)).unwrap();
+        assert_eq!((listed.cells.len(), listed.repeats), (18, 1));
+        assert_eq!(listed.cells[0], "star,stela,live,block");
+        assert!(listed.notes.iter().any(|note| note.starts_with("18 configurations are not run")));
+    }
+
+    #[test]
+    fn gaps_are_held_against_what_a_rescale_may_add() {
+        let verdict = |longest: &[f64]| {
+            let out = tempfile::tempdir().unwrap();
+            let folder =
+                Folder::make(out.path(), Manifest::new(GAPS, serde_json::json!({}), Vec::new(), 0)).unwrap();
+            let gap = |longest: &f64| live::gaps::Gap { longest: *longest, usual: 10.0, operation: 40.0 };
+            let gaps = longest.iter().map(gap).collect();
+            let rows = measure::Tally { expected: 900, lost: 0, duplicated: 0 };
+            let claims = write_gaps(&folder, &live::gaps::Gaps { gaps, rows, rate: 1600.0 }).unwrap();
+            let table = std::fs::read_to_string(folder.path().join(GAPS_TABLE)).unwrap();
+            assert_eq!(table.lines().count(), longest.len() + 1);
+            claims.claims[0].verdict
+        };
+        assert_eq!(verdict(&[5.0, 50.0, 109.0]), Verdict::Holds);
+        assert_eq!(verdict(&[5.0, 50.0, 111.0]), Verdict::DoesNotHold, "one is too long");
+        assert_eq!(verdict(&[5.0, 59.0, 63.0, 80.0]), Verdict::DoesNotHold, "the median is 51 ms");
+        assert_eq!(verdict(&[]), Verdict::NotShown);
+    }
+
+    #[test]
+    fn the_column_of_processors_is_where_it_is_said_to_be() {
+        assert_eq!(live::METRICS[CORES_USED], "cores_used");
     }
 }

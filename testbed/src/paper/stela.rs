@@ -8,29 +8,52 @@ use std::time::Duration;
 use anyhow::Result;
 use tuplane_core::scale::Planners;
 
-use super::words;
-use crate::experiment::stela::{self, Set, StelaError};
+use super::{INTERRUPTED, Shown, ended, show, words};
+use crate::experiment::Stop;
+use crate::experiment::stela::{self, Experiment, Options, Set};
 use crate::simulate::Output;
 
-/// Scaling by ETP: what the model predicts for the published topologies, and the runs that would measure it
+/// Scaling by ETP, with agents of this machine: docs/experiments.md lists its figures and claims
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Stela {
     /// Predicts throughput on the fluid model: no agents, done at once
-    #[arg(long, conflicts_with_all = ["quick", "full", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["quick", "full", "dry_run", "topology", "planner", "mechanism", "repeats"])]
     model: bool,
-    /// Three topologies, each configuration once
+    /// How long nothing comes out of a loaded job that is rescaled, 20 times in a row
+    #[arg(long, conflicts_with_all = ["model", "quick", "full", "dry_run", "topology", "planner", "mechanism", "resume"])]
+    gaps: bool,
+    /// Three topologies, each configuration once, in less than ten minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Every planner with every mechanism
     #[arg(long)]
     full: bool,
+    /// These topologies alone
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    topology: Vec<String>,
+    /// These planners alone, of all that there are
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    planner: Vec<String>,
+    /// These mechanisms alone, of all that there are: live, restart-moved, restart-all
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    mechanism: Vec<String>,
+    /// Runs of each configuration; with --gaps, rescales [default: 3; 1 with --quick, 20 with --gaps]
+    #[arg(long, value_name = "N")]
+    repeats: Option<u32>,
     /// Lists the runs and about how long they take, and runs nothing
     #[arg(long)]
     dry_run: bool,
     /// A planner to compare, one of one's own or a built-in one that is not compared anyway
     #[arg(long, value_name = "NAME", requires = "model")]
     also: Vec<String>,
+    /// Goes on with a folder of results that is incomplete, as it was begun
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with_all = ["model", "quick", "full", "topology", "planner", "mechanism", "repeats", "dry_run", "out"]
+    )]
+    resume: Option<PathBuf>,
     /// Makes its folder of results under this one
     #[arg(long, value_name = "DIR", default_value = "results")]
     out: PathBuf,
@@ -39,34 +62,65 @@ pub(crate) struct Stela {
     output: Output,
 }
 
+/// Rescales that the gaps are of.
+const RESCALES: u32 = 20;
+
 impl Stela {
-    fn set(&self) -> Set {
-        match (self.quick, self.full) {
-            (true, _) => Set::Quick,
-            (_, true) => Set::Full,
-            _ => Set::Standard,
+    fn options(&self) -> Options {
+        Options {
+            topologies: self.topology.clone(),
+            planners: self.planner.clone(),
+            mechanisms: self.mechanism.clone(),
+            repeats: self.repeats,
+            ..Options::new(match (self.quick, self.full) {
+                (true, _) => Set::Quick,
+                (_, true) => Set::Full,
+                _ => Set::Standard,
+            })
         }
     }
 }
 
-/// Predicts, or lists.
+/// Runs, predicts, or lists.
 pub(super) fn run(args: &Stela, planners: &Planners, out: &mut impl Write) -> Result<ExitCode> {
     if args.dry_run {
-        let listed = stela::dry_run(args.set());
-        if args.output == Output::Json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        listed.cells.iter().try_for_each(|cell| writeln!(out, "{cell}"))?;
-        writeln!(out)?;
-        listed.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
-        let (cells, about) = (listed.cells.len(), words(Duration::from_secs(listed.seconds)));
-        writeln!(out, "{cells} configurations, {} runs, about {about}", cells * listed.repeats as usize)?;
+        return dry_run(args, out);
+    }
+    if args.model {
+        return model(args, planners, out);
+    }
+    if args.gaps {
+        return gaps(args, out);
+    }
+    let experiment = match &args.resume {
+        Some(folder) => Experiment::resume(folder)?,
+        None => Experiment::begin(&args.options(), &args.out)?,
+    };
+    let stop = Stop::on_signals()?;
+    let folder = experiment.folder().to_owned();
+    let (runs, about) = experiment.size();
+    eprintln!("results: {}\n{runs} runs, one at a time, about {} in all", folder.display(), words(about));
+    let mut shown = Shown::new();
+    let finished = experiment.finish(&stop, |progress| shown.show(progress));
+    shown.end();
+    ended(finished?, "stela", &folder, args.output, out)
+}
+
+fn dry_run(args: &Stela, out: &mut impl Write) -> Result<ExitCode> {
+    let listed = stela::dry_run(&args.options())?;
+    if args.output == Output::Json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.model {
-        return Err(StelaError::NoRunner.into());
-    }
+    listed.cells.iter().try_for_each(|cell| writeln!(out, "{cell}"))?;
+    writeln!(out)?;
+    listed.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    let (cells, about) = (listed.cells.len(), words(Duration::from_secs(listed.seconds)));
+    writeln!(out, "{cells} configurations, {} runs, about {about}", cells * listed.repeats as usize)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn model(args: &Stela, planners: &Planners, out: &mut impl Write) -> Result<ExitCode> {
     let (folder, claims) = stela::model(&args.out, &args.also, planners)?;
     eprintln!("results: {}", folder.display());
     if args.output == Output::Json {
@@ -79,4 +133,17 @@ pub(super) fn run(args: &Stela, planners: &Planners, out: &mut impl Write) -> Re
         writeln!(out, "\n{}", folder.join("claims.md").display())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn gaps(args: &Stela, out: &mut impl Write) -> Result<ExitCode> {
+    let rescales = args.repeats.unwrap_or(RESCALES).max(1);
+    let stop = Stop::on_signals()?;
+    eprintln!("{rescales} rescales, about {} in all", words(stela::gaps_time(rescales)));
+    let said = |done: usize| eprintln!("{done} of {rescales} rescales");
+    let (folder, claims) = stela::gaps(rescales, &args.out, &stop, said)?;
+    show(&claims, &folder, args.output, out)?;
+    for part in claims.claims.iter().flat_map(|claim| &claim.parts).filter(|_| args.output == Output::Text) {
+        writeln!(out, "{}: {}", part.scene, part.measured)?;
+    }
+    Ok(if stop.is_set() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }

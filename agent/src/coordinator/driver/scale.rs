@@ -41,11 +41,15 @@ impl Driver {
         }
         let run = job.run;
         // A planner would choose for a job that is neither the one before nor the one after that plan.
-        let chooses = matches!(ask, ScaleAsk::Out { .. } | ScaleAsk::In { agent: None, .. });
+        let what = match ask {
+            ScaleAsk::Restarting { ask, .. } => ask,
+            live => live,
+        };
+        let chooses = matches!(what, ScaleAsk::Out { .. } | ScaleAsk::In { agent: None, .. });
         if !dry_run || chooses {
             Self::has_no_plan_under_way(job)?;
         }
-        if let ScaleAsk::In { agent: Some(agent), .. } = ask {
+        if let ScaleAsk::In { agent: Some(agent), .. } = what {
             self.is_here(agent)?;
         }
         let (spec, dag) = read(job)?;
@@ -235,9 +239,10 @@ impl Driver {
     pub(super) fn switch(&self, run: u64, epoch: u64) {
         let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
         let plan = self.run_plan(job);
+        let halt = job.under_way().and_then(|plan| plan.new.halt.clone());
         let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
         tokio::spawn(async move {
-            let command = match effects::switch(&links, &agents, run, epoch).await {
+            let command = match effects::switch(&links, &agents, run, epoch, halt).await {
                 Ok(()) => Command::RescaleSwitched { run, epoch },
                 // A lost agent ends the run or begins it again; anything else is a defect that must not hang.
                 Err(fault) => Command::InstanceFailed { run, instance: 0, fault },

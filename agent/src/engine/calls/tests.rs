@@ -182,6 +182,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         settled: Vec::new(),
         state: None,
         start: started,
+        halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
         splits: Splits::None,
         queue_time: true,

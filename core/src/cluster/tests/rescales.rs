@@ -40,6 +40,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         going: going.to_vec(),
         maps: Vec::new(),
         dag: "{\"new\":1}".to_owned(),
+        halt: None,
     }
 }
 

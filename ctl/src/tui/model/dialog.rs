@@ -3,7 +3,7 @@
 use crate::tui::effect::Ask;
 
 /// What stands over the screen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
     /// One of several.
     Choice {

@@ -109,6 +109,17 @@ impl Series {
         self.gaps(of).max().unwrap_or(0)
     }
 
+    /// The length that at most all but this share of the gaps between two rows have, in ms; rows of the same millisecond
+    /// are 0 apart.
+    pub fn usual_gap(&self, of: &Range<usize>, share: f64) -> usize {
+        let mut gaps: Vec<usize> = self.gaps(of).collect();
+        gaps.sort_unstable_by(|a, b| b.cmp(a));
+        let rows = self.rows(of).unwrap_or(0) as f64;
+        // Of N gaps the share leaves out N (1 - share), the longest.
+        let longer = (rows * (1.0 - share)).round() as usize;
+        gaps.get(longer).copied().unwrap_or(0)
+    }
+
     /// Milliseconds without a row after an operation. At 1 ms samples are empty by themselves where rows are few:
     /// counted are gaps longer than any in the milliseconds `before`.
     pub fn downtime(&self, before: &Range<usize>, after: &Range<usize>) -> usize {
@@ -130,10 +141,10 @@ impl Series {
     }
 }
 
-/// Downtime of restart-moved over that of restart-all, repeat by repeat. A repeat in which restart-all did not interrupt
-/// anything has no such ratio.
+/// One figure over another, repeat by repeat: downtime of restart-moved over that of restart-all, say. A repeat in which the
+/// other is 0 has no such ratio.
 pub fn ratio(repeats: impl IntoIterator<Item = (f64, f64)>) -> Option<Interval> {
-    let ratios = repeats.into_iter().filter(|(_, all)| *all > 0.0).map(|(moved, all)| moved / all);
+    let ratios = repeats.into_iter().filter(|(_, other)| *other > 0.0).map(|(this, other)| this / other);
     interval(&ratios.collect::<Vec<_>>())
 }
 
@@ -233,6 +244,19 @@ mod tests {
         // A run that stops for good is down to its end.
         assert_eq!(series(&[(10, 1), (30, 0)]).downtime(&(0..10), &(10..40)), 30);
         assert_eq!(series(&[(10, 1)]).longest_gap(&(8..20)), 0);
+    }
+
+    #[test]
+    fn the_usual_gap_leaves_out_the_longest_ones() {
+        // 2,000 rows, one each other millisecond, and among them gaps of 30, 20 and 10.
+        let every = |rows: usize| std::iter::repeat_n([1, 0], rows).flatten();
+        let rows =
+            every(500).chain([0; 29]).chain(every(500)).chain([0; 19]).chain(every(1000)).chain([0; 9]);
+        let run = Series::new(rows);
+        let all = 0..run.len();
+        let usual = |share| run.usual_gap(&all, share);
+        assert_eq!((usual(1.0), usual(0.9995), usual(0.999), usual(0.9985)), (30, 20, 10, 1));
+        assert_eq!(Series::new([]).usual_gap(&(0..0), 0.999), 0);
     }
 
     #[test]

@@ -3,21 +3,34 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use tuplane_core::fault::suggestion;
+use tuplane_core::scale::{Engine, Planners};
+
 use super::StelaError;
 use super::model::{DEFAULT, DEFAULT_N, Predicted, predict};
 use super::topology::{TOPOLOGIES, Topology};
-use tuplane_core::scale::{Engine, Planners};
 
-/// Phases of a run: until it is in full swing, before the operation, after it.
-const WARM_UP: Duration = Duration::from_secs(5);
-const BEFORE: Duration = Duration::from_secs(10);
-const AFTER: Duration = Duration::from_secs(20);
+/// The most runs of a configuration.
+const MOST_REPEATS: u32 = 100;
 
-/// What starting the agents and the job and ending them takes, about.
-const AROUND: Duration = Duration::from_secs(5);
+/// Phases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Phases {
+    /// Until it is in full swing.
+    pub(super) warm_up: Duration,
+    /// Before the operation; a job's rates are means over 10 s.
+    pub(super) before: Duration,
+    /// After it.
+    pub(super) after: Duration,
+}
+
+/// What starting the agents and the job, working off what waits, and ending them takes, about.
+const AROUND: Duration = Duration::from_secs(6);
 
 /// How much of the plan is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Set {
     /// Three topologies, each configuration once.
     Quick,
@@ -25,6 +38,45 @@ pub enum Set {
     Standard,
     /// Every planner with every mechanism.
     Full,
+}
+
+impl Set {
+    /// How long the phases of its runs are.
+    pub(super) fn phases(self) -> Phases {
+        let of = |warm_up, before, after| Phases {
+            warm_up: Duration::from_secs(warm_up),
+            before: Duration::from_secs(before),
+            after: Duration::from_secs(after),
+        };
+        if self == Self::Quick { of(6, 6, 10) } else { of(10, 10, 20) }
+    }
+
+    /// Runs of each configuration.
+    fn repeats(self) -> u32 {
+        if self == Self::Quick { 1 } else { 3 }
+    }
+}
+
+/// What is run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// How much of the plan.
+    pub set: Set,
+    /// These topologies alone; all of the set's where none is named.
+    pub topologies: Vec<String>,
+    /// These planners alone, of all that there are.
+    pub planners: Vec<String>,
+    /// These mechanisms alone, of all that there are.
+    pub mechanisms: Vec<String>,
+    /// Runs of each configuration; the set's number if nothing is said.
+    pub repeats: Option<u32>,
+}
+
+impl Options {
+    /// All of a set.
+    pub fn new(set: Set) -> Self {
+        Self { set, topologies: Vec::new(), planners: Vec::new(), mechanisms: Vec::new(), repeats: None }
+    }
 }
 
 /// How a plan is carried out.
@@ -39,7 +91,7 @@ pub(super) enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 3] = [Self::Live, Self::RestartMoved, Self::RestartAll];
+    pub(super) const ALL: [Self; 3] = [Self::Live, Self::RestartMoved, Self::RestartAll];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -91,6 +143,12 @@ pub(super) struct Cell {
 pub(super) const FACTORS: [&str; 4] = ["topology", "planner", "mechanism", "overflow"];
 
 impl Cell {
+    /// Why it cannot be run.
+    pub(super) fn why_not(&self) -> Option<&'static str> {
+        (self.overflow == Overflow::Grow)
+            .then_some("queues that grow (`overflow = \"grow\"`) are not there yet")
+    }
+
     /// What names it in tables, by [`FACTORS`].
     pub(super) fn factors(&self) -> Vec<String> {
         [self.topology.key, self.planner, self.mechanism.name(), self.overflow.name()]
@@ -112,26 +170,58 @@ pub(super) fn planners(topology: &Topology) -> &'static [&'static str] {
 /// The runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
+    /// Configurations that are run.
     pub(super) cells: Vec<Cell>,
+    /// Those that cannot be.
+    pub(super) not_run: Vec<Cell>,
     pub(super) repeats: u32,
+    pub(super) phases: Phases,
 }
 
 impl Plan {
-    pub(super) fn new(set: Set) -> Self {
-        let topologies = if set == Set::Quick { &TOPOLOGIES[..3] } else { &TOPOLOGIES[..] };
+    /// What these options ask for.
+    ///
+    /// # Errors
+    /// If they name what there is not, or nothing is left.
+    pub(super) fn new(options: &Options) -> Result<Self, String> {
+        let Options { set, topologies, planners, mechanisms, repeats } = options;
+        let all = || TOPOLOGIES.iter();
+        known("topology", topologies, &all().map(|topology| topology.key).collect::<Vec<_>>())?;
+        known("planner", planners, &OUT.iter().chain(&IN).copied().collect::<Vec<_>>())?;
+        known("mechanism", mechanisms, &Mechanism::ALL.map(Mechanism::name))?;
+        let chosen = |of: &[String], name: &str| of.is_empty() || of.iter().any(|one| one == name);
+        let some = if *set == Set::Quick && topologies.is_empty() { 3 } else { TOPOLOGIES.len() };
+        // Who names planners or mechanisms is not bound to the pairs that are compared anyway.
+        let by_name = !planners.is_empty() || !mechanisms.is_empty();
         let mut cells = Vec::new();
-        for topology in topologies {
+        for topology in all().take(some).filter(|topology| chosen(topologies, topology.key)) {
+            let pairs = if by_name || *set == Set::Full { every(topology) } else { compared(topology) };
+            let pairs = || {
+                let named = |(planner, how): &&(&str, Mechanism)| {
+                    chosen(planners, planner) && chosen(mechanisms, how.name())
+                };
+                pairs.iter().filter(named)
+            };
             for overflow in Overflow::ALL {
-                let pairs = if set == Set::Full { every(topology) } else { compared(topology) };
-                cells.extend(pairs.into_iter().map(|(planner, mechanism)| Cell {
+                let cell = |(planner, mechanism): &(&'static str, Mechanism)| Cell {
                     topology,
                     planner,
-                    mechanism,
+                    mechanism: *mechanism,
                     overflow,
-                }));
+                };
+                cells.extend(pairs().map(cell));
             }
         }
-        Self { cells, repeats: if set == Set::Quick { 1 } else { 3 } }
+        let (not_run, cells): (Vec<Cell>, Vec<Cell>) =
+            cells.into_iter().partition(|cell| cell.why_not().is_some());
+        if cells.is_empty() {
+            return Err("no configuration is left: a planner either adds machines or takes some".to_owned());
+        }
+        let repeats = repeats.unwrap_or(set.repeats());
+        if !(1..=MOST_REPEATS).contains(&repeats) {
+            return Err(format!("`--repeats` is from 1 to {MOST_REPEATS}"));
+        }
+        Ok(Self { cells, not_run, repeats, phases: set.phases() })
     }
 
     /// Runs of all configurations.
@@ -142,7 +232,20 @@ impl Plan {
     /// How long they take, one after the other: they share the machine's cores, so two at a time would not be alone.
     pub(super) fn time(&self) -> Duration {
         let runs = u32::try_from(self.runs()).unwrap_or(u32::MAX);
-        (WARM_UP + BEFORE + AFTER + AROUND).saturating_mul(runs)
+        let Phases { warm_up, before, after } = self.phases;
+        (warm_up + before + after + AROUND).saturating_mul(runs)
+    }
+}
+
+/// What is named is there.
+fn known(what: &str, named: &[String], there: &[&str]) -> Result<(), String> {
+    match named.iter().find(|name| !there.contains(&name.as_str())) {
+        Some(name) => {
+            let near = suggestion(name, there.iter().copied());
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            Err(format!("`--{what} {name}`: there is none of that name, but {}{near}", there.join(", ")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -225,13 +328,16 @@ pub(super) fn predictions(
 mod tests {
     use super::*;
 
+    fn plan(set: Set) -> Plan {
+        Plan::new(&Options::new(set)).unwrap()
+    }
+
     #[test]
     fn the_sets_are_parts_of_the_whole() {
-        let factors =
-            |set: Set| -> Vec<Vec<String>> { Plan::new(set).cells.iter().map(Cell::factors).collect() };
+        let factors = |set: Set| -> Vec<Vec<String>> { plan(set).cells.iter().map(Cell::factors).collect() };
         let [quick, standard, full] = [Set::Quick, Set::Standard, Set::Full].map(factors);
-        // Seven topologies, two kinds of queue, six configurations; in all eight and four planners with three mechanisms.
-        assert_eq!((quick.len(), standard.len(), full.len()), (36, 84, (6 * 8 + 4) * 3 * 2));
+        // Seven topologies, six configurations; in all eight and four planners with three mechanisms.
+        assert_eq!((quick.len(), standard.len(), full.len()), (18, 42, (6 * 8 + 4) * 3));
         let all: BTreeSet<_> = full.iter().collect();
         assert_eq!(all.len(), full.len());
         assert!(
@@ -239,9 +345,30 @@ mod tests {
                 && standard.iter().all(|cell| all.contains(cell))
         );
         assert!(full.iter().all(|cell| cell.len() == FACTORS.len()));
-        let plan = Plan::new(Set::Quick);
-        assert_eq!((plan.runs(), plan.time()), (36, Duration::from_mins(24)));
-        assert_eq!(Plan::new(Set::Standard).runs(), 252);
+        // A person can wait for it.
+        assert!(plan(Set::Quick).time() < Duration::from_mins(10));
+        assert_eq!(plan(Set::Standard).runs(), 126);
+        // As many with queues that grow.
+        assert_eq!(plan(Set::Quick).not_run.len(), 18);
+    }
+
+    #[test]
+    fn what_is_named_is_run_and_what_there_is_not_is_refused() {
+        let named = Options {
+            topologies: vec!["star".to_owned(), "linear".to_owned()],
+            planners: vec!["best".to_owned()],
+            mechanisms: vec!["live".to_owned()],
+            repeats: Some(5),
+            ..Options::new(Set::Standard)
+        };
+        let plan = Plan::new(&named).unwrap();
+        assert_eq!((plan.cells.len(), plan.runs()), (2, 10));
+        let why = |options: &Options| Plan::new(options).unwrap_err();
+        let slip = Options { planners: vec!["bets".to_owned()], ..named.clone() };
+        assert!(why(&slip).contains("did you mean `best`?"), "{}", why(&slip));
+        let none = Options { planners: vec!["etp-sum".to_owned()], ..named.clone() };
+        assert!(why(&none).starts_with("no configuration is left"));
+        assert!(why(&Options { repeats: Some(0), ..named }).contains("--repeats"));
     }
 
     #[test]

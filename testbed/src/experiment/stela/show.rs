@@ -1,6 +1,6 @@
 //! What the model predicts as a table, figures, and claims beside what is published.
 
-use super::model::{DEFAULT, DEFAULT_N, Predicted};
+use super::model::{Choice, DEFAULT, DEFAULT_N, Predicted};
 use super::plan::{IN, OUT, Overflow};
 use super::topology::{TOPOLOGIES, Topology};
 use crate::experiment::{
@@ -40,14 +40,15 @@ impl Predictions {
     /// By how much more comes out than with another planner, as a share of that.
     fn over(&self, predicted: &Predicted, other: &str) -> Option<f64> {
         let other = self.find(predicted.topology, predicted.overflow, other)?;
-        more(predicted.after, other.after)
+        more(predicted.choice.after, other.choice.after)
     }
 
     /// A row for each topology, kind of queue and planner.
     pub(super) fn table(&self) -> Table {
         let columns = Columns { factors: FACTORS.to_vec(), metrics: METRICS.to_vec() };
         let record = |predicted: &Predicted| {
-            let Predicted { topology, planner, overflow, before, after, slots, moved, .. } = predicted;
+            let Predicted { topology, planner, overflow, choice } = predicted;
+            let Choice { before, after, slots, moved, .. } = choice;
             let published = topology.published;
             let metrics: [Option<f64>; METRICS.len()] = [
                 Some(*before),
@@ -160,25 +161,7 @@ impl Predictions {
     }
 
     fn claim(&self, topology: &'static Topology) -> Claim {
-        let machines = topology.machines;
-        let what = format!(
-            "{}, {} machines{} to {}",
-            topology.title,
-            machines.before,
-            if machines.known { "" } else { " (not published)" },
-            machines.after
-        );
-        let (claim, source) = match topology.published {
-            Some(published) => {
-                let (least, most) = (percent(published.least), percent(published.most));
-                let by = if least == most { least } else { format!("{least} to {most}") };
-                (format!("{what}: throughput is {by} against that of Storm's default"), published.source)
-            }
-            None => (
-                format!("{what}: a figure shows throughput above that of Storm's default"),
-                "IC2E figure, whose bars were not recovered",
-            ),
-        };
+        let (claim, source) = published(topology);
         let parts = Overflow::ALL.map(|overflow| Part {
             scene: format!("queues {}", overflow.name()),
             verdict: Verdict::NotShown,
@@ -193,7 +176,7 @@ impl Predictions {
             &format!("throughput-{}", topology.key),
             &claim,
             source,
-            "runs with agents show it, which are not there yet",
+            "runs with agents show it",
             parts.into(),
         )
         .because("These are predictions; nothing was run.")
@@ -205,23 +188,49 @@ impl Predictions {
         let Some(default) = self.find(topology, overflow, DEFAULT) else { return "no prediction".to_owned() };
         let mut words = format!(
             "predicted, rows/s: {:.0} before, {:.0} with Storm's default",
-            default.before, default.after
+            default.choice.before, default.choice.after
         );
         for predicted in self.of(topology, overflow).filter(|predicted| predicted.planner != DEFAULT) {
             let against = self.over(predicted, DEFAULT).map_or_else(String::new, percent);
-            words.push_str(&format!("; {} {:.0} ({against}", predicted.planner, predicted.after));
-            let added: Vec<String> = predicted.added.iter().map(|(id, n)| format!("{id} +{n}")).collect();
-            if !added.is_empty() {
-                words.push_str(&format!(": {}", added.join(", ")));
-            }
+            words.push_str(&format!("; {} {:.0} ({against}", predicted.planner, predicted.choice.after));
+            words.push_str(&added(&predicted.choice));
             words.push(')');
         }
         words
     }
 }
 
+/// What is published of a topology's throughput, in words, and where.
+pub(super) fn published(topology: &Topology) -> (String, &'static str) {
+    let machines = topology.machines;
+    let what = format!(
+        "{}, {} machines{} to {}",
+        topology.title,
+        machines.before,
+        if machines.known { "" } else { " (not published)" },
+        machines.after
+    );
+    match topology.published {
+        Some(published) => {
+            let (least, most) = (percent(published.least), percent(published.most));
+            let by = if least == most { least } else { format!("{least} to {most}") };
+            (format!("{what}: throughput is {by} against that of Storm's default"), published.source)
+        }
+        None => (
+            format!("{what}: a figure shows throughput above that of Storm's default"),
+            "IC2E figure, whose bars were not recovered",
+        ),
+    }
+}
+
 fn file_id(is_out: bool, overflow: Overflow) -> String {
     if is_out { format!("model-out-{}", overflow.name()) } else { "model-in".to_owned() }
+}
+
+/// What is added, in words: `: centre +1, sink1 +2`, or nothing.
+pub(super) fn added(choice: &Choice) -> String {
+    let added: Vec<String> = choice.added.iter().map(|(id, n)| format!("{id} +{n}")).collect();
+    if added.is_empty() { String::new() } else { format!(": {}", added.join(", ")) }
 }
 
 /// By how much one is more than the other, as a share of that; none of nothing.
@@ -230,7 +239,7 @@ fn more(this: f64, than: f64) -> Option<f64> {
 }
 
 /// `+65 %`.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:+.0} %", share * 100.0)
 }
 
@@ -249,9 +258,9 @@ mod tests {
         let all = of(0..6);
         assert_eq!(all.table().records().len(), 6 * OUT.len() * Overflow::ALL.len());
         for predicted in &all.0 {
-            assert!(predicted.before > 0.0 && predicted.after > 0.0, "{predicted:?}");
-            let added: u32 = predicted.added.iter().map(|(_, n)| n).sum();
-            assert!(added <= predicted.slots, "{predicted:?}");
+            assert!(predicted.choice.before > 0.0 && predicted.choice.after > 0.0, "{predicted:?}");
+            let added: u32 = predicted.choice.added.iter().map(|(_, n)| n).sum();
+            assert!(added <= predicted.choice.slots, "{predicted:?}");
         }
         let figures = all.figures();
         figures[..2].iter().for_each(|figure| assert!(figure.svg().unwrap().contains("published (Stela)")));
@@ -270,16 +279,16 @@ mod tests {
             all.find(topology, overflow, planner).unwrap().clone()
         };
         // Linear has one instance of each of the four operators on each machine of two cores. Back-pressured a row
-        // costs 1 + 1 + 2 + 1 ms: 400 rows/s on each of six, and of seven if all are dealt evenly.
+        // costs 5 + 5 + 10 + 5 ms: 80 rows/s on each of six, and of seven if all are dealt evenly.
         let blocked = of("linear", Overflow::Block, DEFAULT);
-        assert!((blocked.before - 2400.0).abs() < 1e-6, "{blocked:?}");
+        assert!((blocked.choice.before - 480.0).abs() < 1e-6, "{blocked:?}");
         // Without back-pressure spout and first bolt work for rows that the second bolt cannot take: of the two cores
         // the last bolt gets what it asks for, x/2, and the others x each: 3.5 x = 2.
         let grows = of("linear", Overflow::Grow, DEFAULT);
-        assert!((grows.before - 6.0 * (2.0 / 3.5) / 0.002).abs() < 1e-3, "{grows:?}");
+        assert!((grows.choice.before - 6.0 * (2.0 / 3.5) / 0.01).abs() < 1e-3, "{grows:?}");
         // Then the published test finds the second bolt, and all new instances are its.
-        assert_eq!(of("linear", Overflow::Grow, "stela").added, [("bolt2".to_owned(), 4)]);
+        assert_eq!(of("linear", Overflow::Grow, "stela").choice.added, [("bolt2".to_owned(), 4)]);
         // Under back-pressure it finds nothing, and the slots go to the first source.
-        assert_eq!(of("linear", Overflow::Block, "stela").added, [("spout".to_owned(), 4)]);
+        assert_eq!(of("linear", Overflow::Block, "stela").choice.added, [("spout".to_owned(), 4)]);
     }
 }

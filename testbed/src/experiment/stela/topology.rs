@@ -169,7 +169,12 @@ impl Topology {
 
     /// Its machines of these numbers, from 0.
     pub fn hosts(&self, numbers: std::ops::Range<u32>) -> impl Iterator<Item = Machine> {
-        numbers.map(|number| Machine::new(format!("m{}", number + 1), f64::from(self.kind.cores)))
+        numbers.map(|number| self.host(&format!("m{}", number + 1)))
+    }
+
+    /// One of its machines.
+    pub fn host(&self, name: &str) -> Machine {
+        Machine::new(name, f64::from(self.kind.cores))
     }
 
     /// Plans its job and places it on the machines that there are before.
@@ -227,8 +232,8 @@ fn keeps(filter: u32, number: u64) -> bool {
 /// The `where` of the filter of this number.
 fn condition(filter: u32) -> String {
     match filter {
-        0 => "value % 5 <> 0".to_owned(),
-        _ => format!("(value / {}) % 5 <> 0", 5u64.saturating_pow(filter)),
+        0 => "id % 5 <> 0".to_owned(),
+        _ => format!("(id / {}) % 5 <> 0", 5u64.saturating_pow(filter)),
     }
 }
 
@@ -426,7 +431,7 @@ mod tests {
             let all = (0u32..).map(VertexId).take(dag.vertices.len());
             assert_eq!(all.filter_map(|vertex| walk.filter(vertex)).count(), filters, "{}", topology.key);
         }
-        assert_eq!(condition(2), "(value / 25) % 5 <> 0");
+        assert_eq!(condition(2), "(id / 25) % 5 <> 0");
         assert!(!keeps(0, 10) && keeps(0, 11) && !keeps(1, 103) && keeps(1, 106));
     }
 }
