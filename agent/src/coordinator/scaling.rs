@@ -96,7 +96,7 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
         ScaleAsk::Set { vertex, instances, place } => {
             let place = match place {
                 ScalePlace::Anywhere => "",
-                ScalePlace::Fresh | ScalePlace::OnlyFresh => " --place new",
+                ScalePlace::OnlyFresh => " --place new",
             };
             format!("set {vertex}={instances}{place}")
         }
@@ -132,7 +132,8 @@ type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
 
 /// So many instances are on an agent, and no other one takes any.
 fn nowhere_else(instances: usize, agent: &str) -> String {
-    format!("{instances} instances are on {agent}, and no other agent takes instances")
+    let are = if instances == 1 { "1 instance is".to_owned() } else { format!("{instances} instances are") };
+    format!("{are} on {agent}, and no other agent takes instances")
 }
 
 fn refused(message: impl Into<String>) -> WireFault {
@@ -215,8 +216,7 @@ impl Known<'_> {
                 let message = format!("all {} agents have instances of the job", self.open().count());
                 return Err(refused(message));
             }
-            ScalePlace::Fresh if fresh.is_empty() => self.open().collect(),
-            ScalePlace::Fresh | ScalePlace::OnlyFresh => fresh,
+            ScalePlace::OnlyFresh => fresh,
         };
         self.resize(vertex, wanted, &mut Dealing::new(self, candidates), &mut change)?;
         Ok(change)
@@ -471,7 +471,7 @@ impl Known<'_> {
 mod tests {
     use tuplane_core::cluster::{Command, Logged, NewJob, Placed, State};
     use tuplane_core::job::{FileFormat, Restart};
-    use tuplane_core::plan::{AgentSlot, place, plan};
+    use tuplane_core::plan::{AgentSlot, Key, Partitioner, Routing, place, plan};
     use tuplane_wire::message::AgentId;
     use tuplane_wire::scaling::Restarted;
 
@@ -567,7 +567,6 @@ mod tests {
         let alone = World::new(vec![info("a", 2)]);
         let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
         assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
-        assert_eq!(agents(&alone.set(3, ScalePlace::Fresh).unwrap()), ["a"]);
     }
 
     #[test]
@@ -619,6 +618,21 @@ mod tests {
         let ask = ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::Anywhere };
         let refused = known.plan(&ask, change).unwrap_err();
         assert!(refused.message.contains("b is drained"), "{refused:?}");
+    }
+
+    #[test]
+    fn the_emptiest_agent_is_passed_by_where_it_may_not_have_one() {
+        let mut world = World::new(vec![info("a", 2), info("b", 2)]);
+        let to_sink = &mut world.dag.edges[1];
+        to_sink.routing = Routing::Partitioned { key: Key::Entry, partitioner: Partitioner::Default };
+        to_sink.distributed = false;
+        assert_eq!(agents(&world.set(4, ScalePlace::Anywhere).unwrap()), ["a", "a"]);
+        let refused = world.set(4, ScalePlace::OnlyFresh).unwrap_err();
+        assert!(refused.message.contains("agent b has no instance of `k`"), "{refused:?}");
+        let known = world.known(None);
+        let open: Vec<&AgentInfo> = known.open().collect();
+        let is_fixed = |agents: &[&AgentInfo]| known.fixed_on(agents).contains_key(&VertexId(1));
+        assert_eq!((is_fixed(&open), is_fixed(&open[1..])), (false, true));
     }
 
     #[test]

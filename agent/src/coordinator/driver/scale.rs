@@ -19,6 +19,9 @@ const PREPARE: Duration = Duration::from_secs(20);
 /// A plan that was shown holds for so long.
 const AGREED: Duration = Duration::from_mins(1);
 
+/// So many of them are kept of a run.
+const MOST_SHOWN: usize = 8;
+
 /// A refusal that a moment later need not be one.
 fn busy(message: String) -> WireFault {
     WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) }
@@ -55,13 +58,19 @@ impl Driver {
         let (spec, dag) = read(job)?;
         let known = self.known(job, &spec, &dag);
         let epoch = job.epoch();
-        let change = match self.shown.get(&run).filter(|_| !dry_run).filter(|shown| shown.is(ask, epoch)) {
+        let shown = self.shown.get(&run).into_iter().flatten().filter(|_| !dry_run);
+        let change = match shown.rev().find(|shown| shown.is(ask, epoch)) {
             Some(shown) => shown.change.clone(),
             None => scaling::wanted(ask, &known)?,
         };
         let (mut plan, new) = known.plan(ask, change.clone())?;
         if dry_run {
-            self.shown.insert(run, Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
+            let shown = self.shown.entry(run).or_default();
+            shown.retain(|shown| shown.ask != *ask && shown.at.elapsed() < AGREED);
+            if shown.len() >= MOST_SHOWN {
+                shown.remove(0);
+            }
+            shown.push(Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
         }
         if let Some(new) = new.filter(|_| !dry_run) {
             plan.next = Some(self.carry_out(turn, run, new)?);

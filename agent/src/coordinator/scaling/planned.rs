@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tuplane_core::cluster::Job;
-use tuplane_core::job::{self, Settings};
+use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, VertexId};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
-use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
+use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
@@ -68,10 +68,7 @@ impl Known<'_> {
         if agents == 0 && instances == 0 {
             return Err(refused("nothing is asked for; give --agents N or --instances N"));
         }
-        let planner = planner.unwrap_or(match self.spec.options.settings {
-            Settings::Paper => "stela",
-            Settings::Default => "best",
-        });
+        let planner = planner.unwrap_or(Planners::usual(self.spec.options.settings));
         self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         if instances > 0 && instances < agents {
             return Err(refused(format!(
@@ -183,10 +180,8 @@ impl Known<'_> {
     pub(super) fn take(&self, agents: u32, planner: Option<&str>, keep: bool) -> Result<Change, WireFault> {
         let mut used = self.used();
         used.sort_by(|a, b| a.id.name.cmp(&b.id.name));
-        let planner = planner.unwrap_or(match self.spec.options.settings {
-            Settings::Paper => "etp-sum",
-            Settings::Default => "best",
-        });
+        let planner = planner.unwrap_or(Planners::usual_in(self.spec.options.settings));
+        self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         let none = BTreeMap::new();
         let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
         let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));

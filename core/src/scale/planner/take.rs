@@ -133,7 +133,8 @@ pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
     if asked >= machines.len() {
         let all = machines.len();
         return Err(Refusal(format!(
-            "{asked} machines are to be given back, of {all}: at least 1 has to stay"
+            "{} to be given back, of {all}: at least 1 has to stay",
+            machines_are(asked)
         )));
     }
     if asked > free.len() {
@@ -149,11 +150,16 @@ pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
             kept.into_iter().map(|(why, names)| format!("{} ({why})", names.join(", "))).collect();
         let can = free.len();
         return Err(Refusal(format!(
-            "{asked} machines are to be given back, and {can} can be: {}",
+            "{} to be given back, and {can} can be: {}",
+            machines_are(asked),
             kept.join(", ")
         )));
     }
     Ok(free)
+}
+
+fn machines_are(asked: usize) -> String {
+    if asked == 1 { "1 machine is".to_owned() } else { format!("{asked} machines are") }
 }
 
 /// The instances of the machines that go, to the others in turn.
