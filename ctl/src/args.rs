@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, Parser, Subcommand};
 use tuplane_core::job::LEAST_MEMORY;
+use tuplane_testbed::hosts::is_name;
 use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
@@ -153,7 +154,7 @@ pub(crate) struct LocalArgs {
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
     pub(crate) cores: Option<u32>,
     /// Zones, dealt to the agents in turn
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',', value_parser = zone)]
     pub(crate) zones: Vec<String>,
     /// A file of `zone zone cost` lines, costs being whole numbers
     #[arg(long, value_name = "FILE")]
@@ -261,6 +262,14 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
         return Err(format!("`{target}` does not name an option; write STAGE.OPTION=VALUE"));
     }
     Ok((target.to_owned(), value.to_owned()))
+}
+
+/// A zone's name, a word as it is in a hosts file and in a cost table.
+pub(crate) fn zone(text: &str) -> Result<String, String> {
+    if !is_name(text) {
+        return Err(format!("`{text}` cannot name a zone: letters, digits, `.`, `-` and `_`"));
+    }
+    Ok(text.to_owned())
 }
 
 /// A whole number from `least` to `most`, in our own words where it is none.

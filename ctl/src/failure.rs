@@ -23,6 +23,9 @@ pub(crate) enum Failure {
     /// Wrong usage, a broken file, a refused request: nothing changed.
     #[error("{0}")]
     Usage(String),
+    /// The cluster has fewer agents than were asked for; more of them may be started.
+    #[error("{0}")]
+    TooFewAgents(String),
     /// Already shown in full (faults with their places); only the code is left to give.
     #[error("refused")]
     Shown,
@@ -67,7 +70,7 @@ impl Failure {
         match self {
             Self::BrokenPipe => 0,
             Self::Failed { .. } => 1,
-            Self::Usage(_) | Self::Shown => 2,
+            Self::Usage(_) | Self::TooFewAgents(_) | Self::Shown => 2,
             Self::Unreachable(_) => 3,
             Self::TimedOut(_) => 4,
             Self::Stale(_) => 5,
@@ -84,7 +87,7 @@ impl Failure {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Failed { kind, .. } => kind,
-            Self::Usage(_) | Self::Shown => "refused",
+            Self::Usage(_) | Self::TooFewAgents(_) | Self::Shown => "refused",
             Self::Unreachable(_) => "unreachable",
             Self::TimedOut(_) => "timeout",
             Self::Stale(_) => "stale",
@@ -123,6 +126,7 @@ impl From<WireFault> for Failure {
         let message = fault.message;
         match fault.code {
             FaultCode::Refused => Self::Usage(message),
+            FaultCode::TooFewAgents => Self::TooFewAgents(message),
             FaultCode::NotFound => Self::NotFound(message),
             FaultCode::Version => Self::Version(message),
             FaultCode::Stale => Self::Stale(message),
@@ -138,7 +142,7 @@ impl From<WireFault> for Failure {
 /// A fault's code as the word that JSON has for it.
 pub(crate) fn fault_kind(code: FaultCode) -> &'static str {
     match code {
-        FaultCode::Refused => "refused",
+        FaultCode::Refused | FaultCode::TooFewAgents => "refused",
         FaultCode::Row => "row",
         FaultCode::Instance => "instance",
         FaultCode::Agent => "agent",

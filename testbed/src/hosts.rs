@@ -11,6 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use line::is_name;
 use tuplane_core::fault::{At, Fault, Spanned};
 
 /// The most hosts of one file.

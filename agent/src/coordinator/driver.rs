@@ -96,8 +96,8 @@ pub(super) struct Driver {
     settling: HashMap<u64, (Instant, SealWork)>,
     /// Runs with options or policies that agents are being told, and how many of these.
     changing: HashMap<u64, u32>,
-    /// The last plan of each run that was shown only.
-    shown: HashMap<u64, scale::Shown>,
+    /// The plans of each run that were shown only, one for each request.
+    shown: HashMap<u64, Vec<scale::Shown>>,
     autos: auto::Autos,
     ending: bool,
 }

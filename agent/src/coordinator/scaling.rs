@@ -1,12 +1,11 @@
 //! Requests to scale a job: which instances are to be added where and which end, and the plan that this makes.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{Before, Dag, LEAST_QUEUE, VertexId};
+use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, Vertex, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -15,9 +14,11 @@ use tuplane_wire::scaling::{
 
 use super::live::LiveRun;
 
+use deal::Dealing;
 pub(super) use planned::fixed;
 
 mod automatic;
+mod deal;
 mod evacuate;
 mod exact;
 mod planned;
@@ -43,6 +44,8 @@ pub(super) struct Known<'a> {
     pub(super) budgets: BTreeMap<String, u64>,
     /// Who may choose.
     pub(super) planners: &'a Planners,
+    /// Name of the agent that coordinates.
+    pub(super) coordinator: &'a str,
 }
 
 /// What is wanted of a job.
@@ -93,7 +96,7 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
         ScaleAsk::Set { vertex, instances, place } => {
             let place = match place {
                 ScalePlace::Anywhere => "",
-                ScalePlace::Fresh | ScalePlace::OnlyFresh => " --place new",
+                ScalePlace::OnlyFresh => " --place new",
             };
             format!("set {vertex}={instances}{place}")
         }
@@ -127,14 +130,10 @@ pub(super) fn asked(ask: &ScaleAsk) -> String {
 /// A job's agents with those that join it, and new instances by vertex and index of the agent.
 type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
 
-/// What becomes of an agent that is empty.
-fn afterwards(keep: bool) -> &'static str {
-    if keep { "stays in the cluster" } else { "is released once it is empty, unless another job uses it" }
-}
-
 /// So many instances are on an agent, and no other one takes any.
 fn nowhere_else(instances: usize, agent: &str) -> String {
-    format!("{instances} instances are on {agent}, and no other agent takes instances")
+    let are = if instances == 1 { "1 instance is".to_owned() } else { format!("{instances} instances are") };
+    format!("{are} on {agent}, and no other agent takes instances")
 }
 
 fn refused(message: impl Into<String>) -> WireFault {
@@ -165,10 +164,44 @@ impl Known<'_> {
         agent.slots > 0 && !self.drained.contains(&agent.id.name)
     }
 
+    /// What becomes of an agent once a change has left it empty.
+    fn afterwards(&self, agent: &str, change: &Change, keep: bool) -> String {
+        if keep {
+            return "stays in the cluster".to_owned();
+        }
+        if agent == self.coordinator {
+            return "stays in the cluster: it coordinates".to_owned();
+        }
+        let going: BTreeSet<u32> = change.remove.iter().copied().collect();
+        let mut here = self.job.instances.iter().filter(|one| {
+            let has_begun = going.contains(&one.id) || self.job.retired.contains(&one.id);
+            has_begun && self.agent_of(one) == agent
+        });
+        match here.find(|one| self.job.file_sinks.values().any(|vertex| *vertex == one.vertex)) {
+            Some(one) => format!(
+                "stays in the cluster until the job has ended: files of {} are there",
+                self.name_of(one)
+            ),
+            None => "is released once it is empty, unless another job uses it".to_owned(),
+        }
+    }
+
+    /// A vertex that a person names.
+    fn vertex(&self, name: &str) -> Result<VertexId, WireFault> {
+        self.dag.find_vertex(name).map_err(|message| {
+            let has_none = self.spec.stages.iter().any(|stage| stage.id == name);
+            let why = format!(
+                "`{name}` is a stage without instances of its own, for it says how rows go from one vertex to the next; \
+                 the job has the vertices {}",
+                self.dag.vertices.iter().map(Vertex::label).collect::<Vec<_>>().join(", ")
+            );
+            WireFault::new(FaultCode::NotFound, if has_none { why } else { message })
+        })
+    }
+
     /// So many instances of one vertex.
     fn set(&self, vertex: &str, wanted: u32, place: ScalePlace) -> Result<Change, WireFault> {
-        let not_found = |message| WireFault::new(FaultCode::NotFound, message);
-        let vertex = self.dag.find_vertex(vertex).map_err(not_found)?;
+        let vertex = self.vertex(vertex)?;
         let label = self.dag.vertex(vertex).label();
         if wanted == 0 {
             let own = self.running.iter().filter(|one| one.vertex == vertex).count();
@@ -183,60 +216,30 @@ impl Known<'_> {
                 let message = format!("all {} agents have instances of the job", self.open().count());
                 return Err(refused(message));
             }
-            ScalePlace::Fresh if fresh.is_empty() => self.open().collect(),
-            ScalePlace::Fresh | ScalePlace::OnlyFresh => fresh,
+            ScalePlace::OnlyFresh => fresh,
         };
-        self.resize(vertex, wanted, &candidates, &mut change)?;
+        self.resize(vertex, wanted, &mut Dealing::new(self, candidates), &mut change)?;
         Ok(change)
     }
 
-    /// Adds instances of a vertex on these agents, or takes some away, until it has so many.
+    /// Adds instances of a vertex, or takes some away, until it has so many.
     fn resize(
         &self,
         vertex: VertexId,
         wanted: u32,
-        candidates: &[&AgentInfo],
+        dealing: &mut Dealing<'_>,
         change: &mut Change,
     ) -> Result<(), WireFault> {
-        let mut own: Vec<&Instance> = self.running.iter().filter(|one| one.vertex == vertex).collect();
-        for _ in own.len()..wanted as usize {
-            let agent = self.emptiest(vertex, candidates, change)?;
-            change.add.push((vertex, agent));
+        let own = self.running.iter().filter(|one| one.vertex == vertex).count();
+        let wanted = wanted as usize;
+        if own < wanted {
+            dealing.check(vertex, (wanted - own) as u64)?;
         }
-        while own.len() > wanted as usize {
-            let on = |agent: u16| own.iter().filter(|one| one.agent == agent).count();
-            let most = own.iter().enumerate().max_by_key(|(_, one)| {
-                let drained = self.drained.contains(self.agent_of(one));
-                (drained, on(one.agent), Reverse(self.queued(one)), one.number)
-            });
-            let Some((index, _)) = most else { break };
-            change.remove.push(own.remove(index).id);
+        for _ in own..wanted {
+            dealing.deal(vertex, None, change)?;
         }
+        change.remove.extend(self.to_end(vertex, own.saturating_sub(wanted)));
         Ok(())
-    }
-
-    /// The agent with the fewest instances of a vertex, and of those the one with the fewest in all for its slots.
-    fn emptiest(
-        &self,
-        vertex: VertexId,
-        candidates: &[&AgentInfo],
-        change: &Change,
-    ) -> Result<String, WireFault> {
-        let stays = |one: &&Instance| !change.remove.contains(&one.id);
-        let here = |name: &str, only: Option<VertexId>| {
-            let running = self.running.iter().filter(stays).filter(|one| self.agent_of(one) == name);
-            let new = change.add.iter().filter(|(_, agent)| agent == name).map(|(of, _)| *of);
-            let all = running.map(|one| one.vertex).chain(new);
-            all.filter(|of| only.is_none_or(|only| only == *of)).count() as u64
-        };
-        let key = |agent: &AgentInfo| {
-            let name = agent.id.name.as_str();
-            (here(name, Some(vertex)), here(name, None) * 1000 / u64::from(agent.slots.max(1)))
-        };
-        let found = candidates.iter().min_by_key(|agent| (key(agent), agent.id.name.clone()));
-        found
-            .map(|agent| agent.id.name.clone())
-            .ok_or_else(|| refused("no agent has a slot to run instances"))
     }
 
     /// Everything that an agent has goes elsewhere.
@@ -246,18 +249,17 @@ impl Known<'_> {
             let message = format!("there is no agent `{agent}` (there are {})", names.join(", "));
             return Err(WireFault::new(FaultCode::NotFound, message));
         }
-        let own: Vec<&Instance> = self.running.iter().filter(|one| self.agent_of(one) == agent).collect();
-        let others: Vec<&AgentInfo> = self.open().filter(|info| info.id.name != agent).collect();
-        if others.is_empty() && !own.is_empty() {
-            return Err(refused(nowhere_else(own.len(), agent)));
+        let (mut change, stays) = self.evacuate(agent);
+        if let Some(first) = stays.first() {
+            let more = match stays.iter().filter(|one| one.why == first.why).count() {
+                1 => String::new(),
+                alike => format!(" (nor can {} more)", alike - 1),
+            };
+            let message = format!("{}{more} cannot leave {agent}: {}", first.instance.name, first.why);
+            return Err(refused(message));
         }
-        let mut change = Change { why: Some(format!("all that is on {agent} moves")), ..Change::default() };
-        for one in own {
-            change.remove.push(one.id);
-            let to = self.emptiest(one.vertex, &others, &change)?;
-            change.add.push((one.vertex, to));
-        }
-        change.notes.push(format!("{agent} {}", afterwards(keep)));
+        change.why = Some(format!("all that is on {agent} moves"));
+        change.notes.push(format!("{agent} {}", self.afterwards(agent, &change, keep)));
         Ok(change)
     }
 
@@ -270,29 +272,15 @@ impl Known<'_> {
         ask: &ScaleAsk,
         change: Change,
     ) -> Result<(ScalePlan, Option<NewScale>), WireFault> {
-        let (agents, add) = self.with_agents(&change)?;
+        let (agents, after) = self.after(&change)?;
         let names: Vec<String> = agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let before = Before {
-            dag: self.dag,
-            job: self.spec,
-            instances: &self.job.instances,
-            retired: &self.job.retired,
-            agents: &names,
-            maps: &self.job.maps(),
-        };
-        let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let after = before.change(&add, &change.remove, &has_ended);
-        if let (Some(_), Ok(after)) = (&change.halt, &after) {
-            self.keeps_no_state(&after.maps)?;
-        }
-        let after = after.map_err(refused)?;
-        self.check_room(&after.new, &after.going, &names)?;
         let named = |one: &Instance| Named {
             id: one.id,
             name: self.name_of(one),
             agent: names.get(usize::from(one.agent)).cloned().unwrap_or_default(),
         };
-        let going: Vec<&Instance> = self.running.iter().filter(|one| after.going.contains(&one.id)).collect();
+        let ends: BTreeSet<u32> = after.going.iter().copied().collect();
+        let going: Vec<&Instance> = self.running.iter().filter(|one| ends.contains(&one.id)).collect();
         let started: Vec<Named> = after.new.iter().map(named).collect();
         let stopped: Vec<Named> = going.iter().map(|one| named(one)).collect();
         let mut plan = ScalePlan {
@@ -309,23 +297,30 @@ impl Known<'_> {
             notes: change.notes,
             predicted: change.predicted,
             why: change.why,
-            counts: self.counts(&after.new, &after.going),
+            counts: self.counts(&after.new, &ends),
         };
-        let mut left: Vec<&Instance> = going;
-        for one in &after.new {
-            // One on the same agent first: a restart there is no move away.
-            let fits = |gone: &&Instance| gone.vertex == one.vertex;
-            let place = left.iter().position(|gone| fits(gone) && gone.agent == one.agent);
-            let place = place.or_else(|| left.iter().position(fits));
-            match place.map(|index| left.remove(index)) {
+        // One on the same agent first: a restart there is no move away.
+        let mut here: BTreeMap<(VertexId, u16), VecDeque<&Instance>> = BTreeMap::new();
+        for one in &going {
+            here.entry((one.vertex, one.agent)).or_default().push_back(one);
+        }
+        let mut same = |one: &Instance| here.get_mut(&(one.vertex, one.agent)).and_then(VecDeque::pop_front);
+        let pairs: Vec<Option<&Instance>> = after.new.iter().map(&mut same).collect();
+        let paired: BTreeSet<u32> = pairs.iter().flatten().map(|one| one.id).collect();
+        let mut left: BTreeMap<VertexId, VecDeque<&Instance>> = BTreeMap::new();
+        for one in going.into_iter().filter(|one| !paired.contains(&one.id)) {
+            left.entry(one.vertex).or_default().push_back(one);
+        }
+        for (one, pair) in after.new.iter().zip(pairs) {
+            match pair.or_else(|| left.get_mut(&one.vertex)?.pop_front()) {
                 Some(gone) => {
                     plan.moved.push(ScaleMove { vertex: one.vertex.0, from: named(gone), to: named(one) });
                 }
                 None => plan.started.push(ScaleInstance { vertex: one.vertex.0, instance: named(one) }),
             }
         }
-        plan.stopped
-            .extend(left.into_iter().map(|one| ScaleInstance { vertex: one.vertex.0, instance: named(one) }));
+        let left = left.into_values().flatten();
+        plan.stopped.extend(left.map(|one| ScaleInstance { vertex: one.vertex.0, instance: named(one) }));
         plan.edges.extend(after.edges.into_iter().map(|changed| ScaleEdge {
             edge: changed.edge.0,
             name: self.dag.edge_name(changed.edge),
@@ -358,10 +353,42 @@ impl Known<'_> {
         Ok((plan, Some(new)))
     }
 
+    /// The job's agents and those that join it, and the plan as it is after a change for which all of them have room.
+    fn after(&self, change: &Change) -> Result<(Vec<AgentInfo>, After), WireFault> {
+        let (agents, after) = self.changed(change)?;
+        self.check_room(&after, &agents)?;
+        Ok((agents, after))
+    }
+
+    /// The same, whether they have room or not.
+    fn changed(&self, change: &Change) -> Result<(Vec<AgentInfo>, After), WireFault> {
+        let (agents, add) = self.with_agents(change)?;
+        let names: Vec<String> = agents.iter().map(|agent| agent.id.name.clone()).collect();
+        let before = Before {
+            dag: self.dag,
+            job: self.spec,
+            instances: &self.job.instances,
+            retired: &self.job.retired,
+            agents: &names,
+            maps: &self.job.maps(),
+        };
+        let has_ended = |id: u32| self.job.ended.contains_key(&id);
+        let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        if change.halt.is_some() {
+            self.keeps_no_state(&after.maps)?;
+        }
+        Ok((agents, after))
+    }
+
     /// The job's agents and those that join it, and where each new instance goes by its index.
     fn with_agents(&self, change: &Change) -> Result<Joined, WireFault> {
-        let (mut agents, mut add) = (self.job.agents.clone(), Vec::new());
+        let (mut agents, mut add) = (self.job.agents.clone(), Vec::with_capacity(change.add.len()));
+        let mut indices: HashMap<&str, u16> = HashMap::new();
         for (vertex, name) in &change.add {
+            if let Some(index) = indices.get(name.as_str()) {
+                add.push((*vertex, *index));
+                continue;
+            }
             let Some(info) = self.agents.iter().find(|info| info.id.name == *name) else {
                 return Err(WireFault::new(FaultCode::NotFound, format!("there is no agent `{name}`")));
             };
@@ -372,29 +399,34 @@ impl Known<'_> {
             let index = known.unwrap_or_else(|| {
                 agents.push(info.clone());
                 agents.len() - 1
-            });
-            add.push((*vertex, index as u16));
+            }) as u16;
+            indices.insert(name, index);
+            add.push((*vertex, index));
         }
         Ok((agents, add))
     }
 
     /// An agent holds as many instances of a job as have room for their queues: each takes 64 KiB at least, of half
     /// of what the agent's queues may hold (or of the job's `memory`).
-    fn check_room(&self, new: &[Instance], remove: &[u32], names: &[String]) -> Result<(), WireFault> {
-        for (index, name) in (0u16..).zip(names) {
-            let here = |one: &&Instance| one.agent == index;
-            let (coming, budget) = (new.iter().filter(here).count(), self.budgets.get(name));
-            let Some(budget) = budget.filter(|_| coming > 0) else { continue };
-            let stays = self.running.iter().filter(|one| !remove.contains(&one.id));
-            let all: Vec<&Instance> = stays.chain(new).filter(here).collect();
-            let needed =
-                all.iter().map(|one| self.queues(one.vertex)).sum::<u64>().saturating_mul(LEAST_QUEUE);
-            let has = self.may_hold(*budget);
+    fn check_room(&self, after: &After, agents: &[AgentInfo]) -> Result<(), WireFault> {
+        let going: BTreeSet<u32> = after.going.iter().copied().collect();
+        let stays = self.running.iter().filter(|one| !going.contains(&one.id));
+        let mut here: BTreeMap<u16, (usize, u64)> = BTreeMap::new();
+        for one in stays.chain(&after.new) {
+            let (count, queues) = here.entry(one.agent).or_default();
+            *count += 1;
+            *queues += self.queues(one.vertex);
+        }
+        let coming: BTreeSet<u16> = after.new.iter().map(|one| one.agent).collect();
+        for index in coming {
+            let name = agents.get(usize::from(index)).map_or("?", |agent| agent.id.name.as_str());
+            let Some(budget) = self.budgets.get(name) else { continue };
+            let (count, queues) = here.get(&index).copied().unwrap_or_default();
+            let (needed, has) = (queues.saturating_mul(LEAST_QUEUE), self.may_hold(*budget));
             if needed > has {
                 return Err(refused(format!(
-                    "agent {name} would hold {} instances of the job, whose queues need {} MiB at least, and may \
+                    "agent {name} would hold {count} instances of the job, whose queues need {} MiB at least, and may \
                      hold {} MiB",
-                    all.len(),
                     needed.div_ceil(1 << 20),
                     has >> 20
                 )));
@@ -413,20 +445,25 @@ impl Known<'_> {
         self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2)
     }
 
-    fn counts(&self, new: &[Instance], remove: &[u32]) -> Vec<ScaleCount> {
-        let ids = (0..self.dag.vertices.len() as u32).map(VertexId);
-        ids.filter_map(|vertex| {
-            let own = self.running.iter().filter(|one| one.vertex == vertex);
-            let (before, gone) = (own.clone().count(), own.filter(|one| remove.contains(&one.id)).count());
-            let come = new.iter().filter(|one| one.vertex == vertex).count();
-            (come + gone > 0).then(|| ScaleCount {
+    fn counts(&self, new: &[Instance], going: &BTreeSet<u32>) -> Vec<ScaleCount> {
+        let mut all: BTreeMap<VertexId, (u32, u32, u32)> = BTreeMap::new();
+        for one in &self.running {
+            let (before, gone, _) = all.entry(one.vertex).or_default();
+            *before += 1;
+            *gone += u32::from(going.contains(&one.id));
+        }
+        for one in new {
+            all.entry(one.vertex).or_default().2 += 1;
+        }
+        let changed = all.into_iter().filter(|(_, (_, gone, come))| gone + come > 0);
+        changed
+            .map(|(vertex, (before, gone, come))| ScaleCount {
                 vertex: vertex.0,
                 name: self.dag.vertex(vertex).label(),
-                before: before as u32,
-                after: (before + come - gone) as u32,
+                before,
+                after: before + come - gone,
             })
-        })
-        .collect()
+            .collect()
     }
 }
 
@@ -434,7 +471,7 @@ impl Known<'_> {
 mod tests {
     use tuplane_core::cluster::{Command, Logged, NewJob, Placed, State};
     use tuplane_core::job::{FileFormat, Restart};
-    use tuplane_core::plan::{AgentSlot, place, plan};
+    use tuplane_core::plan::{AgentSlot, Key, Partitioner, Routing, place, plan};
     use tuplane_wire::message::AgentId;
     use tuplane_wire::scaling::Restarted;
 
@@ -504,6 +541,7 @@ mod tests {
                 drained: self.drained.clone(),
                 live: None,
                 planners: &self.planners,
+                coordinator: "b",
                 budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
             }
         }
@@ -529,7 +567,6 @@ mod tests {
         let alone = World::new(vec![info("a", 2)]);
         let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
         assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
-        assert_eq!(agents(&alone.set(3, ScalePlace::Fresh).unwrap()), ["a"]);
     }
 
     #[test]
@@ -542,8 +579,8 @@ mod tests {
         assert_eq!((fewer.counts[0].before, fewer.counts[0].after), (2, 1));
         let known = world.known(None);
         let ask = ScaleAsk::In { agents: 1, agent: Some("a".to_owned()), planner: None, keep: true };
-        let refused = known.plan(&ask, wanted(&ask, &known).unwrap()).unwrap_err();
-        assert!(refused.message.contains("`s` is a source"), "{refused:?}");
+        let refused = wanted(&ask, &known).unwrap_err();
+        assert!(refused.message.starts_with("s#0 cannot leave a: `s` is a source"), "{refused:?}");
         let nobody = ScaleAsk::In { agents: 1, agent: Some("z".to_owned()), planner: None, keep: true };
         assert_eq!(wanted(&nobody, &known).unwrap_err().code, FaultCode::NotFound);
         let change = Change {
@@ -584,13 +621,54 @@ mod tests {
     }
 
     #[test]
+    fn the_emptiest_agent_is_passed_by_where_it_may_not_have_one() {
+        let mut world = World::new(vec![info("a", 2), info("b", 2)]);
+        let to_sink = &mut world.dag.edges[1];
+        to_sink.routing = Routing::Partitioned { key: Key::Entry, partitioner: Partitioner::Default };
+        to_sink.distributed = false;
+        assert_eq!(agents(&world.set(4, ScalePlace::Anywhere).unwrap()), ["a", "a"]);
+        let refused = world.set(4, ScalePlace::OnlyFresh).unwrap_err();
+        assert!(refused.message.contains("agent b has no instance of `k`"), "{refused:?}");
+        let known = world.known(None);
+        let open: Vec<&AgentInfo> = known.open().collect();
+        let is_fixed = |agents: &[&AgentInfo]| known.fixed_on(agents).contains_key(&VertexId(1));
+        assert_eq!((is_fixed(&open), is_fixed(&open[1..])), (false, true));
+    }
+
+    #[test]
+    fn as_many_as_may_be_are_dealt_and_more_are_refused_before_any_is() {
+        let world = World::new(vec![info("a", 2), info("b", 2), info("c", 2)]);
+        let known = world.known(None);
+        let most =
+            |instances| ScaleAsk::Set { vertex: "w".to_owned(), instances, place: ScalePlace::Anywhere };
+        // Counting all of them anew for each one takes minutes.
+        let change = wanted(&most(60_000), &known).unwrap();
+        let on = |agent: &str| change.add.iter().filter(|(_, name)| name == agent).count();
+        assert_eq!((on("a"), on("b"), on("c")), (19_998, 20_000, 20_000));
+        let refused = wanted(&most(u32::MAX), &known).unwrap_err();
+        assert!(refused.message.contains("more than 65536"), "{refused:?}");
+    }
+
+    #[test]
+    fn who_leaves_is_told_what_becomes_of_it() {
+        let world = World::new(vec![info("a", 2), info("b", 2)]);
+        let known = world.known(None);
+        let change = Change { remove: (0..4).collect(), ..Change::default() };
+        assert_eq!(known.afterwards("b", &change, true), "stays in the cluster");
+        assert_eq!(known.afterwards("b", &change, false), "stays in the cluster: it coordinates");
+        assert!(known.afterwards("a", &change, false).starts_with("is released once it is empty"));
+    }
+
+    #[test]
     fn an_agent_has_room_for_so_many_queues() {
         let world = World::new(vec![info("a", 2)]);
         // Each instance of work has two queues of 64 KiB at least, and half of 128 MiB is there for all.
         assert!(world.set(500, ScalePlace::Anywhere).is_ok());
         let refused = world.set(600, ScalePlace::Anywhere).unwrap_err();
         assert!(
-            refused.message.contains("602 instances") && refused.message.contains("64 MiB"),
+            refused.message.starts_with(
+                "598 more of `w` are wanted, and there is room for 509 on a: each has queues of 64 KiB"
+            ),
             "{refused:?}"
         );
     }

@@ -34,6 +34,17 @@ impl Step {
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Failed)
     }
+
+    /// As texts and documents say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Prepared => "prepared",
+            Self::Committed => "committed",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// One rescale of a job.

@@ -65,6 +65,8 @@ pub enum FaultCode {
     Stale,
     /// A defect of Tuplane. Exit 70.
     Internal,
+    /// Fewer agents are there than were asked for, and nothing else is in the way. Exit 2.
+    TooFewAgents,
 }
 
 /// Who an agent is: its name, and a number that grows with each start of it.

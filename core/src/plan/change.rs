@@ -1,5 +1,6 @@
 //! A plan that is changed while its job runs: instances are added and end, and all others stay as they are.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
@@ -14,7 +15,7 @@ mod companions;
 mod keyed;
 
 /// More instances of one vertex than this are a slip, not a plan.
-pub(super) const MOST: usize = 65_536;
+pub const MOST_INSTANCES: usize = 65_536;
 
 /// Bytes that a queue of an instance holds at least, of what its agent's queues may hold.
 pub const LEAST_QUEUE: u64 = 64 << 10;
@@ -82,16 +83,17 @@ impl Before<'_> {
         ended: &dyn Fn(u32) -> bool,
     ) -> Result<After, String> {
         let Wanted { add, remove, companions, mut notes } = self.with_companions(add, remove);
-        let (add, remove) = (&add[..], &remove[..]);
+        let add = &add[..];
+        let going: BTreeSet<u32> = remove.iter().copied().collect();
+        let known: BTreeMap<u32, VertexId> = self.standing().map(|one| (one.id, one.vertex)).collect();
         let mut touched = BTreeSet::new();
-        for id in remove {
-            let found = self.standing().find(|instance| instance.id == *id);
-            let found = found.ok_or_else(|| format!("the job has no instance with the id {id}"))?;
-            touched.insert(found.vertex);
+        for id in &remove {
+            let found = known.get(id).ok_or_else(|| format!("the job has no instance with the id {id}"))?;
+            touched.insert(*found);
         }
         touched.extend(add.iter().map(|(vertex, _)| *vertex));
         for vertex in &touched {
-            self.may_change(*vertex, add, remove, ended, &mut notes)?;
+            self.may_change(*vertex, add, &going, ended, &mut notes)?;
             let planned = self.dag.vertex(*vertex);
             let is_free = matches!(planned.role, Role::Whole | Role::Merge { .. });
             if !is_free && !companions.contains(vertex) && !self.keeps_by_key(planned) {
@@ -100,7 +102,7 @@ impl Before<'_> {
         }
         let new = self.number(add);
         let after: Vec<Instance> =
-            self.standing().filter(|one| !remove.contains(&one.id)).chain(&new).copied().collect();
+            self.standing().filter(|one| !going.contains(&one.id)).chain(&new).copied().collect();
         let mut dag = self.dag.clone();
         let mut edges = Vec::new();
         for (index, edge) in self.dag.edges.iter().enumerate() {
@@ -122,7 +124,7 @@ impl Before<'_> {
             let label = self.dag.vertex(map.vertex).label();
             format!("{} of the {} key partitions of `{label}` move", map.moves(), map.before.len())
         }));
-        Ok(After { dag, new, going: remove.to_vec(), edges, maps, notes })
+        Ok(After { dag, new, going: remove, edges, maps, notes })
     }
 
     fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
@@ -147,7 +149,7 @@ impl Before<'_> {
         &self,
         vertex: VertexId,
         add: &[(VertexId, u16)],
-        remove: &[u32],
+        remove: &BTreeSet<u32>,
         ended: &dyn Fn(u32) -> bool,
         notes: &mut Vec<String>,
     ) -> Result<(), String> {
@@ -169,8 +171,8 @@ impl Before<'_> {
         }
         match own.len() + come - gone {
             0 => return Err(format!("`{name}` has {} instances, and needs one at least", own.len())),
-            count if count > MOST => {
-                return Err(format!("`{name}` would get {count} instances, more than {MOST}"));
+            count if count > MOST_INSTANCES => {
+                return Err(format!("`{name}` would get {count} instances, more than {MOST_INSTANCES}"));
             }
             _ => {}
         }
@@ -266,14 +268,22 @@ impl Before<'_> {
             |all: &mut dyn Iterator<Item = &Instance>| all.filter(|one| one.vertex == edge.from).count();
         let (from_was, from_is) = (senders(&mut self.standing()), senders(&mut after.iter()));
         let (change, why) = if enters {
-            (format!("{was} targets become {is}"), format!("`{}` has other instances", label(edge.to)))
+            (became(was, is, "target"), format!("`{}` has other instances", label(edge.to)))
         } else {
-            (
-                format!("{from_was} senders become {from_is}"),
-                format!("`{}` has other instances", label(edge.from)),
-            )
+            (became(from_was, from_is, "sender"), format!("`{}` has other instances", label(edge.from)))
         };
         Ok(Some(EdgeChange { edge: id, change, why }))
+    }
+}
+
+/// How many there were and are, or that as many are others.
+fn became(was: usize, is: usize, what: &str) -> String {
+    let counted = if was == 1 { format!("1 {what}") } else { format!("{was} {what}s") };
+    match was.cmp(&is) {
+        Ordering::Equal if was == 1 => format!("{counted}, which is another one"),
+        Ordering::Equal => format!("{counted}, and not the same ones"),
+        _ if was == 1 => format!("{counted} becomes {is}"),
+        _ => format!("{counted} become {is}"),
     }
 }
 
@@ -318,8 +328,8 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
             );
             if !shared {
                 return Err(format!(
-                    "`{name}` is a source whose rows are dealt to its instances from the start: only sources of \
-                     shared files can have more of them while they run"
+                    "`{name}` is a source whose rows are dealt to its instances from the start: while it runs none of them \
+                     can be moved or ended, and only a source of shared files can have more"
                 ));
             }
             if gone > 0 {
@@ -443,7 +453,7 @@ mod tests {
         world.dag = after.dag;
         let after = world.before().change(&[(w, 1)], &[next], &|_| false).unwrap();
         assert_eq!((after.new[0].id, after.new[0].number), (next + 2, 4));
-        assert_eq!(after.edges[0].change, "3 targets become 3");
+        assert_eq!(after.edges[0].change, "3 targets, and not the same ones");
         assert!(world.refused(&[], &of_w[..1]).contains("no instance with the id"), "it is retired");
     }
 

@@ -141,6 +141,9 @@ struct Added {
     vertex: usize,
     before: f64,
     expected: f64,
+    /// So many instances it was to have.
+    #[serde(default)]
+    instances: u32,
 }
 
 /// What must outlive whoever runs the automatic mode: without it the next one would act too soon, or say again what was
@@ -292,6 +295,10 @@ impl Auto {
     fn weigh_added(&mut self, look: &Look<'_>) {
         for added in std::mem::take(&mut self.memory.added) {
             let vertex = &look.graph.vertices()[added.vertex];
+            if vertex.instances < added.instances {
+                // They have not come: nothing is known of their use.
+                continue;
+            }
             let gained = total(vertex.instances, vertex.capacity) - added.before;
             if gained < self.options.useful * added.expected {
                 self.memory.useless[added.vertex] = Some(added.before);
@@ -379,7 +386,12 @@ impl Auto {
         {
             let each = graph.vertices()[vertex].capacity;
             let before = total(present[vertex], each);
-            self.memory.added.push(Added { vertex, before, expected: total(*after, each) - before });
+            self.memory.added.push(Added {
+                vertex,
+                before,
+                expected: total(*after, each) - before,
+                instances: *after,
+            });
         }
         let why = needs_share(graph, fullest, use_of(fullest));
         self.thought = format!("more: {why}");

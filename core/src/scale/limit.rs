@@ -27,20 +27,14 @@ pub struct Load {
     pub busy: f64,
     /// Of its most blocked instance.
     pub blocked: f64,
-    /// Of its most idle instance.
-    pub idle: f64,
 }
 
 impl Load {
-    /// The load of a vertex from (busy, blocked, idle) of each of its instances; `None` without any.
-    pub fn of(instances: impl IntoIterator<Item = (f64, f64, f64)>) -> Option<Self> {
-        instances.into_iter().fold(None, |load: Option<Self>, (busy, blocked, idle)| {
+    /// The load of a vertex from (busy, blocked) of each of its instances; `None` without any.
+    pub fn of(instances: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
+        instances.into_iter().fold(None, |load: Option<Self>, (busy, blocked)| {
             let so_far = load.unwrap_or_default();
-            Some(Self {
-                busy: so_far.busy.max(busy),
-                blocked: so_far.blocked.max(blocked),
-                idle: so_far.idle.max(idle),
-            })
+            Some(Self { busy: so_far.busy.max(busy), blocked: so_far.blocked.max(blocked) })
         })
     }
 
@@ -194,7 +188,7 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "a list of loads has places without one")]
     fn load(busy: f64, blocked: f64) -> Option<Load> {
-        Some(Load { busy, blocked, idle: (1.0 - busy - blocked).max(0.0) })
+        Some(Load { busy, blocked })
     }
 
     #[test]
@@ -259,11 +253,11 @@ mod tests {
 
     #[test]
     fn one_full_instance_makes_the_vertex_full() {
-        let load = Load::of([(0.98, 0.0, 0.02), (0.1, 0.0, 0.9), (0.0, 0.2, 0.8)]).unwrap();
-        assert_eq!(load, Load { busy: 0.98, blocked: 0.2, idle: 0.9 });
+        let load = Load::of([(0.98, 0.0), (0.1, 0.0), (0.0, 0.2)]).unwrap();
+        assert_eq!(load, Load { busy: 0.98, blocked: 0.2 });
         assert_eq!(load.state(), LoadState::Busy);
-        assert_eq!(Load { busy: 0.3, blocked: 0.6, idle: 0.1 }.state(), LoadState::Blocked);
-        assert_eq!(Load { busy: 0.6, blocked: 0.55, idle: 0.1 }.state(), LoadState::Busy);
+        assert_eq!(Load { busy: 0.3, blocked: 0.6 }.state(), LoadState::Blocked);
+        assert_eq!(Load { busy: 0.6, blocked: 0.55 }.state(), LoadState::Busy);
         assert_eq!(Load::default().state(), LoadState::Idle);
         assert_eq!(Load::of([]), None);
     }

@@ -11,7 +11,7 @@ use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates, total};
 use super::limit::{HELD, Limit, Load, limit};
 use super::planner::MOST;
 use super::rates::{Figure, JobRates, Kind, Offer, VertexRates};
-use crate::plan::{Dag, Routing, VertexId};
+use crate::plan::{Dag, Routing, Vertex, VertexId};
 
 /// A running job's graph.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl Running<'_> {
     /// In a sentence, if nothing is known of the job yet.
     pub fn observe(&self) -> Result<Observed, String> {
         let mut assumed = Vec::new();
-        let ids: Vec<String> = (0..self.dag.vertices.len()).map(|index| name(self.dag, index)).collect();
+        let ids = names(self.dag);
         let vertices = self.rates.vertices.iter().zip(&ids).enumerate().map(|(index, (rates, id))| {
             let capacity = if self.alone { &rates.capacity_alone } else { &rates.capacity };
             let capacity = capacity.clone().unwrap_or_else(|why| {
@@ -327,18 +327,27 @@ fn plain(value: f64) -> f64 {
     value + 0.0
 }
 
+/// Of every vertex [`name`].
+fn names(dag: &Dag) -> Vec<String> {
+    let labels: Vec<String> = dag.vertices.iter().map(Vertex::label).collect();
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for label in &labels {
+        *count.entry(label).or_default() += 1;
+    }
+    let named = labels.iter().zip(&dag.vertices);
+    named
+        .map(|(label, vertex)| if count[label.as_str()] > 1 { vertex.name.clone() } else { label.clone() })
+        .collect()
+}
+
 /// A vertex's name, the only one in its plan.
 pub fn name(dag: &Dag, index: usize) -> String {
-    let label = dag.vertices[index].label();
-    if dag.vertices.iter().filter(|vertex| vertex.label() == label).count() > 1 {
-        return dag.vertices[index].name.clone();
-    }
-    label
+    names(dag).swap_remove(index)
 }
 
 fn load(rates: &VertexRates) -> Option<Load> {
     let (busy, blocked) = (rates.busiest.clone().ok()?, rates.blocked.clone().ok()?);
-    Some(Load { busy, blocked, idle: rates.busy.clone().map_or(0.0, |busy| (1.0 - busy).max(0.0)) })
+    Some(Load { busy, blocked })
 }
 
 /// Seconds that a vertex needs for what waits before it.

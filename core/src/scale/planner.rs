@@ -19,6 +19,7 @@ use super::fluid::{Engine, Steady, steady};
 use super::graph::{FlowGraph, Rates};
 use super::machines::Placement;
 use crate::fault::suggestion;
+use crate::job::Settings;
 
 pub use best::Best;
 pub use lambda::Ds2;
@@ -349,6 +350,22 @@ impl Planners {
             return Err(Refusal("the machines host other numbers of instances than the graph has".into()));
         }
         check::scale_out(planner, ask)
+    }
+
+    /// The planner for more instances where none is named.
+    pub fn usual(settings: Settings) -> &'static str {
+        match settings {
+            Settings::Paper => "stela",
+            Settings::Default => "best",
+        }
+    }
+
+    /// The planner for fewer machines where none is named.
+    pub fn usual_in(settings: Settings) -> &'static str {
+        match settings {
+            Settings::Paper => "etp-sum",
+            Settings::Default => "best",
+        }
     }
 
     /// The plan of the planner of that name for fewer machines.

@@ -9,7 +9,7 @@ use super::congestion::Congestion;
 use super::etp::{Reading, SinkRate, etp};
 use super::fluid::{Engine, demand, steady};
 use super::graph::{FlowEdge, FlowGraph, FlowVertex};
-use super::planner::{Ask, MOST, Plan, Planners};
+use super::planner::{Ask, MOST, Plan, Planners, Step};
 use crate::fault::suggestion;
 use crate::fields::Fields;
 use crate::route::whatif::read_all;
@@ -198,11 +198,26 @@ pub struct ScaleAnswer {
     pub id: String,
     /// Instances of every vertex after the plan.
     pub instances: BTreeMap<String, u32>,
-    /// Rows a second that the sinks process with them, on the model of the engine.
+    /// Rows a second that the sinks process without them, on the model of the engine.
+    pub before: f64,
+    /// Rows a second that they process with them.
     pub predicted: f64,
+    /// The new instances, one by one.
+    pub steps: Vec<StepAnswer>,
     /// Slots that the plan does not use, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<LeftAnswer>,
+}
+
+/// One new instance.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepAnswer {
+    /// Of which vertex.
+    pub vertex: String,
+    /// Rows a second that the sinks process with it and those before it.
+    pub predicted: f64,
+    /// Why it is this one.
+    pub why: String,
 }
 
 /// Slots that a plan does not use.
@@ -247,8 +262,15 @@ impl Case {
     pub fn answer(&self, plan: &Plan) -> ScaleAnswer {
         let names = self.graph.vertices().iter().map(|vertex| vertex.id.clone());
         let left = plan.left.as_ref().map(|left| LeftAnswer { slots: left.slots, why: left.why.clone() });
+        let step = |step: &Step| StepAnswer {
+            vertex: self.graph.vertices()[step.vertex].id.clone(),
+            predicted: step.after,
+            why: step.why.clone(),
+        };
         ScaleAnswer {
             id: self.id.clone(),
+            before: plan.before,
+            steps: plan.steps.iter().map(step).collect(),
             instances: names.zip(plan.instances.iter().copied()).collect(),
             predicted: plan.after,
             left,

@@ -87,7 +87,7 @@ fn four_two_that_bind_alike_gain_nothing_alone() {
         let alone =
             "carries 100 % of the output, takes at most 2000 rows/s: pays together with the steps behind it";
         assert_eq!((first.why.as_str(), first.after - first.before), (alone, 0.0));
-        assert_eq!(second.why, "carries 100 % of the output, limits it at 2000 rows/s");
+        assert_eq!(second.why, "carries 100 % of the output, limits it at 2000 rows/s that it takes");
         assert_eq!(planned(&chain, engine, 1, "best").left.unwrap().slots, 1);
     }
 }
@@ -167,6 +167,22 @@ fn a_job_that_takes_all_gets_no_more() {
         assert_eq!(left.slots, 3);
         assert_eq!(left.why, "no gain: the job takes all that its sources offer, 100 rows/s", "{planner}");
     }
+}
+
+#[test]
+fn what_takes_all_it_is_offered_does_not_end_the_search() {
+    let offered = FlowVertex { offered: Some(100.0), ..FlowVertex::new("p", 1, 1000.0) };
+    let vertices = vec![
+        offered,
+        FlowVertex::new("ps", 1, 100.0),
+        FlowVertex::new("o", 1, 100.0),
+        FlowVertex::new("os", 1, 500.0),
+    ];
+    let edges =
+        vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }, FlowEdge { from: 2, to: 3, selectivity: 1.0 }];
+    let graph = FlowGraph::new(vertices, edges).unwrap();
+    let plan = planned(&graph, Engine::BackPressured, 2, "ds2");
+    assert_eq!((plan.instances, plan.after), (vec![1, 1, 3, 1], 400.0));
 }
 
 #[test]

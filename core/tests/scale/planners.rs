@@ -341,6 +341,10 @@ fn what_if_scale_answers_in_the_form_of_the_vectors() {
     assert!(near(answer["predicted"].as_f64().unwrap(), expected(case, Engine::BackPressured, "optimum")));
     let sum: u64 =
         answer["instances"].as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
+    let steps = answer["steps"].as_array().unwrap();
+    let whys = || steps.iter().zip(&plan.steps).map(|(said, step)| said["why"] == step.why.as_str());
+    assert!(steps.len() == plan.steps.len() && whys().all(|same| same), "{answer}");
+    assert!(near(answer["before"].as_f64().unwrap(), plan.before));
     let left = plan.left.as_ref().map_or(0, |left| u64::from(left.slots));
     let before: u32 = case.graph.instances().iter().sum();
     assert_eq!(sum + left, u64::from(before + case.new_instances.unwrap()));

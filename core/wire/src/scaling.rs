@@ -12,12 +12,10 @@ pub use tuplane_core::scale::AutoOptions;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScalePlace {
-    /// To agents without an instance of the job; where there are none, to any.
-    #[default]
-    Fresh,
     /// To agents without an instance of the job alone; refused where there are none.
     OnlyFresh,
     /// To any agent.
+    #[default]
     Anywhere,
 }
 

@@ -6,6 +6,7 @@ pub(super) mod auto;
 mod history;
 pub(super) mod show;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -55,8 +56,8 @@ struct Carry {
     /// Shows the plan and changes nothing
     #[arg(long)]
     dry_run: bool,
-    /// Refused unless the job's plan has this number (see `tuplane status`)
-    #[arg(long, value_name = "N")]
+    /// Refused unless the job's plan has this number: 1, then one more with each rescale (`tuplane scale history`)
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), allow_hyphen_values = true)]
     if_epoch: Option<u64>,
     /// Waits until what ends has been drained, at most TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = parse_span)]
@@ -163,7 +164,7 @@ struct InArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "agent")]
     planner: Option<String>,
     /// The agents stay in the cluster. Otherwise the command waits until they are empty, and releases those that no other
-    /// job uses
+    /// job uses; it asks first, or needs --yes
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -186,7 +187,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 Place::New => ScalePlace::OnlyFresh,
             };
             let ask = ScaleAsk::Set { vertex, instances, place };
-            carry_out(&cluster, job, ask, &carry, global, output).await?.document(json!({}), output)
+            let done = carry_out(&cluster, job, ask, &carry, &Ends::None, global, output).await?;
+            done.document(json!({}), output)
         }
         Action::Out(OutArgs { job, agents, instances, planner, place, carry }) => {
             let cluster = Cluster::find(global, output)?;
@@ -196,9 +198,25 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 planner,
                 anywhere: place == OutPlace::Anywhere,
             };
-            let wanted = agents.filter(|_| !carry.dry_run).unwrap_or(0);
-            let started = agents::start_missing(&cluster, &job, wanted, output).await?;
-            match carry_out(&cluster, job, ask, &carry, global, output).await {
+            let wanted = agents.unwrap_or(0);
+            let asked = request(&job, &carry.with_mechanism(ask.clone()), carry.if_epoch, true);
+            let started = if wanted == 0 {
+                Vec::new()
+            } else {
+                // What is wrong with the request is said before any agent is started for it.
+                match planned(&cluster, asked).await {
+                    Ok(_) => Vec::new(),
+                    Err(Failure::TooFewAgents(why)) if carry.dry_run => {
+                        return Err(agents::too_few(&cluster, &why));
+                    }
+                    Err(Failure::TooFewAgents(_)) => {
+                        agents::start_missing(&cluster, &job, wanted, global, output).await?
+                    }
+                    Err(other) => return Err(other),
+                }
+            };
+            match carry_out(&cluster, job, ask, &carry, &Ends::None, global, output).await {
+                Err(Failure::TooFewAgents(why)) => Err(agents::too_few(&cluster, &why)),
                 Ok(done) if started.is_empty() => done.document(json!({}), output),
                 Ok(done) => done.document(json!({"agents_started": started}), output),
                 Err(failure) => {
@@ -211,13 +229,14 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let cluster = Cluster::find(global, output)?;
             if keep || carry.dry_run {
                 let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent, planner, keep };
-                let done = carry_out(&cluster, job, ask, &carry, global, output).await?;
+                let done = carry_out(&cluster, job, ask, &carry, &Ends::None, global, output).await?;
                 return done.document(json!({}), output);
             }
             // Who is not empty cannot be released.
             let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
             let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
-            let done = carry_out(&cluster, job.clone(), ask, &carry, global, output).await?;
+            let ends = Ends::Emptied { named: agent.clone() };
+            let done = carry_out(&cluster, job.clone(), ask, &carry, &ends, global, output).await?;
             let after = agents::used_by(&cluster, &job).await?;
             // Only those that this plan emptied: another plan may keep what it has emptied meanwhile.
             let left = done.plan.moved.iter().map(|moved| moved.from.agent.clone());
@@ -229,6 +248,38 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         Action::Apply(args) => apply::run(args, global, output).await,
         Action::History(args) => history::run(args, global, output).await,
     }
+}
+
+/// Agents that end once a plan is done.
+enum Ends {
+    None,
+    /// Those that it empties, and one that was named.
+    Emptied {
+        named: Option<String>,
+    },
+}
+
+impl Ends {
+    /// Asks before agents are ended, as `agents release` does.
+    async fn confirm(&self, cluster: &Cluster, plan: &ScalePlan, global: &Global) -> Outcome {
+        let Self::Emptied { named } = self else { return Ok(()) };
+        let stays = |agent: &String| plan.moved.iter().any(|moved| moved.to.agent == *agent);
+        let left = plan.moved.iter().map(|moved| &moved.from.agent).filter(|agent| !stays(agent));
+        let mut names: BTreeSet<&str> = left.chain(named).map(String::as_str).collect();
+        for agent in cluster.agents().await?.iter().filter(|agent| agent.coordinator) {
+            names.remove(agent.info.id.name.as_str());
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("end {names} once nothing is there, and take it out of cluster {}", cluster.name);
+        super::confirm(global, &format!("{what} (--keep leaves it)"))
+    }
+}
+
+fn request(job: &str, ask: &ScaleAsk, if_epoch: Option<u64>, dry_run: bool) -> ClusterRequest {
+    ClusterRequest::Scale { job: job.to_owned(), ask: ask.clone(), if_epoch, dry_run }
 }
 
 /// A plan, and what came of it where that was waited for.
@@ -262,27 +313,25 @@ async fn carry_out(
     job: String,
     ask: ScaleAsk,
     carry: &Carry,
+    ends: &Ends,
     global: &Global,
     output: &mut Output,
 ) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
     let ask = carry.with_mechanism(ask);
-    let request = |dry_run: bool, if_epoch: Option<u64>| ClusterRequest::Scale {
-        job: job.clone(),
-        ask: ask.clone(),
-        if_epoch,
-        dry_run,
-    };
-    let mut plan = interrupt.or(planned(cluster, request(true, carry.if_epoch))).await?;
+    let mut plan = interrupt.or(planned(cluster, request(&job, &ask, carry.if_epoch, true))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;
+    }
+    if !carry.dry_run {
+        ends.confirm(cluster, &plan, global).await?;
     }
     if carry.dry_run || plan.is_empty() {
         return Ok(Done { plan, outcome: None });
     }
     confirm_growth(&plan, global)?;
     // What was shown is what is done.
-    plan = interrupt.or(planned(cluster, request(false, Some(plan.epoch)))).await?;
+    plan = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
             output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));

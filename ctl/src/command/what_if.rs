@@ -12,7 +12,7 @@ use tuplane_core::scale::{Congestion, Engine, Plan, Planners, congestion};
 use crate::args::Overrides;
 use crate::failure::{Failure, Outcome};
 use crate::jobfile::JobFile;
-use crate::output::table::{Align, Table, percent, rate};
+use crate::output::table::{Align, Table, counted, percent, rate};
 use crate::output::{Format, Output, safe};
 
 /// What is asked.
@@ -174,23 +174,23 @@ fn scale(args: &ScaleArgs, output: &mut Output) -> Outcome {
 
 /// Every new instance with why, and what the model says comes of it.
 fn steps(case: &graphs::Case, plan: &Plan) -> String {
-    let mut table = Table::new(&[("NEW", Align::Left), ("ROWS/S", Align::Right), ("WHY", Align::Left)]);
-    for step in &plan.steps {
-        let name = case.graph.vertices()[step.vertex].id.clone();
-        table.row([name, rate(Some(step.after)), step.why.clone()]);
-    }
     let mut text = format!(
-        "case {}: {} rows/s, {} with {} more instances\n",
+        "case {}: {} rows/s, {} with {}\n",
         safe::line(&case.id),
         rate(Some(plan.before)),
         rate(Some(plan.after)),
-        plan.steps.len()
+        counted(plan.steps.len() as u64, "more instance")
     );
-    if !plan.steps.is_empty() {
-        text.push_str(&table.render());
+    // A sentence each: no column is wide enough for the reasons.
+    for step in &plan.steps {
+        let name = &case.graph.vertices()[step.vertex].id;
+        let line = format!("  {name}, then {} rows/s: {}", rate(Some(step.after)), step.why);
+        text.push_str(&safe::line(&line));
+        text.push('\n');
     }
     if !plan.moves.is_empty() {
-        text.push_str(&format!("{} instances change their machine\n", plan.moves.len()));
+        let moves = counted(plan.moves.len() as u64, "instance");
+        text.push_str(&format!("{moves} to another machine\n"));
     }
     if let Some(left) = &plan.left {
         text.push_str(&safe::line(&format!("{} not used: {}", left.slots, left.why)));

@@ -150,15 +150,17 @@ fn scale_out_starts_agents_and_scale_in_releases_them() {
     wait("rates are known", Duration::from_secs(40), || {
         world.tuplane(&["scale", "out", "line", "--instances", "1", "--dry-run"]).status.success()
     });
-    // What is refused leaves nothing behind.
-    let args = ["scale", "out", "line", "--agents", "1", "--instances", "1", "--planner", "nobody"];
-    refused(&world, &args, 2, "released again: b");
+    // For what is wrong nothing is started, and what is refused later leaves nothing behind.
+    let by = |planner| ["scale", "out", "line", "--agents", "1", "--instances", "1", "--planner", planner];
+    refused(&world, &by("nobody"), 2, "no planner is called `nobody`");
+    refused(&world, &by("etp-sum"), 2, "released again: b");
     assert_eq!(recorded(&world).len(), 1);
     let out = world.json(&["scale", "out", "line", "--agents", "1", "--instances", "1", "--wait=30s"]);
     assert_eq!((&out["agents_started"], &out["outcome"]["step"]), (&json!(["c"]), &"done".into()), "{out}");
     assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{out}");
     let pid = world.pids()["c"];
-    let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s"]);
+    refused(&world, &["scale", "in", "line", "--agent", "c"], 7, "end c once nothing is there");
+    let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s", "--yes"]);
     assert_eq!(
         (&back["agents_released"], &back["outcome"]["step"]),
         (&json!(["c"]), &"done".into()),

@@ -214,7 +214,7 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     // There is no agent to be added yet, and nothing has changed when that is said.
     let refused = world.refused_at(&first.address, &["scale", "out", "short", "--agents", "1"]);
     assert!(
-        refused.contains("--agents 1: of 2 registered agents 0 have no instance of job short"),
+        refused.contains("--agents 1: of 2 agents that take instances 0 have none of job short"),
         "{refused}"
     );
     let refused =

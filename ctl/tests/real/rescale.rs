@@ -295,7 +295,11 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     refused(&["scale", "set", "line", "rows=2"], 2, "dealt to its instances from the start");
     refused(&["scale", "set", "line", "work=3", "--if-epoch", "7"], 5, "has plan 1, and not plan 7");
     refused(&["scale", "set", "line", "work=20"], 7, "from 2 to 20 instances");
-    refused(&["scale", "set", "line", "work=5000", "--yes"], 2, "whose queues need");
+    refused(
+        &["scale", "set", "line", "work=5000", "--yes"],
+        2,
+        "of `work` are wanted, and there is room for",
+    );
     refused(
         &["scale", "set", "line", "work=4", "--place", "new"],
         2,

@@ -369,7 +369,7 @@ fn is_word(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }
 
-/// A name that may be a file's as well.
-pub(super) fn is_name(text: &str) -> bool {
+/// A name of an agent or a zone: a word that may be the name of a file as well.
+pub fn is_name(text: &str) -> bool {
     is_word(text) && text.len() <= 64 && !text.starts_with('.')
 }

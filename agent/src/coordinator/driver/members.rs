@@ -97,13 +97,27 @@ impl Driver {
         Ok(ClusterReply::Done)
     }
 
+    /// An agent of this name is known and was not lost.
+    pub(super) fn is_here(&self, name: &str) -> Result<(), WireFault> {
+        if self.member(name)?.1 {
+            let message = format!(
+                "agent {name} is lost, and all that it had with it: nothing can be moved from there (`tuplane agents \
+                 release {name}` takes it out of the cluster)"
+            );
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+        Ok(())
+    }
+
     /// An agent of this name, and whether it is dead.
     fn member(&self, name: &str) -> Result<(AgentId, bool), WireFault> {
         if let Some(agent) = self.state.agents().find(|agent| agent.info.id.name == name) {
             return Ok((agent.info.id.clone(), matches!(agent.presence, Presence::Dead { .. })));
         }
         let names: Vec<&str> = self.state.agents().map(|agent| agent.info.id.name.as_str()).collect();
-        let hint = match suggestion(name, names.iter().copied()) {
+        // Of two short names one is as close to a third as the other.
+        let close = suggestion(name, names.iter().copied()).filter(|close| close.len() > 3);
+        let hint = match close {
             Some(close) => format!("did you mean `{close}`?"),
             None => format!("there are {}", names.join(", ")),
         };

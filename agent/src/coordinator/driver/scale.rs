@@ -19,6 +19,9 @@ const PREPARE: Duration = Duration::from_secs(20);
 /// A plan that was shown holds for so long.
 const AGREED: Duration = Duration::from_mins(1);
 
+/// So many of them are kept of a run.
+const MOST_SHOWN: usize = 8;
+
 /// A refusal that a moment later need not be one.
 fn busy(message: String) -> WireFault {
     WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) }
@@ -40,19 +43,34 @@ impl Driver {
             return Err(WireFault::new(FaultCode::Stale, message));
         }
         let run = job.run;
-        if !dry_run {
+        // A planner would choose for a job that is neither the one before nor the one after that plan.
+        let what = match ask {
+            ScaleAsk::Restarting { ask, .. } => ask,
+            live => live,
+        };
+        let chooses = matches!(what, ScaleAsk::Out { .. } | ScaleAsk::In { agent: None, .. });
+        if !dry_run || chooses {
             Self::has_no_plan_under_way(job)?;
+        }
+        if let ScaleAsk::In { agent: Some(agent), .. } = what {
+            self.is_here(agent)?;
         }
         let (spec, dag) = read(job)?;
         let known = self.known(job, &spec, &dag);
         let epoch = job.epoch();
-        let change = match self.shown.get(&run).filter(|_| !dry_run).filter(|shown| shown.is(ask, epoch)) {
+        let shown = self.shown.get(&run).into_iter().flatten().filter(|_| !dry_run);
+        let change = match shown.rev().find(|shown| shown.is(ask, epoch)) {
             Some(shown) => shown.change.clone(),
             None => scaling::wanted(ask, &known)?,
         };
         let (mut plan, new) = known.plan(ask, change.clone())?;
         if dry_run {
-            self.shown.insert(run, Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
+            let shown = self.shown.entry(run).or_default();
+            shown.retain(|shown| shown.ask != *ask && shown.at.elapsed() < AGREED);
+            if shown.len() >= MOST_SHOWN {
+                shown.remove(0);
+            }
+            shown.push(Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
         }
         if let Some(new) = new.filter(|_| !dry_run) {
             plan.next = Some(self.carry_out(turn, run, new)?);
@@ -78,6 +96,7 @@ impl Driver {
             agents,
             live: self.live.run(job.run),
             planners: self.config.registry.planners(),
+            coordinator: &self.config.me.name,
         }
     }
 
@@ -89,7 +108,7 @@ impl Driver {
             job.name,
             plan.new.epoch,
             plan.new.asked,
-            step_name(plan.step),
+            plan.step.word(),
             job.name
         );
         Err(busy(message))
@@ -268,14 +287,4 @@ pub(super) fn read(job: &Job) -> Result<(job::Job, Dag), WireFault> {
 
 fn at(job: &Job, epoch: u64) -> bool {
     job.under_way().is_some_and(|plan| plan.new.epoch == epoch)
-}
-
-fn step_name(step: Step) -> &'static str {
-    match step {
-        Step::Asked => "being prepared",
-        Step::Prepared => "prepared",
-        Step::Committed => "committed, and what it leaves out is being drained",
-        Step::Done => "done",
-        Step::Failed => "given up",
-    }
 }

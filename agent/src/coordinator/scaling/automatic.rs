@@ -1,11 +1,12 @@
 //! What the automatic mode may do to a job, and the change that it wants.
 
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{Before, LEAST_QUEUE, VertexId};
+use tuplane_core::plan::{LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Bound;
 use tuplane_wire::message::{AgentInfo, WireFault};
 
-use super::{Change, Known, fixed};
+use super::deal::Dealing;
+use super::{Change, Known};
 
 impl Known<'_> {
     /// How few and how many instances each vertex may have: one that can be given none, or of which none can be taken, has
@@ -15,17 +16,7 @@ impl Known<'_> {
         most: Option<u32>,
         no_more: impl Fn(usize) -> Option<String>,
     ) -> Vec<Bound> {
-        let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let before = Before {
-            dag: self.dag,
-            job: self.spec,
-            instances: &self.job.instances,
-            retired: &self.job.retired,
-            agents: &names,
-            maps: &self.job.maps(),
-        };
-        let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let fixed = fixed(self.job, self.spec, self.dag);
+        let fixed = self.fixed_on(&self.open().collect::<Vec<_>>());
         let slots: u32 = self.open().map(|agent| agent.slots).sum();
         let bound = |index: usize| {
             let vertex = VertexId(index as u32);
@@ -35,7 +26,7 @@ impl Known<'_> {
                 let why = "the automatic mode leaves sources as they are".to_owned();
                 return Bound { least: present, most: present, why };
             }
-            let can_go = own.first().is_some_and(|one| before.change(&[], &[one.id], &has_ended).is_ok());
+            let can_go = own.first().is_some_and(|one| self.may_end(one.id));
             let least = if can_go { 1 } else { present };
             match (fixed.get(&vertex).cloned().or_else(|| no_more(index)), most) {
                 (Some(why), _) => Bound { least, most: present, why },
@@ -52,6 +43,10 @@ impl Known<'_> {
         (0..self.dag.vertices.len()).map(bound).collect()
     }
 
+    fn may_end(&self, id: u32) -> bool {
+        self.changed(&Change { remove: vec![id], ..Change::default() }).is_ok()
+    }
+
     /// How many more instances the agents have room for, whichever these are.
     pub(in crate::coordinator) fn room(&self) -> u32 {
         let ids = (0..self.dag.vertices.len() as u32).map(VertexId);
@@ -66,16 +61,16 @@ impl Known<'_> {
     }
 
     /// So many queues of the least size fit into what an agent may hold of the job, where that is known.
-    fn queues_held(&self, agent: &str) -> Option<u64> {
+    pub(super) fn queues_held(&self, agent: &str) -> Option<u64> {
         Some(self.may_hold(*self.budgets.get(agent)?) / LEAST_QUEUE)
     }
 
     /// So many instances of every vertex, by index: new ones where there are fewest.
     pub(in crate::coordinator) fn to(&self, instances: &[u32]) -> Result<Change, WireFault> {
-        let candidates: Vec<&AgentInfo> = self.open().collect();
+        let mut dealing = Dealing::new(self, self.open().collect());
         let mut change = Change::default();
         for (vertex, wanted) in (0u32..).map(VertexId).zip(instances) {
-            self.resize(vertex, *wanted, &candidates, &mut change)?;
+            self.resize(vertex, *wanted, &mut dealing, &mut change)?;
         }
         Ok(change)
     }

@@ -4,36 +4,45 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tuplane_core::cluster::Job;
-use tuplane_core::job::{self, Settings};
+use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Before, Dag, VertexId};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
-use tuplane_core::scale::{Ask, Machine, Placement, Rates, TakeAsk};
-use tuplane_wire::message::{AgentInfo, WireFault};
+use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk};
+use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
-use super::{Change, Known, afterwards, refused};
+use super::deal::Dealing;
+use super::{Change, Known, refused};
 use crate::coordinator::etp::Seen;
 
 /// With `--place anywhere` instances move, too, if a plan with moves is foretold so much more than one without, as a share: rates
 /// as measured differ by a few percent from one window to the next.
 const MOVES_PAY: f64 = 0.05;
 
-/// Vertices of which no instance can be added while the job runs, and why.
+/// A planner looks at each vertex and edge once for each new instance, at least, and nothing else is answered meanwhile.
+const MOST_LOOKS: u64 = 1_000_000;
+
+/// Vertices of which no instance can be added while the job runs, wherever it would be, and why.
 pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
-    let names: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
+    // An agent that has nothing of the job stands for all others.
+    let names: Vec<String> =
+        job.agents.iter().map(|agent| agent.id.name.clone()).chain(["?".to_owned()]).collect();
     let maps = job.maps();
     let (instances, retired) = (&job.instances, &job.retired);
     let before = Before { dag, job: spec, instances, retired, agents: &names, maps: &maps };
     let has_ended = |id: u32| job.ended.contains_key(&id);
     let why = |vertex: VertexId| {
-        // Wherever it would be: the agents are as good as any other.
-        let refusals = (0..job.agents.len().max(1) as u16)
-            .map(|agent| before.change(&[(vertex, agent)], &[], &has_ended))
-            .map(Result::err);
-        refusals.reduce(Option::and).flatten()
+        let mut first = None;
+        for agent in 0..names.len() as u16 {
+            match before.change(&[(vertex, agent)], &[], &has_ended) {
+                Ok(_) => return None,
+                Err(why) => first = first.or(Some(why)),
+            }
+        }
+        first
     };
     (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
 }
@@ -59,22 +68,26 @@ impl Known<'_> {
         if agents == 0 && instances == 0 {
             return Err(refused("nothing is asked for; give --agents N or --instances N"));
         }
+        let planner = planner.unwrap_or(Planners::usual(self.spec.options.settings));
+        self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
+        if instances > 0 && instances < agents {
+            return Err(refused(format!(
+                "{instances} instances are less than one for each of {agents} more agents"
+            )));
+        }
         let mut used: Vec<&AgentInfo> = self.used();
         let mut fresh: Vec<&AgentInfo> = self.open().filter(|agent| !self.is_used(agent)).collect();
         fresh.sort_by(|a, b| a.id.name.cmp(&b.id.name));
         if fresh.len() < agents as usize {
             let all = self.open().count();
-            return Err(refused(format!(
-                "--agents {agents}: of {all} registered agents {} have no instance of job {}; start more of them first",
+            let message = format!(
+                "--agents {agents}: of {all} agents that take instances {} have none of job {}",
                 fresh.len(),
                 self.job.name
-            )));
+            );
+            return Err(WireFault::new(FaultCode::TooFewAgents, message));
         }
         fresh.truncate(agents as usize);
-        let planner = planner.unwrap_or(match self.spec.options.settings {
-            Settings::Paper => "stela",
-            Settings::Default => "best",
-        });
         let (running, hosts) = (self.running.len() as u32, used.len() as u32);
         let slots = match (instances, planner) {
             (0, "stela-code") => slots_by_code(agents, running, hosts),
@@ -87,16 +100,28 @@ impl Known<'_> {
                  --instances"
             )));
         }
-        let fixed = fixed(self.job, self.spec, self.dag);
-        // Where an agent says how many cores it has, a wait for one is the placement's matter.
-        let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
-        let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
         // Agents that instances may go to, or come from.
         let candidates: Vec<&AgentInfo> = match (agents, anywhere) {
             (0, _) => used.iter().filter(|agent| self.is_open(agent)).copied().collect(),
             (_, false) => fresh.clone(),
             (_, true) => used.iter().chain(&fresh).filter(|agent| self.is_open(agent)).copied().collect(),
         };
+        let mut dealing = Dealing::new(self, candidates.clone());
+        dealing.check_any(u64::from(slots))?;
+        let looks = u64::from(slots) * (self.dag.vertices.len() + self.dag.edges.len()) as u64;
+        if looks > MOST_LOOKS {
+            return Err(refused(format!(
+                "{slots} new instances of a job of {} vertices and {} edges take a planner too long while the cluster waits \
+                 for it: ask for at most {}",
+                self.dag.vertices.len(),
+                self.dag.edges.len(),
+                MOST_LOOKS * u64::from(slots) / looks
+            )));
+        }
+        let fixed = self.fixed_on(&candidates);
+        // Where an agent says how many cores it has, a wait for one is the placement's matter.
+        let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
+        let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
         used.extend(&fresh);
         let (mut placement, ids) = self.placement(&used, slots, |_| None);
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
@@ -120,15 +145,18 @@ impl Known<'_> {
         };
         let plan = self.planners.scale_out(planner, &ask).map_err(|refusal| refused(refusal.0))?;
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
+        let mut as_planned = true;
         for step in &plan.steps {
             let vertex = VertexId(step.vertex as u32);
-            let agent = match step.machine.and_then(|machine| used.get(machine)) {
-                Some(agent) => agent.id.name.clone(),
-                None => self.emptiest(vertex, &candidates, &change)?,
-            };
-            change.add.push((vertex, agent));
+            let chosen = step.machine.and_then(|machine| used.get(machine));
+            if let Some(agent) = chosen.filter(|agent| dealing.may_take(vertex, agent, &change)) {
+                dealing.put(vertex, &agent.id.name, &mut change);
+            } else {
+                dealing.deal(vertex, None, &mut change)?;
+                as_planned &= chosen.is_none();
+            }
         }
-        let as_planned = self.moved(&plan.moves, &used, &[], &ids, &mut change)?;
+        as_planned &= self.moved(&plan.moves, &used, &[], &ids, &mut change)?;
         change.predicted = finite(plan.after).filter(|_| as_planned);
         let whys = plan.steps.iter().map(|step| format!("{} {}", name(self.dag, step.vertex), step.why));
         let mut whys: Vec<String> = whys.collect();
@@ -152,10 +180,8 @@ impl Known<'_> {
     pub(super) fn take(&self, agents: u32, planner: Option<&str>, keep: bool) -> Result<Change, WireFault> {
         let mut used = self.used();
         used.sort_by(|a, b| a.id.name.cmp(&b.id.name));
-        let planner = planner.unwrap_or(match self.spec.options.settings {
-            Settings::Paper => "etp-sum",
-            Settings::Default => "best",
-        });
+        let planner = planner.unwrap_or(Planners::usual_in(self.spec.options.settings));
+        self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         let none = BTreeMap::new();
         let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
         let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
@@ -179,7 +205,10 @@ impl Known<'_> {
         let names = names.join(", ");
         change.predicted = finite(removal.after).filter(|_| as_planned);
         change.why = Some(format!("{names}: {}", removal.why));
-        notes.push(format!("{names}: nothing of the job stays there; each {}", afterwards(keep)));
+        notes.extend(removal.machines.iter().map(|machine| {
+            let agent = &placement.machines[*machine].name;
+            format!("{agent} {}", self.afterwards(agent, &change, keep))
+        }));
         if !as_planned {
             notes.push("what was planned for agents that are drained goes to others".to_owned());
         }
@@ -199,17 +228,22 @@ impl Known<'_> {
     ) -> Result<bool, WireFault> {
         let stay = agents.iter().enumerate().filter(|(at, agent)| !leave.contains(at) && self.is_open(agent));
         let open: Vec<&AgentInfo> = stay.map(|(_, agent)| *agent).collect();
+        let mut dealing = Dealing::of(self, open, change);
+        let running: BTreeMap<u32, &Instance> = self.running.iter().map(|one| (one.id, one)).collect();
         let mut as_planned = true;
         for one in moves {
             let (vertex, to) = (VertexId(one.vertex as u32), agents[one.to]);
-            change.remove.push(ids[one.vertex][one.instance]);
-            let to = if self.drained.contains(&to.id.name) {
+            let id = ids[one.vertex][one.instance];
+            if let Some(gone) = running.get(&id) {
+                dealing.leaves(gone);
+            }
+            if self.drained.contains(&to.id.name) {
                 as_planned = false;
-                self.emptiest(vertex, &open, change)?
+                dealing.deal(vertex, Some(id), change)?;
             } else {
-                to.id.name.clone()
-            };
-            change.add.push((vertex, to));
+                dealing.put(vertex, &to.id.name, change);
+            }
+            change.remove.push(id);
         }
         Ok(as_planned)
     }
@@ -276,44 +310,50 @@ impl Known<'_> {
 
     /// For each vertex, whether its instances stay where they are: one of them cannot be begun elsewhere and ended here.
     fn staying(&self) -> Vec<bool> {
-        let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let stays = |vertex: VertexId| {
-            let mut own = self.running.iter().filter(|one| one.vertex == vertex && !has_ended(one.id));
-            own.any(|one| self.refusal(&names, &[(vertex, one.agent)], &[one.id]).is_some())
-        };
-        (0..self.dag.vertices.len() as u32).map(|vertex| stays(VertexId(vertex))).collect()
+        // One for each vertex and agent: those beside it are as it is.
+        let mut asked: BTreeMap<(VertexId, u16), &Instance> = BTreeMap::new();
+        for one in self.running.iter().filter(|one| !self.job.ended.contains_key(&one.id)) {
+            asked.entry((one.vertex, one.agent)).or_insert(one);
+        }
+        let mut stays = vec![false; self.dag.vertices.len()];
+        for ((vertex, _), one) in asked {
+            let here = Change {
+                add: vec![(vertex, self.agent_of(one).to_owned())],
+                remove: vec![one.id],
+                ..Change::default()
+            };
+            let stays = &mut stays[vertex.0 as usize];
+            *stays = *stays || self.changed(&here).is_err();
+        }
+        stays
     }
 
-    /// Why instances cannot be begun on these agents and others ended.
-    fn refusal(&self, names: &[String], add: &[(VertexId, u16)], remove: &[u32]) -> Option<String> {
-        let before = Before {
-            dag: self.dag,
-            job: self.spec,
-            instances: &self.job.instances,
-            retired: &self.job.retired,
-            agents: names,
-            maps: &self.job.maps(),
+    /// All that is on an agent and has not ended could be on this other one: asked first, for it is one question.
+    fn can_follow(&self, agent: &AgentInfo, other: &AgentInfo) -> bool {
+        let here = self.running.iter().filter(|one| self.agent_of(one) == agent.id.name);
+        let here: Vec<&Instance> = here.filter(|one| !self.job.ended.contains_key(&one.id)).collect();
+        let all = Change {
+            add: here.iter().map(|one| (one.vertex, other.id.name.clone())).collect(),
+            remove: here.iter().map(|one| one.id).collect(),
+            ..Change::default()
         };
-        let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        before.change(add, remove, &has_ended).err()
+        self.changed(&all).is_ok()
     }
 
-    /// Why an agent cannot be given back: something on it cannot move.
+    /// Why an agent cannot be given back: something on it can move to none of the others.
     fn kept(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
-        let names: Vec<String> = self.job.agents.iter().map(|agent| agent.id.name.clone()).collect();
-        let has_ended = |id: u32| self.job.ended.contains_key(&id);
-        let other = used.iter().find(|other| other.id != agent.id)?;
-        let to = names.iter().position(|name| *name == other.id.name)? as u16;
+        let others: Vec<&AgentInfo> = used.iter().copied().filter(|other| other.id != agent.id).collect();
+        if others.is_empty() {
+            return None;
+        }
+        let open: Vec<&AgentInfo> = others.into_iter().filter(|other| self.is_open(other)).collect();
+        if open.first().is_some_and(|other| self.can_follow(agent, other)) {
+            return None;
+        }
+        let (_, stays) = self.evacuate_to(&agent.id.name, &open);
         // What has ended moves no more.
-        let here: Vec<&Instance> = self
-            .running
-            .iter()
-            .filter(|one| self.agent_of(one) == agent.id.name && !has_ended(one.id))
-            .collect();
-        let add: Vec<(VertexId, u16)> = here.iter().map(|one| (one.vertex, to)).collect();
-        let remove: Vec<u32> = here.iter().map(|one| one.id).collect();
-        self.refusal(&names, &add, &remove)
+        let first = stays.into_iter().find(|one| !self.job.ended.contains_key(&one.instance.id))?;
+        Some(format!("{} cannot leave: {}", first.instance.name, first.why))
     }
 }
 

@@ -31,18 +31,20 @@ impl Before<'_> {
     /// beside their senders (an agent that is left) follows from these.
     pub(super) fn with_companions(&self, add: &[(VertexId, u16)], remove: &[u32]) -> Wanted {
         let mut wanted = Wanted { add: add.to_vec(), remove: remove.to_vec(), ..Wanted::default() };
+        let going: BTreeSet<u32> = remove.iter().copied().collect();
+        let touched = self.standing().filter(|one| going.contains(&one.id)).map(|one| one.vertex);
+        let touched: BTreeSet<VertexId> = touched.chain(add.iter().map(|(vertex, _)| *vertex)).collect();
         for vertex in (0..self.dag.vertices.len() as u32).map(VertexId) {
             let senders = self.senders_beside(vertex);
-            let touched = self.standing().filter(|one| remove.contains(&one.id)).map(|one| one.vertex);
-            let mut touched = touched.chain(add.iter().map(|(vertex, _)| *vertex));
-            if !touched.any(|vertex| senders.contains(&vertex)) {
+            if senders.is_disjoint(&touched) {
                 continue;
             }
             wanted.companions.insert(vertex);
             let own: Vec<Instance> = self.standing().filter(|one| one.vertex == vertex).copied().collect();
             wanted.add.retain(|(of, _)| *of != vertex);
-            wanted.remove.retain(|id| own.iter().all(|one| one.id != *id));
-            let stay = self.standing().filter(|one| !remove.contains(&one.id));
+            let ids: BTreeSet<u32> = own.iter().map(|one| one.id).collect();
+            wanted.remove.retain(|id| !ids.contains(id));
+            let stay = self.standing().filter(|one| !going.contains(&one.id));
             let after = stay.map(|one| (one.vertex, one.agent)).chain(add.iter().copied());
             let needed: BTreeSet<u16> =
                 after.filter(|(vertex, _)| senders.contains(vertex)).map(|(_, agent)| agent).collect();

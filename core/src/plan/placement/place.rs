@@ -7,7 +7,7 @@ use super::strategy::{self, Container, Problem};
 use super::{AgentSlot, Instance, traffic};
 use crate::fault::{At, Fault, suggestion};
 use crate::job::{Job, Op};
-use crate::plan::change::MOST;
+use crate::plan::change::MOST_INSTANCES;
 use crate::plan::dag::{Dag, EdgeId, Parallelism, Role, Routing, Vertex, VertexId};
 
 /// Gives every vertex its instances, a row costing the same between any two agents. Ids go by vertex and
@@ -102,7 +102,7 @@ impl<'a> Placer<'a> {
         let allowed = self.allowed(vertex)?;
         let on_each = |n: &dyn Fn(&AgentSlot) -> u32| {
             let count: u64 = allowed.iter().map(|a| u64::from(n(a))).sum();
-            if count > MOST as u64 {
+            if count > MOST_INSTANCES as u64 {
                 return Err(too_many(self.job, vertex, count));
             }
             Ok(allowed.iter().flat_map(|a| std::iter::repeat_n(a.index, n(a) as usize)).collect())
@@ -125,7 +125,7 @@ impl<'a> Placer<'a> {
         let (mut instances, mut within) = (Vec::new(), BTreeMap::new());
         for (id, vertex) in numbered(self.dag) {
             let Some(n) = total(vertex) else { continue };
-            if n as usize > MOST {
+            if n as usize > MOST_INSTANCES {
                 return Err(too_many(self.job, vertex, u64::from(n)));
             }
             let component = id.0 as usize;
@@ -236,8 +236,12 @@ fn at_vertex(job: &Job, vertex: &Vertex, message: String) -> Fault {
 }
 
 fn too_many(job: &Job, vertex: &Vertex, count: u64) -> Fault {
-    at_vertex(job, vertex, format!("`{}` would get {count} instances, more than {MOST}", vertex.label()))
-        .help("set a smaller `parallelism` or `instances`")
+    at_vertex(
+        job,
+        vertex,
+        format!("`{}` would get {count} instances, more than {MOST_INSTANCES}", vertex.label()),
+    )
+    .help("set a smaller `parallelism` or `instances`")
 }
 
 /// Rows of a local edge need an instance on their own agent.

@@ -295,3 +295,17 @@ fn what_fails_is_tried_again_ever_more_seldom() {
     world.auto.succeeded();
     assert!(world.auto.memory().acted().is_some());
 }
+
+#[test]
+fn instances_that_have_not_come_are_not_weighed() {
+    let mut world = World::new(&[1e6, 100.0], &[1, 1]);
+    for _ in 0..11 {
+        world.second(Some(1000.0));
+    }
+    assert_eq!(world.outs(), 1, "{:?}", world.acts);
+    // The plan was given up: as many as before.
+    world.instances = vec![1, 1];
+    world.auto.failed();
+    world.run(1000, |_| 1000.0);
+    assert_eq!(world.outs(), 2, "it is no useless vertex: {:?}", world.acts);
+}

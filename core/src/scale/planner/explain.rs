@@ -38,7 +38,7 @@ pub(super) fn pays(ask: &Ask<'_>, instances: &[u32], now: &Steady, vertex: usize
     if let (true, Some(offered)) = (ask.graph.is_source(vertex), ask.graph.vertices()[vertex].offered) {
         return format!("{carries}, limits it at {capacity} of the {} rows/s it is offered", rows(offered));
     }
-    format!("{carries}, limits it at {capacity} rows/s")
+    format!("{carries}, limits it at {capacity} rows/s that it takes")
 }
 
 /// Why one more instance pays on a machine, in words that follow its vertex's name: as [`pays`] where the vertex is full, else

@@ -27,14 +27,13 @@ impl Need {
     /// The share at which so many rows reach the vertex; infinite if they never do.
     fn share(self, capacity: f64) -> f64 {
         let whole = self.paced + self.open;
-        if capacity < whole {
-            capacity / whole
-        } else if self.open > 0.0 {
-            (capacity - self.paced) / self.open
-        } else if capacity < whole * (1.0 + EQUAL) {
-            1.0
-        } else {
+        if self.open == 0.0 && capacity >= whole * (1.0 - EQUAL) {
+            // All of it is taken, however much more open sources give.
             f64::INFINITY
+        } else if capacity < whole {
+            capacity / whole
+        } else {
+            (capacity - self.paced) / self.open
         }
     }
 

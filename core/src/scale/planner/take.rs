@@ -133,21 +133,33 @@ pub(super) fn removable(ask: &TakeAsk<'_>) -> Result<Vec<usize>, Refusal> {
     if asked >= machines.len() {
         let all = machines.len();
         return Err(Refusal(format!(
-            "{asked} machines are to be given back, of {all}: at least 1 has to stay"
+            "{} to be given back, of {all}: at least 1 has to stay",
+            machines_are(asked)
         )));
     }
     if asked > free.len() {
-        let kept = machines
-            .iter()
-            .filter_map(|machine| Some(format!("{} ({})", machine.name, machine.kept.as_ref()?)));
-        let kept: Vec<String> = kept.collect();
+        let mut kept: Vec<(&str, Vec<&str>)> = Vec::new();
+        for machine in machines {
+            let Some(why) = machine.kept.as_deref() else { continue };
+            match kept.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(&machine.name),
+                None => kept.push((why, vec![&machine.name])),
+            }
+        }
+        let kept: Vec<String> =
+            kept.into_iter().map(|(why, names)| format!("{} ({why})", names.join(", "))).collect();
         let can = free.len();
         return Err(Refusal(format!(
-            "{asked} machines are to be given back, and {can} can be: {}",
+            "{} to be given back, and {can} can be: {}",
+            machines_are(asked),
             kept.join(", ")
         )));
     }
     Ok(free)
+}
+
+fn machines_are(asked: usize) -> String {
+    if asked == 1 { "1 machine is".to_owned() } else { format!("{asked} machines are") }
 }
 
 /// The instances of the machines that go, to the others in turn.

@@ -6,14 +6,17 @@ use serde_json::{Value, json};
 use tuplane_testbed::hosts;
 use tuplane_testbed::launch::ssh::{self, HostsOptions, RemoteAgent, RemotePlan};
 use tuplane_testbed::launch::{AgentEntry, ClusterFile, LocalOptions, LocalPlan, Members, runtime_root};
-use tuplane_wire::message::AgentInfo;
+use tuplane_wire::message::{AgentInfo, ClusterRequest};
 
-use crate::args::{Global, parse_size, whole};
+use crate::args::{Global, parse_size, whole, zone};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::table::{Align, Table, counted};
 use crate::output::{Output, safe};
+
+/// One command starts at most so many agents on its machine.
+pub(in crate::command) const MOST_LOCAL: u32 = 256;
 
 /// Options of `agents add`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +32,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
     spare: Option<u32>,
     /// So many more, as processes of this machine
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 256))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, MOST_LOCAL.into()))]
     local: Option<u32>,
     #[command(flatten)]
     options: Options,
@@ -46,7 +49,7 @@ pub(in crate::command) struct Options {
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 4096))]
     cores: Option<u32>,
     /// Zones, dealt to the new agents in turn [default: the coordinator's; on a named host what its line says]
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',', value_parser = zone)]
     zones: Vec<String>,
     /// Bytes of queued rows on each new agent, such as 64MiB [default: the coordinator's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -135,8 +138,23 @@ pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &
     for (agent, name) in plan.agents.iter_mut().zip(members.free_names(&names, agents as usize)) {
         agent.name = name;
     }
-    let entries = members.add(&plan).await?;
-    Ok(Added::local(entries, &plan))
+    match members.add(&plan).await {
+        Ok(entries) => Ok(Added::local(entries, &plan)),
+        Err(cause) => {
+            take_out(cluster, plan.agents.iter().map(|agent| agent.name.as_str())).await;
+            Err(cause.into())
+        }
+    }
+}
+
+/// Agents that had joined before another one did not start, and were ended for that, are none of the cluster's.
+async fn take_out<'a>(cluster: &Cluster, names: impl Iterator<Item = &'a str>) {
+    // Why they were not started says more than that this failed too; then they are listed as lost.
+    let Ok(known) = cluster.agents().await else { return };
+    for name in names.filter(|name| known.iter().any(|agent| agent.info.id.name == **name)) {
+        let _ = cluster.drain(name, false, false).await;
+        let _ = cluster.tell(ClusterRequest::Release { agent: name.to_owned() }).await;
+    }
 }
 
 /// Starts agents on the next spare hosts of a cluster on named hosts, all or none.
@@ -284,8 +302,13 @@ async fn start_there(
         memory: options.memory.unwrap_or(like.memory),
         ..like.clone()
     };
-    let entries = ssh::add(&plan, &mut members, &runtime_root(), interrupt.wait()).await?;
-    Ok(Added::remote(entries, &plan))
+    match ssh::add(&plan, &mut members, &runtime_root(), interrupt.wait()).await {
+        Ok(entries) => Ok(Added::remote(entries, &plan)),
+        Err(cause) => {
+            take_out(cluster, plan.agents.iter().map(|agent| agent.name.as_str())).await;
+            Err(cause.into())
+        }
+    }
 }
 
 /// What an agent of this machine runs, unless that was replaced on disk since.

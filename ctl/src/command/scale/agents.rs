@@ -4,11 +4,16 @@ use std::collections::BTreeSet;
 
 use tuplane_wire::message::JobPhase;
 
+use crate::args::Global;
 use crate::cluster::Cluster;
 use crate::command::agents::{add, release};
+use crate::command::confirm;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+
+/// So many new agents on this machine may be a slip.
+const MANY: u32 = 10;
 
 /// Names of the agents that have instances of a job which no rescale has ended.
 pub(super) async fn used_by(cluster: &Cluster, job: &str) -> Outcome<BTreeSet<String>> {
@@ -24,6 +29,7 @@ pub(super) async fn start_missing(
     cluster: &Cluster,
     job: &str,
     wanted: u32,
+    global: &Global,
     output: &Output,
 ) -> Outcome<Vec<String>> {
     let Some((_, file)) = cluster.home().filter(|_| wanted > 0) else { return Ok(Vec::new()) };
@@ -42,6 +48,16 @@ pub(super) async fn start_missing(
     }
     let options = add::Options::default();
     let added = if file.road.is_none() {
+        if missing > add::MOST_LOCAL {
+            return Err(Failure::Usage(format!(
+                "--agents {wanted}: {fresh} registered agents have no instance of job {job}, and one command starts at most \
+                 {} more on this machine",
+                add::MOST_LOCAL
+            )));
+        }
+        if missing >= MANY {
+            confirm(global, &format!("start {missing} agents on this machine"))?;
+        }
         add::start(cluster, missing, &options).await?
     } else {
         let spares = file.spares().len() as u32;
@@ -59,10 +75,31 @@ pub(super) async fn start_missing(
     Ok(names)
 }
 
+/// Fewer agents than were asked for, and how there come to be more.
+pub(super) fn too_few(cluster: &Cluster, why: &str) -> Failure {
+    let how = match cluster.home() {
+        None => "more are added on the machine that started the cluster".to_owned(),
+        Some((_, file)) if file.road.is_none() => {
+            "without --dry-run the missing ones are started on this machine".to_owned()
+        }
+        Some((_, file)) => match file.spares().len() {
+            0 => "`tuplane agents add HOST` starts one on another host".to_owned(),
+            spares => format!("{spares} spare hosts are left, and without --dry-run the next ones are taken"),
+        },
+    };
+    Failure::TooFewAgents(format!("{why}; {how}"))
+}
+
 /// Releases agents that were started for a plan, if that was refused before anything changed.
 pub(super) async fn give_back(cluster: &Cluster, started: &[String], why: &Failure, output: &Output) {
-    let refused =
-        matches!(why, Failure::Usage(_) | Failure::NotFound(_) | Failure::Stale(_) | Failure::NeedsYes(_));
+    let refused = matches!(
+        why,
+        Failure::Usage(_)
+            | Failure::TooFewAgents(_)
+            | Failure::NotFound(_)
+            | Failure::Stale(_)
+            | Failure::NeedsYes(_)
+    );
     for name in started {
         let outcome = if refused { release_one(cluster, name).await } else { Err(kept()) };
         match outcome {

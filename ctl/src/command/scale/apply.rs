@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tuplane_wire::scaling::{ExactPlan, ScaleAsk};
 
-use super::{Carry, carry_out};
+use super::{Carry, Ends, carry_out};
 use crate::args::Global;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
@@ -82,7 +82,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let plan = read(&args.file)?;
     let cluster = Cluster::find(global, output)?;
     let ask = ScaleAsk::Exact(Box::new(plan));
-    carry_out(&cluster, args.job, ask, &args.carry, global, output).await?.document(json!({}), output)
+    carry_out(&cluster, args.job, ask, &args.carry, &Ends::None, global, output)
+        .await?
+        .document(json!({}), output)
 }
 
 fn read(file: &PathBuf) -> Outcome<ExactPlan> {

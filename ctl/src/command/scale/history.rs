@@ -108,7 +108,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             rfc3339(entry.asked_ms),
             names(&entry.started),
             names(&entry.stopped),
-            step(entry.step).to_owned(),
+            entry.step.word().to_owned(),
             took.unwrap_or_else(|| "-".to_owned()),
             rate(entry.predicted),
             rate(entry.measured),
@@ -134,14 +134,4 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
 fn names(all: &[Named]) -> String {
     let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(", ") }
-}
-
-fn step(step: Step) -> &'static str {
-    match step {
-        Step::Asked => "being prepared",
-        Step::Prepared => "prepared",
-        Step::Committed => "draining",
-        Step::Done => "done",
-        Step::Failed => "given up",
-    }
 }

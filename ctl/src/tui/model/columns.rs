@@ -287,8 +287,7 @@ fn instances(seen: &Seen<'_>) -> Vec<Row> {
     let row = |instance: &InstancePicture| {
         let (report, rates) = (&instance.report, instance.rates);
         let load = rates.and_then(|rates| {
-            tuplane_core::scale::Load::of([(rates.busy, rates.blocked, rates.idle)])
-                .map(tuplane_core::scale::Load::state)
+            tuplane_core::scale::Load::of([(rates.busy, rates.blocked)]).map(tuplane_core::scale::Load::state)
         });
         let (letter, tone) = letter(load, report.ended || job.summary.phase.is_final());
         let stale = if report.ended { None } else { seen.picture.stale_age(instance.agent, seen.now) };

@@ -446,7 +446,7 @@ fn vertex(
         label: dag.vertex(VertexId(id)).label(),
         instances: own().filter(|instance| !instance.retired).count(),
         over: own().next().is_some() && (!running || own().all(|instance| instance.report.ended)),
-        load: Load::of(rates().map(|rates| (rates.busy, rates.blocked, rates.idle))),
+        load: Load::of(rates().map(|rates| (rates.busy, rates.blocked))),
         rows_in: sum(&|report| report.rows_in),
         rows_out: sum(&|report| report.rows_out),
         in_rate: rate(&|rates| rates.rows_in),

@@ -203,12 +203,12 @@ fn outcome(rescale: &Rescale) -> (String, Tone) {
     if let Some(planner) = &rescale.planner {
         line.push_str(&format!(" by {}", text::name(planner)));
     }
-    let (step, tone) = match rescale.step {
-        Step::Asked | Step::Prepared => ("being prepared", Tone::Plain),
-        Step::Committed => ("draining", Tone::Plain),
-        Step::Done => ("done", Tone::Good),
-        Step::Failed => ("given up", Tone::Bad),
+    let tone = match rescale.step {
+        Step::Asked | Step::Prepared | Step::Committed => Tone::Plain,
+        Step::Done => Tone::Good,
+        Step::Failed => Tone::Bad,
     };
+    let step = rescale.step.word();
     line.push_str(&format!(": {step}, {} started, {} ended", rescale.started.len(), rescale.stopped.len()));
     match (rescale.predicted, rescale.measured) {
         (Some(foretold), Some(came)) => {

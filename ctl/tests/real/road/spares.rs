@@ -55,7 +55,7 @@ fn road_a_job_takes_spare_hosts_and_gives_them_back() {
     assert_eq!(names(&world.json(&["agents", "add", "c"])), ["c"]);
     let refused = world.tuplane(&["agents", "add", "--spare", "1"]);
     assert!(text(&refused).contains("0 spare hosts are left (none)"), "{}", text(&refused));
-    let released = world.json(&["scale", "in", "line", "--agent", "b", "--wait=20s"]);
+    let released = world.json(&["scale", "in", "line", "--agent", "b", "--wait=20s", "--yes"]);
     assert_eq!(released["agents_released"][0], "b", "{released}");
     // It is a spare host again. Another host is a line of a hosts file.
     assert_eq!(names(&world.json(&["agents", "add", "--spare", "1"])), ["b"]);
