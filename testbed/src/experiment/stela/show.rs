@@ -214,7 +214,10 @@ pub(super) fn published(topology: &Topology) -> (String, &'static str) {
         Some(published) => {
             let (least, most) = (percent(published.least), percent(published.most));
             let by = if least == most { least } else { format!("{least} to {most}") };
-            (format!("{what}: published is a throughput of {by} against that of Storm's default"), published.source)
+            (
+                format!("{what}: published is a throughput of {by} against that of Storm's default"),
+                published.source,
+            )
         }
         None => (
             format!("{what}: a figure shows throughput above that of Storm's default"),
