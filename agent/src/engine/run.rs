@@ -16,6 +16,7 @@ use tuplane_wire::message::{
     EdgeLedger, FaultCode, InstanceReport, Peeked, RunPlan, RunReport, Split, WireFault,
 };
 
+use super::build::JoinTables;
 use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
@@ -23,6 +24,7 @@ use super::ledger::Counters;
 use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
+use super::tables::Copies;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::costs::Costs;
@@ -68,6 +70,8 @@ pub(crate) struct Run {
     pub(crate) next: Mutex<Option<Next>>,
     /// Key partitions that are on their way.
     pub(crate) groups: Groups,
+    /// Tables that its last plan copies.
+    pub(crate) copies: Copies,
 }
 
 /// What a run has on this agent; changed as a whole when a plan brings more.
@@ -88,6 +92,8 @@ pub(crate) struct Stand {
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
     /// Costs of rows to other agents.
     pub(crate) costs: Arc<Costs>,
+    /// What its joins look into.
+    pub(crate) tables: JoinTables,
     /// Rows that instances took which a plan has ended: (taken, dropped) by edge.
     pub(crate) past: BTreeMap<u32, (u64, u64)>,
 }
@@ -138,6 +144,7 @@ impl Run {
             stand: RwLock::new(Arc::new(stand)),
             next: Mutex::default(),
             groups: Groups::default(),
+            copies: Copies::default(),
         }
     }
 
