@@ -27,6 +27,10 @@ impl Dag {
         matches!(self.vertex(edge.from).role, Role::Collector { .. })
     }
 
+    fn joins(&self) -> BTreeSet<VertexId> {
+        self.edges.iter().filter(|edge| self.hands_table(edge)).map(|edge| edge.to).collect()
+    }
+
     /// What makes the tables of a join, in the order of its inputs; nothing of any other vertex.
     pub fn collectors(&self, vertex: VertexId) -> impl Iterator<Item = VertexId> {
         self.inputs(vertex).filter(|(_, edge)| self.hands_table(edge)).map(|(_, edge)| edge.from)
@@ -36,10 +40,7 @@ impl Dag {
     /// instances are new. Those that have tables give them in turn.
     pub fn table_copies(&self, instances: &[Instance], coming: &dyn Fn(u32) -> bool) -> Vec<TableCopy> {
         let mut copies = Vec::new();
-        for vertex in (0..self.vertices.len() as u32).map(VertexId) {
-            if self.collectors(vertex).next().is_none() {
-                continue;
-            }
+        for vertex in self.joins() {
             let own = || instances.iter().filter(move |one| one.vertex == vertex);
             let have: BTreeSet<u16> = own().filter(|one| !coming(one.id)).map(|one| one.agent).collect();
             let mut given = BTreeSet::new();
@@ -81,14 +82,14 @@ impl Before<'_> {
     /// none of the joins' own.
     pub(super) fn with_collectors(&self, wanted: &mut Wanted) {
         let going: BTreeSet<u32> = wanted.remove.iter().copied().collect();
-        for vertex in (0..self.dag.vertices.len() as u32).map(VertexId) {
+        for vertex in self.dag.joins() {
             let stay = || self.standing().filter(|one| one.vertex == vertex && !going.contains(&one.id));
             let is_touched = wanted.add.iter().any(|(of, _)| *of == vertex)
                 || self.standing().any(|one| one.vertex == vertex && going.contains(&one.id));
-            let collectors: BTreeSet<VertexId> = self.dag.collectors(vertex).collect();
-            if !is_touched || collectors.is_empty() {
+            if !is_touched {
                 continue;
             }
+            let collectors: BTreeSet<VertexId> = self.dag.collectors(vertex).collect();
             let new = wanted.add.iter().filter(|(of, _)| *of == vertex).map(|(_, agent)| *agent);
             let needed: BTreeSet<u16> = stay().map(|one| one.agent).chain(new).collect();
             let had: BTreeSet<u16> =
