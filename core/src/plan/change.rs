@@ -575,7 +575,7 @@ mod tests {
         let text = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n\
              [[stage]]\nid='t'\nop='source'\nconnector='ids'\nn=9\n\
              [[stage]]\nid='u'\nop='source'\nconnector='ids'\nn=9\n\
-             [[stage]]\nid='j'\nop='hash_join'\nin=['s', 't', 'u']\non=['s.id = t.id', 's.id = u.id']\nselect=['s.id']\n\
+             [[stage]]\nid='j'\nop='hash_join'\nin=['s', 't', 'u']\non=['s.id = t.id', 's.id = u.id']\n\
              [[stage]]\nid='k'\nop='sink'\nin='j'\nconnector='count'\n";
         let mut world = world(text, 2);
         let (j, of_j) = (world.id("j"), world.of("j"));
@@ -586,7 +586,7 @@ mod tests {
         assert!(
             world
                 .before()
-                .change(&[(world.id("j/collector1"), 0)], &[], &over)
+                .change(&[(world.id("j/collector1"), 0)], &[], &|_| false)
                 .unwrap_err()
                 .contains("makes the table")
         );

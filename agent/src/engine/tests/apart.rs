@@ -174,6 +174,11 @@ impl Apart {
         last
     }
 
+    /// What is left of the rows comes at once.
+    fn faster(&self) {
+        self.engines.iter().for_each(|engine| engine.set(1, "rows", "rate", "200000").unwrap());
+    }
+
     fn taken(&self) -> u64 {
         let owners = self.owners();
         let reports = self.engines.iter().flat_map(|engine| engine.reports());
@@ -266,7 +271,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {ROWS}
-rate = 20000
+rate = 5000
 instances = 2
 [[stage]]
 id = "words"
@@ -320,6 +325,7 @@ path = "out"
     apart.change(&[], &gone).await;
     let taken = apart.taken();
     wait("the one that came back takes rows", || apart.taken() > taken + 500).await;
+    apart.faster();
     let files = apart.until_ended(&[sink]).await;
     let mut ids = BTreeSet::new();
     for line in std::fs::read_to_string(&files[0].path).unwrap().lines().skip(1) {
@@ -344,7 +350,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {ROWS}
-rate = 40000
+rate = 5000
 [[stage]]
 id = "spread"
 op = "rebalance"
@@ -382,6 +388,7 @@ path = "out"
     let last = apart.plan.instances.iter().map(|one| one.vertex).max().unwrap();
     let sinks: Vec<u32> =
         apart.plan.instances.iter().filter(|one| one.vertex == last).map(|one| one.id).collect();
+    apart.faster();
     apart.until_ended(&sinks).await;
     let mut ids = BTreeSet::new();
     for agent in ["a", "b"] {

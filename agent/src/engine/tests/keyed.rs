@@ -323,7 +323,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {ROWS}
-rate = 40000
+rate = 5000
 [[stage]]
 id = "out"
 op = "sink"
@@ -339,6 +339,7 @@ path = "out"
     let mut scaled = Scaled::new(folder.path(), &text, "out").await;
     wait("rows flow", || scaled.taken() > 500).await;
     scaled.change_often(1).await;
+    scaled.engine.set(1, "rows", "rate", "200000").unwrap();
     // Of the rows of a key from one source instance: which file each is in.
     let mut keys: BTreeMap<(u64, u64), BTreeMap<u64, usize>> = BTreeMap::new();
     for (file, rows) in scaled.end_files().await.into_iter().enumerate() {
@@ -381,7 +382,7 @@ key = "id % 53"
 id = "through"
 op = "work"
 in = "spread"
-ms = 0.1
+ms = 0.3
 [[stage]]
 id = "by_key"
 op = "group_by"
