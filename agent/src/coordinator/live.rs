@@ -439,7 +439,12 @@ mod tests {
             let moved = MovedRows { taken, away };
             let run = RunReport { run: 7, edges: vec![edge(1, 0, &[])], moved, ..RunReport::default() };
             let mut live = Live::default();
-            live.report(&id("a"), Report { sequence: 1, runs: vec![run], ..Report::default() }, &[7], Instant::now());
+            live.report(
+                &id("a"),
+                Report { sequence: 1, runs: vec![run], ..Report::default() },
+                &[7],
+                Instant::now(),
+            );
             live.run(7).unwrap().ledger()[0].queued_in
         };
         assert_eq!((waiting(None), waiting(Some((2, 3)))), (1, 0));

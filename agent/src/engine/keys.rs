@@ -72,10 +72,12 @@ impl KeyTap {
 
     /// Rows of an input were taken.
     pub(crate) fn took(&mut self, input: usize, rows: &Rows, counts: &KeyCounts) {
-        let (Some(ids), Some(Some(key))) = (rows.partitions(), self.keys.get(input)) else { return };
+        let by_key = self.keys.get(input).is_some_and(Option::is_some);
+        let Some(ids) = rows.partitions().filter(|_| by_key) else { return };
         let picked = self.pick(rows.len());
+        let key = self.keys[input].as_ref();
         // A key that cannot be computed has been told of where it was sent.
-        let sampled = texts(key, rows.batch(), &picked).unwrap_or_default();
+        let sampled = key.and_then(|key| texts(key, rows.batch(), &picked).ok()).unwrap_or_default();
         let passed = self.second.elapsed().as_secs();
         let mut counter = counts.lock();
         if passed > 0 {
@@ -115,8 +117,10 @@ fn texts(key: &KeyExprs, batch: &RecordBatch, rows: &[u32]) -> Result<Vec<String
     let columns: Vec<ArrayRef> =
         key.eval(&some).map_err(|error| ArrowError::ComputeError(error.to_string()))?;
     let options = FormatOptions::new().with_null("null");
-    let shown: Vec<ArrayFormatter<'_>> =
-        columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options)).collect::<Result<_, _>>()?;
+    let shown: Vec<ArrayFormatter<'_>> = columns
+        .iter()
+        .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
+        .collect::<Result<_, _>>()?;
     let text = |row: usize| -> Result<String, ArrowError> {
         let parts: Vec<String> =
             shown.iter().map(|column| column.value(row).try_to_string()).collect::<Result<_, _>>()?;
@@ -152,7 +156,8 @@ mod tests {
     }
 
     fn batch(keys: &[i64]) -> RecordBatch {
-        let names: ArrayRef = Arc::new(StringArray::from_iter(keys.iter().map(|key| (key % 2 == 0).then_some("even"))));
+        let names: ArrayRef =
+            Arc::new(StringArray::from_iter(keys.iter().map(|key| (key % 2 == 0).then_some("even"))));
         let keys: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
         RecordBatch::try_from_iter_with_nullable([("k", keys, true), ("name", names, true)]).unwrap()
     }

@@ -312,7 +312,8 @@ impl Run {
             moved.taken = moved.taken.max(taken);
             moved.away.extend(away);
         }
-        let keys = stand.local.iter().filter_map(|local| Some((local.placed.id, local.counters.keys.load()?)));
+        let keys =
+            stand.local.iter().filter_map(|local| Some((local.placed.id, local.counters.keys.load()?)));
         RunReport {
             run: self.run,
             instances: self.instance_reports(),

@@ -113,8 +113,11 @@ impl KeyCounter {
         if self.partitions.is_empty() {
             return None;
         }
-        let mut busiest: Vec<(u16, f64)> =
-            (0..).zip(&self.partitions).map(|(id, rows)| (id, *rows)).filter(|(_, rows)| *rows > 0.0).collect();
+        let mut busiest: Vec<(u16, f64)> = (0..)
+            .zip(&self.partitions)
+            .map(|(id, rows)| (id, *rows))
+            .filter(|(_, rows)| *rows > 0.0)
+            .collect();
         busiest.sort_by(|(a, x), (b, y)| y.total_cmp(x).then(a.cmp(b)));
         busiest.truncate(MOST);
         Some(KeyLoad {

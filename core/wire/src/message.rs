@@ -19,9 +19,7 @@ use tuplane_core::scale::KeyLoad;
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{
-    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, MovedRows, ScaleAsk, ScalePlan,
-};
+use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, MovedRows, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

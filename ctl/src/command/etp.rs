@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::plan::{Dag, EdgeId, VertexId};
-use tuplane_core::scale::{KeyShares, observed};
 use tuplane_core::scale::rates::{Figure, InstanceRates, VertexRates};
+use tuplane_core::scale::{KeyShares, observed};
 use tuplane_wire::etp::JobFlow;
 
 use crate::args::Global;
@@ -125,7 +125,8 @@ struct HeavyKey {
 
 impl KeysView {
     fn of(shares: &KeyShares) -> Self {
-        let heavy = shares.keys.iter().map(|(key, share)| HeavyKey { key: key.clone(), share: number(*share) });
+        let heavy =
+            shares.keys.iter().map(|(key, share)| HeavyKey { key: key.clone(), share: number(*share) });
         Self {
             partitions: shares.partitions,
             busiest: shares.partition,

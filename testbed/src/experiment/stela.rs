@@ -17,9 +17,7 @@ use tuplane_core::scale::Planners;
 
 use super::finish::{self, Finished, Progress, Runs, RunsError};
 use super::folder::{FolderError, digest};
-use super::{
-    Claims, Columns, FigureError, Folder, Manifest, Record, State, Stop, Table,
-};
+use super::{Claims, Columns, FigureError, Folder, Manifest, Record, State, Stop, Table};
 use plan::{Cell, FACTORS, Phases, Plan};
 use results::Results;
 use show::Predictions;

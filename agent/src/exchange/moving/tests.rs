@@ -248,7 +248,8 @@ fn rows_that_have_not_been_taken_go_on_with_a_later_group() {
     assert_eq!(world.waiting(), 8);
     world.take_all();
     assert!(!world.inboxes.iter().any(|inbox| inbox.is_catching_up()));
-    let by_owner = |owner: usize, partition| world.taken[owner].iter().filter(|row| row.1 == partition).count();
+    let by_owner =
+        |owner: usize, partition| world.taken[owner].iter().filter(|row| row.1 == partition).count();
     assert_eq!((by_owner(0, 1), by_owner(1, 1), by_owner(1, 0)), (5, 0, 2));
     assert_eq!(world.waiting(), 0);
     world.check();

@@ -106,8 +106,8 @@ impl Outbound {
 mod tests {
     use futures::FutureExt;
     use tokio::sync::Notify;
-    use tuplane_wire::frame::{FrameKind, HEADER, Header};
     use tuplane_expr::arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use tuplane_wire::frame::{FrameKind, HEADER, Header};
     use tuplane_wire::net::Security;
 
     use super::super::{ChannelKey, Next};

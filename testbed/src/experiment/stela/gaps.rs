@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::live::gaps::{Gap, Gaps, Subject, gaps as measure};
 use super::{StelaError, has_command};
-use crate::experiment::{Claim, Claims, Columns, Folder, Manifest, Part, Record, State, Stop, Table, Verdict};
+use crate::experiment::{
+    Claim, Claims, Columns, Folder, Manifest, Part, Record, State, Stop, Table, Verdict,
+};
 
 /// The experiment's name.
 const NAME: &str = "paper-stela-gaps";
@@ -76,7 +78,8 @@ pub fn gaps(
         match measure(case.0, rescales, stop, |done| progress(before + done)) {
             Ok(gaps) => measured.push((*case, gaps)),
             Err(why) => {
-                failed = Some(StelaError::Run { run: format!("gaps, {}", case.name()), why: format!("{why:#}") });
+                failed =
+                    Some(StelaError::Run { run: format!("gaps, {}", case.name()), why: format!("{why:#}") });
                 break;
             }
         }
@@ -193,7 +196,8 @@ mod tests {
 
     fn verdict(of: &[(Case, Gaps)]) -> Verdict {
         let out = tempfile::tempdir().unwrap();
-        let folder = Folder::make(out.path(), Manifest::new(NAME, serde_json::json!({}), Vec::new(), 0)).unwrap();
+        let folder =
+            Folder::make(out.path(), Manifest::new(NAME, serde_json::json!({}), Vec::new(), 0)).unwrap();
         let claims = write(&folder, of).unwrap();
         let table = std::fs::read_to_string(folder.path().join(TABLE)).unwrap();
         let rescales: usize = of.iter().map(|(_, gaps)| gaps.gaps.len()).sum();
@@ -206,7 +210,11 @@ mod tests {
         let stateless = |longest: &[f64]| (Case::new(0), measured(longest, None));
         assert_eq!(verdict(&[stateless(&[5.0, 50.0, 109.0])]), Verdict::Holds);
         assert_eq!(verdict(&[stateless(&[5.0, 50.0, 111.0])]), Verdict::DoesNotHold, "one is too long");
-        assert_eq!(verdict(&[stateless(&[5.0, 59.0, 63.0, 80.0])]), Verdict::DoesNotHold, "the median is 51 ms");
+        assert_eq!(
+            verdict(&[stateless(&[5.0, 59.0, 63.0, 80.0])]),
+            Verdict::DoesNotHold,
+            "the median is 51 ms"
+        );
         assert_eq!(verdict(&[stateless(&[])]), Verdict::NotShown);
         let mut lost = stateless(&[5.0]);
         lost.1.rows.lost = 1;
