@@ -322,15 +322,18 @@ impl Engine {
     fn settles(&self, step: &Step<'_>, to: &Arc<Local>, taking: Work) {
         let (to, partitions) = (Arc::clone(to), step.group.partitions.clone());
         let (run, events) = (step.group.run, self.shared.events.clone());
+        to.inbox.begin_settling();
         self.shared.data.spawn(async move {
             if taking.await.is_err() {
                 // It is known to whoever asked for it.
+                to.inbox.end_settling();
                 return;
             }
             while to.inbox.is_catching_up() {
                 tokio::time::sleep(LOOK).await;
             }
             let settled = to.asking.settle(partitions).await;
+            to.inbox.end_settling();
             // One that has come to its end has gone through all.
             if let Err(fault) = settled
                 && !to.inbox.is_over()

@@ -35,6 +35,8 @@ pub(super) struct Moves {
     credited: u64,
     /// More groups may come: it does not end before they have.
     open: bool,
+    /// Groups that are not settled: as many times it still has to say that no older rows follow.
+    settling: u32,
     /// Inputs that would have ended.
     ends: VecDeque<usize>,
     /// Rows by input that have left with this group, and of which it is not known yet that they have arrived.
@@ -166,7 +168,22 @@ impl Inbox {
         let state = lock(&self.state);
         let moves = &state.moves;
         let on_its_way = moves.group.as_ref().is_some_and(|moving| moving.group.order() == order);
-        !on_its_way && !state.closed && moves.credited > 2 * state.bound
+        let is_new = !on_its_way && moves.done.is_none_or(|done| done < order);
+        is_new && !state.closed && moves.credited > 2 * state.bound
+    }
+
+    /// Its instance does not end before [`Inbox::end_settling`]: who takes its results holds event time until it hears that
+    /// no older ones follow.
+    pub(crate) fn begin_settling(&self) {
+        lock(&self.state).moves.settling += 1;
+    }
+
+    /// It was said.
+    pub(crate) fn end_settling(&self) {
+        let mut state = lock(&self.state);
+        state.moves.settling = state.moves.settling.saturating_sub(1);
+        drop(state);
+        self.nudge();
     }
 
     /// What of its rows may count elsewhere, too.
@@ -227,7 +244,7 @@ impl Moves {
     }
 
     fn may_end(&self) -> bool {
-        !self.open && self.front.is_empty()
+        !self.open && self.settling == 0 && self.front.is_empty()
     }
 
     /// All channels of an input have ended: whether that is for [`Moves::next_end`] to say later.

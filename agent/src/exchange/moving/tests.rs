@@ -298,7 +298,11 @@ fn an_owner_does_not_end_before_its_partitions_have_come() {
     world.take_all();
     assert_eq!(world.taken[1].len(), 2);
     assert_eq!(world.ended, [false, false]);
+    world.inboxes[1].begin_settling();
     world.inboxes.iter().for_each(|inbox| inbox.close_moves());
+    world.take_all();
+    assert_eq!(world.ended, [true, false], "it has a word to say before its end");
+    world.inboxes[1].end_settling();
     world.take_all();
     assert_eq!(world.waiting(), 0);
     assert_eq!(world.ended, [true, true]);
