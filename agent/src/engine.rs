@@ -23,6 +23,7 @@ pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;
 pub(crate) mod instance;
+mod keys;
 pub(crate) mod ledger;
 mod meter;
 mod moving;

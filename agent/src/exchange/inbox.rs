@@ -303,7 +303,9 @@ impl Inbox {
             .map(|(number, input)| {
                 let channels = state.channels.iter().filter(|channel| channel.input == number);
                 let waiting: u64 = channels.map(|c| c.queued_rows).sum();
-                (input.edge, waiting + state.moves.away(number), input.taken_rows, input.dropped_rows)
+                // When it is closed they count as dropped.
+                let away = if state.closed { 0 } else { state.moves.away(number) };
+                (input.edge, waiting + away, input.taken_rows, input.dropped_rows)
             })
             .collect()
     }
@@ -311,7 +313,9 @@ impl Inbox {
     /// The run stops: what waits is dropped and counted, and so is what still comes.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
-        state.closed = true;
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
         let State { inputs, channels, moves, .. } = &mut *state;
         for (number, input) in inputs.iter_mut().enumerate() {
             input.dropped_rows += moves.away(number);
