@@ -213,7 +213,9 @@ mod tests {
         };
         let (mut single, mut many) = (one(0, 2.0), one(1, 10.0));
         let clocks = [Clock::new(Instant::now()), Clock::new(Instant::now())];
-        clocks.iter().for_each(|clock| clock.set(Doing::Busy));
+        for clock in &clocks {
+            clock.set(Doing::Busy);
+        }
         // 40 rows of 2 ms each beside 8 of 10 ms, four at a time: 80 ms of work each.
         tokio::join!(
             async {
