@@ -4,6 +4,7 @@ mod bodies;
 mod bounds;
 mod channels;
 mod joins;
+mod keys;
 mod registered;
 mod times;
 
@@ -342,6 +343,7 @@ impl<'a> Builder<'a> {
                 timer: self.shared.timer.clone(),
                 splits,
                 queue_time: self.job.options.settings == Settings::Default,
+                keys: self.key_tap(placed)?,
             };
             instances.push((local, instance));
         }

@@ -202,6 +202,7 @@ fn made(form: Form, queue_bytes: u64) -> Made {
         timer: Timer::start().unwrap(),
         splits: Splits::None,
         queue_time: true,
+        keys: None,
         stamper: None,
         arrivals: None,
         hold: None,
