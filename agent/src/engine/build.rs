@@ -470,7 +470,9 @@ impl<'a> Builder<'a> {
             local.iter().any(|i| i.vertex == *vertex)
                 || self.dag.outputs(*vertex).any(|(_, e)| local.iter().any(|i| i.vertex == e.to))
         });
-        for vertex in wanted {
+        // Of a join nobody may be left who made its tables.
+        let collectors = local.iter().flat_map(|i| self.dag.collectors(i.vertex));
+        for vertex in wanted.chain(collectors) {
             if let std::collections::hash_map::Entry::Vacant(entry) = programs.entry(vertex) {
                 let program = vertex_program(&self.job, &self.types, &self.dag, vertex);
                 entry.insert(program.map_err(|f| refused(&[f]))?);

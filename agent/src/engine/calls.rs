@@ -398,6 +398,8 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         if ask.as_ref().is_some_and(|ask| !ask.waits_for_rows() || calls.is_empty())
             && let Some(ask) = ask.take()
         {
+            // Small pieces that are joined have not gone yet.
+            output.end_step().map_err(|e| fault(name, &e))?;
             if let Some(settled) = moving.answer(ask) {
                 output.mark(Mark::Resume).map_err(|e| fault(name, &e))?;
                 // Whoever has gone without waiting for an answer needs none.
