@@ -1,6 +1,7 @@
 //! How many instances and where: which vertex limits a job, and what more or fewer instances would bring.
 
 pub mod auto;
+pub mod calibrate;
 pub mod congestion;
 pub mod etp;
 pub mod fluid;
@@ -14,6 +15,7 @@ pub mod rates;
 pub mod whatif;
 
 pub use auto::{Act, Auto, AutoOptions, Bound, Look, Memory};
+pub use calibrate::{Calibrated, calibrated};
 pub use congestion::Congestion;
 pub use etp::{NoOutput, Reading, SinkRate, etp};
 pub use fluid::{Engine, Steady, steady};

@@ -84,7 +84,9 @@ impl KeyTap {
             counter.passed(u32::try_from(passed).unwrap_or(u32::MAX));
         }
         counter.came(ids.values(), self.partitions);
-        sampled.iter().for_each(|key| counter.sampled(key));
+        for key in &sampled {
+            counter.sampled(key);
+        }
         drop(counter);
         self.rows += rows.len() as u64;
         if passed > 0 {
@@ -157,7 +159,7 @@ mod tests {
 
     fn batch(keys: &[i64]) -> RecordBatch {
         let names: ArrayRef =
-            Arc::new(StringArray::from_iter(keys.iter().map(|key| (key % 2 == 0).then_some("even"))));
+            Arc::new(keys.iter().map(|key| (key % 2 == 0).then_some("even")).collect::<StringArray>());
         let keys: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
         RecordBatch::try_from_iter_with_nullable([("k", keys, true), ("name", names, true)]).unwrap()
     }

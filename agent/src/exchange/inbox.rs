@@ -18,7 +18,7 @@ use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
-use channel::Channel;
+use channel::{Channel, PARTS};
 pub(crate) use moves::Side;
 use moves::{Moves, Room};
 
@@ -429,7 +429,7 @@ impl State {
         channel.queued_rows -= count;
         self.load.taken(count);
         channel.used += bytes;
-        channel.used_rows += count;
+        channel.used_rows += count * PARTS;
         channel.taken_bytes += bytes;
         channel.held = self.reading == Reading::ByChannel;
         let input = channel.input;
@@ -574,10 +574,10 @@ impl State {
         if open == 0 {
             return;
         }
-        let rows: u64 = self.channels.iter().map(|c| c.used_rows).sum();
+        let parts: u64 = self.channels.iter().map(|c| c.used_rows).sum();
         let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
         // After a pause the rows are taken to be what they were.
-        self.row_bytes = bytes.checked_div(rows).unwrap_or(self.row_bytes);
+        self.row_bytes = bytes.saturating_mul(PARTS).checked_div(parts).unwrap_or(self.row_bytes);
         let row = self.row_bytes.max(1);
         let mut bound = self.bound;
         if queue_time && ns_per_row > 0 && self.row_bytes > 0 {

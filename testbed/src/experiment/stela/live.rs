@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tuplane_core::scale::{FlowGraph, FlowVertex, Placement, Planners, Rates};
+use tuplane_core::scale::{
+    Calibrated, Engine, FlowGraph, FlowVertex, Placement, Planners, Rates, calibrated,
+};
 
 use super::measure::{Convergence, Series, Tally, tally};
 use super::model::{Choice, Situation};
@@ -20,10 +22,11 @@ use crate::experiment::{Stop, rounded};
 use cluster::{Cluster, Counted, Running};
 
 /// What is measured in a run, in the table's order; times in ms, rates in rows a second.
-pub(super) const METRICS: [&str; 19] = [
+pub(super) const METRICS: [&str; 20] = [
     "before",
     "after",
     "predicted_before",
+    "calibration",
     "predicted_after",
     "error",
     "slots",
@@ -112,7 +115,7 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     if !wait(phases.before, stop) {
         return Ok(None);
     }
-    let now = Now::of(&cluster, &placed, there)?;
+    let now = Now::of(&cluster, &placed, there, cell.overflow.engine())?;
     let more: Vec<_> = cluster.agents[there..].iter().map(|agent| topology.host(agent)).collect();
     let choice = now.situation(&placed, cell, &Planners::default()).choose(cell.planner, &more);
     let choice = choice.map_err(|why| anyhow::anyhow!("`{}` has no plan: {why}", cell.planner))?;
@@ -144,7 +147,8 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     let metrics: [Option<f64>; METRICS.len()] = [
         before,
         after,
-        Some(choice.before),
+        Some(now.modelled),
+        Some(now.calibration),
         Some(choice.after),
         after.map(|after| after / choice.after - 1.0),
         topology.is_scale_out().then_some(f64::from(choice.slots)),
@@ -167,7 +171,12 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
 
 /// A running job as a planner sees it: its operators with measured capacities and rates, and where they are.
 struct Now {
+    /// Calibrated: the model says of it what was measured.
     graph: FlowGraph,
+    /// What it said before, rows a second at the sinks.
+    modelled: f64,
+    /// What capacities were scaled by.
+    calibration: f64,
     rates: Vec<Rates>,
     placement: Placement,
     /// Names of the operators' instances, as the placement has them.
@@ -176,7 +185,7 @@ struct Now {
 
 impl Now {
     /// Of a job whose machines are the first agents, so many.
-    fn of(cluster: &Cluster, placed: &Placed, machines: usize) -> Result<Self> {
+    fn of(cluster: &Cluster, placed: &Placed, machines: usize, engine: Engine) -> Result<Self> {
         let doc = cluster.rates()?;
         let vertices = doc["vertices"].as_array().context("no rates")?;
         let mut rates = Vec::new();
@@ -207,7 +216,10 @@ impl Now {
             names.push(own.iter().map(|one| format!("{}#{}", one.vertex, one.number)).collect());
         }
         let machines = cluster.agents[..machines].iter().map(|agent| placed.topology.host(agent)).collect();
-        Ok(Self { graph, rates, placement: Placement { machines, on }, names })
+        let placement = Placement { machines, on };
+        let Calibrated { graph, factor: calibration, modelled, .. } =
+            calibrated(&graph, &placement, engine, Some(&rates));
+        Ok(Self { graph, modelled, calibration, rates, placement, names })
     }
 
     fn situation<'a>(&'a self, placed: &Placed, cell: &Cell, planners: &'a Planners) -> Situation<'a> {
@@ -321,6 +333,8 @@ mod tests {
         let before = placed.placement.clone();
         let now = Now {
             graph: placed.graph.clone(),
+            modelled: 1.0,
+            calibration: 1.0,
             rates: Vec::new(),
             names: before.on.iter().enumerate().map(|(at, on)| names(at, on.len())).collect(),
             placement: before.clone(),
