@@ -740,7 +740,7 @@ fn decisions_before_and_after_a_change_of_targets_are_kept_and_can_be_made_again
         let other = |one: &Decided| targets(one) == [0, 40, 41, 2] && !one.sends.is_empty();
         assert!(after.iter().any(other), "{after:?}");
         // No more than are kept, and the oldest go.
-        let full = (3..12).map(|slot| go(slot as usize % 2, slot)).last().unwrap();
+        let full = (3..12).map(|slot| go(slot as usize % 2, slot)).fold(None, |_, last| Some(last)).unwrap();
         world.retarget(&[], 40, options.clone());
         let kept = world.routing(0).decisions;
         assert_eq!((full.len(), kept.len()), (8, 8));
