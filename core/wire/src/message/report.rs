@@ -1,8 +1,10 @@
 //! What agents tell the coordinator: reports that come all the time, and events that must not be lost.
 
 use serde::{Deserialize, Serialize};
+use tuplane_core::scale::KeyLoad;
 
 use super::{AgentId, EdgeLedger, InstanceReport, SinkFile, WireFault};
+use crate::scaling::MovedRows;
 
 /// Something that happened on an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -93,4 +95,8 @@ pub struct RunReport {
     pub edges: Vec<EdgeLedger>,
     /// In answer to a stop: part files that stay.
     pub parts: Vec<SinkFile>,
+    /// What instances on this agent say of their rows by key.
+    pub keys: Vec<(u32, KeyLoad)>,
+    /// Rows that have left with key partitions, and may count at their new owner, too.
+    pub moved: MovedRows,
 }
