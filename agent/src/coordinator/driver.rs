@@ -7,6 +7,7 @@ mod hold;
 mod keys;
 mod measure;
 mod members;
+mod operations;
 mod routes;
 mod scale;
 
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::cluster::{Asked, Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
 use tuplane_core::scale::rates::Figure;
 use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
@@ -62,7 +63,7 @@ pub(super) enum Note {
     /// The traces of a run were read, for their mean rates.
     Means { run: u64, means: BTreeMap<String, Figure> },
     /// Agents have taken a change, or not.
-    Changed { run: u64, command: Command, result: Result<(), WireFault>, reply: Reply },
+    Changed { run: u64, asked: Asked, command: Command, result: Result<(), WireFault>, reply: Reply },
 }
 
 /// What one round of notes leads to, once it is on disk.
@@ -101,6 +102,8 @@ pub(super) struct Driver {
     shown: HashMap<u64, Vec<scale::Shown>>,
     autos: auto::Autos,
     hold: hold::Hold,
+    /// Who makes the request that is being looked at, if they have said so.
+    asker: Option<String>,
     ending: bool,
 }
 
@@ -130,6 +133,7 @@ impl Driver {
             shown: HashMap::new(),
             autos: auto::Autos::new(Instant::now(), wall_ms()),
             hold: hold::Hold::from_environment(),
+            asker: None,
             ending: false,
         }
     }
@@ -300,7 +304,7 @@ impl Driver {
                     self.live.set_means(run, means);
                 }
             }
-            Note::Changed { run, command, result, reply } => {
+            Note::Changed { run, asked, command, result, reply } => {
                 if let Entry::Occupied(mut under_way) = self.changing.entry(run) {
                     *under_way.get_mut() -= 1;
                     if *under_way.get() == 0 {
@@ -313,6 +317,8 @@ impl Driver {
                     }
                     self.apply(turn, command);
                 }
+                let fault = result.as_ref().err().map(|fault| fault.message.clone());
+                self.apply(turn, Command::Asked(Box::new(Asked { fault, ..asked })));
                 turn.answer(reply, result.map(|()| ClusterReply::Done));
             }
         }

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Job, Op, Settings, Stage};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE, Room, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::own_columns;
@@ -105,8 +105,8 @@ pub(crate) struct Made {
     pub(crate) instances: Vec<Ready>,
     /// Edges that there were, whose targets change.
     pub(crate) retargets: Vec<Retarget>,
-    /// Edges that there were, with new senders.
-    pub(crate) joined: Vec<u32>,
+    /// New senders of edges that there were: the edge, and their number there.
+    pub(crate) joined: Vec<(u32, usize)>,
 }
 
 /// The targets of an edge change.
@@ -192,7 +192,8 @@ impl<'a> Builder<'a> {
         let mine: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let is_old = |placed: &&Placed| self.old().any(|local| local.placed.id == placed.id);
         let fresh: Vec<Placed> = mine.iter().filter(|placed| !is_old(placed)).copied().collect();
-        let bound = self.queue_bound(&fresh)?;
+        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
+        let bound = self.queue_bound(&fresh, &in_plan)?;
         let programs = self.programs(&mine)?;
         // What may be refused comes before anything that is there is touched.
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
@@ -207,8 +208,9 @@ impl<'a> Builder<'a> {
             Some(old) => (**old).clone(),
             None => self.nothing(),
         };
-        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
         stand.retire(&in_plan);
+        // One that was closed when its agent had no part is made anew if that has one again.
+        stand.sessions.retain(|agent, session| self.plan.has_part(*agent) && !session.is_dead());
         (stand.dag, stand.costs) = (Arc::clone(&self.dag), Costs::of(&self.plan, self.me));
         let wakes: HashMap<u32, Arc<Notify>> = (0..self.dag.edges.len() as u32)
             .map(|edge| {
@@ -219,7 +221,7 @@ impl<'a> Builder<'a> {
         self.open_moves(&mine, &inboxes)?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
-        let (mut retargets, mut joined) = (Vec::new(), Vec::new());
+        let mut retargets = Vec::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
             let from = self.dag.edge(edge).from;
@@ -229,12 +231,8 @@ impl<'a> Builder<'a> {
             }
             let key = edge_key(&self.job, &self.types, &self.dag, edge).map_err(|f| refused(&[f]))?;
             keys.insert(index, key);
-            let joins = fresh.iter().any(|i| i.vertex == from);
             if let Some(old) = self.old_edge(edge) {
                 retargets.extend(self.retarget(edge, old, &mut stand, &inboxes, &programs, &wakes)?);
-                if joins {
-                    joined.push(index);
-                }
                 continue;
             }
             let schema = fingerprint(&programs[&from].output);
@@ -266,7 +264,7 @@ impl<'a> Builder<'a> {
             stand.edges.insert(index, made);
         }
         self.taps(&mut stand, &mine, &programs);
-        let mut instances = Vec::new();
+        let (mut instances, mut joined) = (Vec::new(), Vec::new());
         for (placed, (body, (stamper, arrivals), splits)) in fresh.iter().zip(bodies) {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
@@ -278,6 +276,7 @@ impl<'a> Builder<'a> {
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
                 if self.old_edge(edge).is_some() {
                     self.undo.sender(sending, sender);
+                    joined.push((edge.0, sender));
                 }
                 sending.share_quota(sender, Arc::clone(&quota));
                 if self.dag.edge(edge).spills {
@@ -343,7 +342,7 @@ impl<'a> Builder<'a> {
             instances.push((local, instance));
         }
         stand.own_splits.extend(own_splits.into_iter().map(|(stage, own)| (stage, own.all)));
-        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions);
+        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions, self.undo);
         Ok(Made { stand, instances, retargets, joined })
     }
 
@@ -397,10 +396,10 @@ impl<'a> Builder<'a> {
         } else {
             let info = &self.plan.agents[usize::from(target.agent)];
             let session = self.shared.session_to(info);
-            stand
-                .flights
-                .entry((number, target.agent))
-                .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
+            let flight = stand.flights.entry((number, target.agent)).or_default();
+            if session.keep_edge(self.plan.run, self.plan.attempt, number, schema, flight) {
+                self.undo.edge_out(&session, self.plan.run, number);
+            }
             let credit = self.new_credit(target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);
@@ -461,27 +460,28 @@ impl<'a> Builder<'a> {
         (self.dag.inputs(placed.vertex).count() + self.dag.outputs(placed.vertex).count()) as u64
     }
 
-    /// The share of the agent's budget of each queue that is new: of half of what earlier runs have left, so that a
-    /// job which stands still never holds what the next one needs; and of that only what this run has left itself.
-    fn queue_bound(&self, fresh: &[Placed]) -> Result<u64, WireFault> {
-        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
-        let memory = self.job.options.memory.unwrap_or(mine).min(mine);
+    /// The share of the agent's budget of each queue that is new, of what this run has left of its own: see [`Room`].
+    fn queue_bound(&self, fresh: &[Placed], in_plan: &dyn Fn(u32) -> bool) -> Result<u64, WireFault> {
+        let kept: Vec<_> = self.old().filter(|local| in_plan(local.placed.id)).collect();
+        let own = kept.iter().map(|local| local.reserved).sum();
+        let room = Room { budget: self.shared.budget.limit(), others: self.reserved, own };
+        let memory = self.job.options.memory;
         let queues: u64 = fresh.iter().map(|placed| self.queues_of(placed)).sum();
-        let Some(old) = &self.old else {
-            return Ok((memory / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND));
-        };
-        let all = queues + old.local.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
-        if queues > 0 && all.saturating_mul(LEAST_BOUND) > memory.max(old.reserved) {
+        let all = queues + kept.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
+        if queues > 0
+            && self.old.is_some()
+            && let Some(needed) = room.shortage(memory, all)
+        {
             let message = format!(
                 "agent {}: {all} queues need {} KiB at least, and this job may hold {} KiB there",
                 self.shared.me.name,
-                all * (LEAST_BOUND >> 10),
-                memory.max(old.reserved) >> 10
+                needed >> 10,
+                room.may_hold(memory) >> 10
             );
             return Err(WireFault::new(FaultCode::Refused, message));
         }
-        let left = memory.saturating_sub(old.reserved);
-        Ok((left / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND))
+        let left = room.may_hold(memory) - own;
+        Ok((left / queues.max(1)).clamp(LEAST_QUEUE, MOST_BOUND))
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {

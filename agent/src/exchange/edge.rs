@@ -3,12 +3,13 @@
 
 mod ahead;
 mod owners;
+mod past;
 mod pricing;
 mod retarget;
 mod shown;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
 use ahead::Ahead;
 pub(crate) use ahead::Foresight;
+use past::Gone;
 pub(crate) use pricing::{Route, tick_together};
 pub(crate) use retarget::pool_targets;
 use shown::Samples;
@@ -61,8 +63,10 @@ struct State {
     reach: Arc<Reach>,
     /// The last group of key partitions that has another owner.
     moved: Option<(u32, u32)>,
-    /// What went to targets that are no more: (target instance, its agent, rows, bytes).
-    gone: Vec<(u32, u16, u64, u64)>,
+    /// What went to targets that are no more.
+    gone: Gone,
+    /// Places among the senders whose instances are no more, see [`Edge::free`].
+    free: BTreeSet<usize>,
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
@@ -175,6 +179,8 @@ pub(crate) struct Sent {
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     /// (target instance, its agent, rows, bytes)
     pub(crate) targets: Vec<(u32, u16, u64, u64)>,
+    /// What went to targets that are no more and are not listed: (agent, rows, bytes).
+    pub(crate) folded: Vec<(u16, u64, u64)>,
     pub(crate) policy: Option<String>,
 }
 
@@ -203,7 +209,8 @@ impl Edge {
                 outlets,
                 reach: Arc::new(reach),
                 moved: None,
-                gone: Vec::new(),
+                gone: Gone::default(),
+                free: BTreeSet::new(),
                 channels,
                 turn: 0,
                 least: Least::default(),
@@ -232,10 +239,10 @@ impl Edge {
         lock(&self.state).hearing = Hearing::InStep;
     }
 
-    /// Adds a sender; gives its number here.
+    /// Adds a sender, in the first place that is free; gives its number here.
     pub(crate) fn add_sender(&self, instance: u32, queue: OutQueue, bound: u64, room: Arc<Notify>) -> usize {
         let mut state = lock(&self.state);
-        state.senders.push(Sender {
+        let sender = Sender {
             instance,
             queue,
             overflow: None,
@@ -247,7 +254,12 @@ impl Edge {
             ended: false,
             quota: None,
             ahead: None,
-        });
+        };
+        if let Some(place) = state.free.pop_first() {
+            state.senders[place] = sender;
+            return place;
+        }
+        state.senders.push(sender);
         state.senders.len() - 1
     }
 
@@ -341,7 +353,14 @@ impl Edge {
         state.closed || (sender.ended && sender.queue.rows() == 0)
     }
 
+    /// Rows that wait in a sender's queue; none of an instance whose place another one has.
+    pub(crate) fn waiting_of(&self, sender: usize, instance: u32) -> u64 {
+        let state = lock(&self.state);
+        state.senders.get(sender).filter(|of| of.instance == instance).map_or(0, Sender::rows)
+    }
+
     /// Rows that wait in a sender's queue.
+    #[cfg(test)]
     pub(crate) fn waiting(&self, sender: usize) -> u64 {
         lock(&self.state).senders[sender].rows()
     }
@@ -426,14 +445,20 @@ impl Edge {
                 .iter()
                 .flat_map(Outlets::list)
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
-                .chain(state.gone.iter().copied())
+                .chain(state.gone.listed())
                 .collect(),
+            folded: state.gone.folded(),
             policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
         }
     }
 }
 
 impl Sender {
+    /// It has ended, and nothing of it waits.
+    fn is_over(&self) -> bool {
+        self.ended && self.rows() == 0
+    }
+
     /// What is said of event time stands behind the rows that have arrived, and before those to come.
     fn mark(&mut self, mark: Mark) {
         match (&mut self.ahead, mark) {

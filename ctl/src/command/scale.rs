@@ -59,6 +59,9 @@ struct Carry {
     /// Refused unless the job's plan has this number: 1, then one more with each rescale (`tuplane scale history`)
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), allow_hyphen_values = true)]
     if_epoch: Option<u64>,
+    /// Refused unless this is the plan that would be carried out: what --dry-run printed as its id
+    #[arg(long, value_name = "ID", value_parser = plan_id)]
+    if_plan: Option<u64>,
     /// Waits until what ends has been drained, at most TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = parse_span)]
     #[expect(clippy::option_option, reason = "clap's shape for an option whose value may be left out")]
@@ -81,6 +84,10 @@ enum Mechanism {
 }
 
 impl Carry {
+    fn held(&self) -> Held {
+        Held { epoch: self.if_epoch, plan: self.if_plan }
+    }
+
     /// What is asked, carried out as these options have it.
     fn with_mechanism(&self, ask: ScaleAsk) -> ScaleAsk {
         let what = match self.mechanism {
@@ -199,7 +206,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 anywhere: place == OutPlace::Anywhere,
             };
             let wanted = agents.unwrap_or(0);
-            let asked = request(&job, &carry.with_mechanism(ask.clone()), carry.if_epoch, true);
+            let asked = request(&job, &carry.with_mechanism(ask.clone()), &carry.held(), true);
             let started = if wanted == 0 {
                 Vec::new()
             } else {
@@ -278,8 +285,22 @@ impl Ends {
     }
 }
 
-fn request(job: &str, ask: &ScaleAsk, if_epoch: Option<u64>, dry_run: bool) -> ClusterRequest {
-    ClusterRequest::Scale { job: job.to_owned(), ask: ask.clone(), if_epoch, dry_run }
+/// What must hold for a plan to be carried out: the number of the job's plan, and the id of the one that is made.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    epoch: Option<u64>,
+    plan: Option<u64>,
+}
+
+fn request(job: &str, ask: &ScaleAsk, held: &Held, dry_run: bool) -> ClusterRequest {
+    let Held { epoch: if_epoch, plan: if_plan } = *held;
+    ClusterRequest::Scale { job: job.to_owned(), ask: ask.clone(), if_epoch, if_plan, dry_run }
+}
+
+fn plan_id(text: &str) -> Result<u64, String> {
+    let digits = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    id.ok_or_else(|| "an id has 16 hexadecimal digits, as --dry-run prints it".to_owned())
 }
 
 /// A plan, and what came of it where that was waited for.
@@ -319,7 +340,7 @@ async fn carry_out(
 ) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
     let ask = carry.with_mechanism(ask);
-    let mut plan = interrupt.or(planned(cluster, request(&job, &ask, carry.if_epoch, true))).await?;
+    let mut plan = interrupt.or(planned(cluster, request(&job, &ask, &carry.held(), true))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;
     }
@@ -330,11 +351,16 @@ async fn carry_out(
         return Ok(Done { plan, outcome: None });
     }
     confirm_growth(&plan, global)?;
-    // What was shown is what is done.
-    plan = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await?;
+    // What was shown is what is done, or nothing.
+    let shown = Held { epoch: Some(plan.epoch), plan: plan.id };
+    plan = interrupt.or(planned(cluster, request(&job, &ask, &shown, false))).await?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
-            output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));
+            output.notice(&format!(
+                "`tuplane scale history {}` shows how far it is{}",
+                plan.job,
+                plan.operation.map(|id| format!(", `tuplane op wait {id}` waits for it")).unwrap_or_default()
+            ));
         }
         return Ok(Done { plan, outcome: None });
     };

@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(900);
 /// Who chose, as the history says it.
 const PLANNER: &str = "auto";
 
+/// Who asks for its plans, as operations say it.
+const ITSELF: &str = "automatic mode";
+
 /// The jobs that are looked at.
 #[derive(Debug)]
 pub(super) struct Autos {
@@ -155,7 +158,7 @@ impl Driver {
         };
         let Some(new) = new else { return Some((what, why, None)) };
         let asked = new.asked.clone();
-        match self.carry_out(turn, run, *new) {
+        match self.carry_out(turn, run, *new, ITSELF.to_owned()) {
             Ok(epoch) => {
                 tracing::info!(run, epoch, asked, why, "the automatic mode acts");
                 (watch.plan, watch.own) = (epoch, Some(epoch));
@@ -274,6 +277,8 @@ impl Driver {
         let is_so = is_so || (options.is_none() && job.automatic.is_none());
         if !is_so {
             self.apply(turn, Command::AutoSet { run, options });
+            let what = format!("scale auto {}", if options.is_some() { "on" } else { "off" });
+            self.operation(turn, what, self.asker(), Some(run), None);
         }
         Ok(self.shown_automatic(self.find(name)?))
     }

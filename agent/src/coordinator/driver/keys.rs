@@ -13,10 +13,9 @@ impl Driver {
     /// The plan of a run that moves key partitions, and where its instances are.
     fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
-        let new = &job.under_way().filter(|plan| plan.new.epoch == epoch)?.new;
+        job.under_way().filter(|plan| plan.new.epoch == epoch)?;
         // An agent that an earlier plan has emptied knows nothing of this one.
-        let stands = new.instances.iter().filter(|one| !job.retired.contains(&one.id));
-        Some((job, Places::new(&new.agents, stands)))
+        Some((job, Places::new(&job.agents, job.standing())))
     }
 
     /// Finds out what moves together.

@@ -37,10 +37,8 @@ impl Edge {
         }
         state.greet(&add);
         let Some(outlets) = state.outlets.first_mut() else { return Ok(()) };
-        for outlet in outlets.retarget(add, keep, me) {
-            outlet.mark(Mark::End);
-            state.gone.push((outlet.instance, outlet.agent, outlet.sent_rows, outlet.sent_bytes));
-        }
+        let gone = outlets.retarget(add, keep, me);
+        state.let_go(gone);
         let now = state.instances();
         let place = |list: &[u32], id: u32| list.iter().position(|one| *one == id);
         let former: Vec<Option<usize>> = now.iter().map(|id| place(&before, *id)).collect();

@@ -121,7 +121,8 @@ pub(super) fn planned(model: &mut Model, facts: PlanFacts) {
     model.flash = None;
     let lines = lines(&plan, model.options.glyphs.becomes);
     let title = format!("Scale job {}: {}?", text::name(&plan.job), text::name(&plan.asked));
-    let ask = Ask::Scale { run: facts.run, ask: facts.ask, epoch: plan.epoch, words: plan.asked };
+    let ask =
+        Ask::Scale { run: facts.run, ask: facts.ask, epoch: plan.epoch, id: plan.id, words: plan.asked };
     confirm(model, title, lines, ["Leave it", "Scale it"], ask);
 }
 

@@ -15,7 +15,8 @@ fn keyed(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
     };
     let first = || remap(&[u32::MAX; 6], &held(&job.instances));
     let before = job.maps().get(&VertexId(1)).cloned().unwrap_or_else(first);
-    let owners: Vec<u32> = held(&new.instances).into_iter().filter(|id| !going.contains(id)).collect();
+    let all: Vec<Instance> = job.instances.iter().chain(&new.coming).copied().collect();
+    let owners: Vec<u32> = held(&all).into_iter().filter(|id| !going.contains(id)).collect();
     let after = remap(&before, &owners);
     NewScale { maps: vec![KeyMap { vertex: VertexId(1), before, after }], ..new }
 }
@@ -83,7 +84,7 @@ fn groups_move_one_after_the_other_and_then_the_plan_is_done() {
         assert_eq!(cluster.last().step == Step::Done, number == 7);
     }
     // What goes has given its partitions away before it ends.
-    let new = keyed(cluster.job(), &[], &[new.instances.last().unwrap().id]);
+    let new = keyed(cluster.job(), &[], &[new.coming.last().unwrap().id]);
     assert_eq!(new.maps[0].before, after);
     for (command, effects) in steps(&new, 1) {
         assert_eq!(cluster.apply(command), effects);
@@ -156,7 +157,7 @@ fn a_plan_whose_maps_are_not_what_holds_is_refused() {
     for (command, _) in steps(&new, 1) {
         cluster.apply(command);
     }
-    let good = keyed(cluster.job(), &[], &[new.instances.last().unwrap().id]);
+    let good = keyed(cluster.job(), &[], &[new.coming.last().unwrap().id]);
     let mut stale = good.clone();
     stale.maps[0].before.clone_from(&new.maps[0].before);
     let mut gone = good.clone();
