@@ -83,6 +83,8 @@ pub(crate) struct Inbox {
     wake: Notify,
     /// All who send have said that a group of key partitions moves.
     marked: Notify,
+    /// Rows that have waited for their state have all been taken.
+    caught_up: Notify,
     budget: Arc<Budget>,
 }
 
@@ -174,7 +176,14 @@ impl Inbox {
         if let Some((first, _)) = ended.min_by_key(|(_, input)| input.priority) {
             state.open_those_behind(first);
         }
-        Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), marked: Notify::new(), budget })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            load,
+            wake: Notify::new(),
+            marked: Notify::new(),
+            caught_up: Notify::new(),
+            budget,
+        })
     }
 
     /// All senders of an input are in step: see [`Standing::counted`].
@@ -254,9 +263,14 @@ impl Inbox {
     pub(crate) fn take(&self, most_rows: usize, marks_only: bool) -> Result<Taken, String> {
         let mut state = lock(&self.state);
         let over = self.budget.over();
+        let was_behind = state.moves.is_behind();
         let (taken, grant) = state.take(most_rows, marks_only, over)?;
+        let caught_up = was_behind && !state.moves.is_behind();
         let opened = std::mem::take(&mut state.opened);
         drop(state);
+        if caught_up {
+            self.caught_up.notify_waiters();
+        }
         grant.into_iter().chain(opened).for_each(Grant::say);
         Ok(taken)
     }
@@ -318,6 +332,7 @@ impl Inbox {
         }
         moves.clear();
         self.marked.notify_waiters();
+        self.caught_up.notify_waiters();
         for channel in channels {
             inputs[channel.input].dropped_rows += channel.queued_rows;
             channel.queue.clear();
