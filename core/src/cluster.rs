@@ -18,7 +18,7 @@ pub use types::{DROPPED_BY_LOSS, DROPPED_BY_STOP};
 
 /// The format of a kept [`State`] and of kept [`Command`]s: raised by every change of a type that either
 /// holds, but for a variant at the end of an enum.
-pub const FORMAT: u16 = 9;
+pub const FORMAT: u16 = 10;
 
 #[cfg(test)]
 mod tests;
