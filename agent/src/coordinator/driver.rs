@@ -4,6 +4,7 @@ mod act;
 mod ask;
 mod auto;
 mod flow;
+mod hold;
 mod keys;
 mod measure;
 mod members;
@@ -106,6 +107,7 @@ pub(super) struct Driver {
     /// When it was looked last for what came of rescales.
     measured: Option<Instant>,
     autos: auto::Autos,
+    hold: hold::Hold,
     ending: bool,
 }
 
@@ -136,6 +138,7 @@ impl Driver {
             fixed: HashMap::new(),
             measured: None,
             autos: auto::Autos::new(Instant::now(), wall_ms()),
+            hold: hold::Hold::from_environment(),
             ending: false,
         }
     }
@@ -201,6 +204,7 @@ impl Driver {
             }
             return Err(error.to_string());
         }
+        self.hold.at(&turn.entries, false).await;
         for (reply, result) in turn.replies {
             // Whoever asked may have given up.
             let _ = reply.send(result);
@@ -208,6 +212,7 @@ impl Driver {
         for effect in turn.effects {
             self.act(effect).await;
         }
+        self.hold.at(&turn.entries, true).await;
         Ok(())
     }
 
