@@ -222,11 +222,11 @@ impl Known<'_> {
             if let Some(gone) = running.get(&id) {
                 dealing.leaves(gone);
             }
-            if !self.is_open(to) {
+            if self.is_open(to) {
+                dealing.put(vertex, &to.id.name, change);
+            } else {
                 as_planned = false;
                 dealing.deal(vertex, Some(id), change)?;
-            } else {
-                dealing.put(vertex, &to.id.name, change);
             }
             change.remove.push(id);
         }
