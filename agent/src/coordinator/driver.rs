@@ -3,6 +3,7 @@
 mod act;
 mod ask;
 mod auto;
+mod flow;
 mod hold;
 mod keys;
 mod measure;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tuplane_core::cluster::{Asked, Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::plan::VertexId;
 use tuplane_core::scale::rates::Figure;
 use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
@@ -28,6 +30,7 @@ use super::links::Links;
 use super::live::{Live, LiveRun};
 use super::log::Log;
 use super::places::Counts;
+use super::scaling::Stands;
 use super::status::Costs;
 use super::{CoordinatorConfig, Ended, OwnAgent};
 
@@ -100,6 +103,10 @@ pub(super) struct Driver {
     changing: HashMap<u64, u32>,
     /// The plans of each run that were shown only, one for each request.
     shown: HashMap<u64, Vec<scale::Shown>>,
+    /// Vertices of a run that can have no more instances, and what that depends on.
+    fixed: HashMap<u64, (Stands, BTreeMap<VertexId, String>)>,
+    /// When it was looked last for what came of rescales.
+    measured: Option<Instant>,
     autos: auto::Autos,
     hold: hold::Hold,
     /// Who makes the request that is being looked at, if they have said so.
@@ -131,6 +138,8 @@ impl Driver {
             settling: HashMap::new(),
             changing: HashMap::new(),
             shown: HashMap::new(),
+            fixed: HashMap::new(),
+            measured: None,
             autos: auto::Autos::new(Instant::now(), wall_ms()),
             hold: hold::Hold::from_environment(),
             asker: None,
@@ -313,7 +322,7 @@ impl Driver {
                 }
                 if result.is_ok() {
                     if let Command::OptionSet { run, .. } = &command {
-                        self.live.option_set(*run, Instant::now());
+                        self.option_was_set(turn, *run, Instant::now());
                     }
                     self.apply(turn, command);
                 }

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::live::LiveRun;
 
 use deal::Dealing;
-pub(super) use planned::fixed;
+pub(super) use deal::Stands;
 
 mod automatic;
 mod deal;
@@ -61,7 +61,7 @@ pub(super) struct Change {
     pub(super) planner: Option<String>,
     /// Rows a second that all sinks together will take.
     pub(super) predicted: Option<f64>,
-    /// Why so; or why nothing is foretold.
+    /// Why so; or why nothing is predicted.
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,

@@ -123,6 +123,8 @@ struct Sender {
     /// Its end stands behind its rows.
     ending: bool,
     ended: bool,
+    /// So often it was said that older rows may follow, and not taken back: see [`Mark::Hold`].
+    holds: u32,
     /// What it may send in a slot, over all its edges.
     quota: Option<Arc<Quota>>,
     /// It gives rows before they arrive.
@@ -252,6 +254,7 @@ impl Edge {
             barrier: None,
             ending: false,
             ended: false,
+            holds: 0,
             quota: None,
             ahead: None,
         };
@@ -535,6 +538,11 @@ impl State {
             Mark::Idle if sender.is_woken() => return,
             Mark::Idle => sender.standing.idle = true,
             Mark::Watermark(time) => sender.standing.tell(time),
+            // Its end has taken it back.
+            Mark::Resume if sender.holds == 0 => return,
+            Mark::Resume => sender.holds -= 1,
+            // Nothing follows, so nothing older: its channels may be others' too, and go on.
+            Mark::End => self.take_back_holds(number),
             _ => {}
         }
         if self.channels == Channels::Own {

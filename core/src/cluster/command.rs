@@ -193,14 +193,14 @@ pub enum Command {
         /// The plan's number.
         epoch: u64,
     },
-    /// What came of a rescale was measured.
+    /// What came of a rescale was measured, or will not be.
     RescaleMeasured {
         /// The run.
         run: u64,
         /// The plan's number.
         epoch: u64,
-        /// Rows a second that all sinks took together.
-        rows_per_second: f64,
+        /// Rows a second that all sinks took together, or why that is not known.
+        rows_per_second: Result<f64, String>,
     },
     /// The sizes of key partitions that a plan moves are known, and so is what moves together.
     GroupsMade {
@@ -270,7 +270,7 @@ pub struct NewScale {
     pub asked: String,
     /// Who chose, if a planner did.
     pub planner: Option<String>,
-    /// Rows a second that all sinks together are to take, as was foretold.
+    /// Rows a second that all sinks together are to take, as was predicted.
     pub predicted: Option<f64>,
     /// Agents that join the job's: their indices go on from those that it has.
     pub joining: Vec<AgentInfo>,

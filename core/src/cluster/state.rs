@@ -237,7 +237,7 @@ impl State {
                 Vec::new()
             }),
             Command::GroupsMade { run, epoch, groups } => {
-                self.on_run(run, |job, _| job.groups_made(epoch, groups))
+                self.on_run(run, |job, alive| job.groups_made(at_ms, epoch, groups, alive))
             }
             Command::GroupMoved { run, epoch, group } => {
                 self.on_run(run, |job, _| job.group_moved(epoch, group))

@@ -123,7 +123,7 @@ pub struct ScalePlan {
     pub notes: Vec<String>,
     /// Rows a second that all sinks together take with the new plan.
     pub predicted: Option<f64>,
-    /// Why these operators; or why nothing is foretold.
+    /// Why these operators; or why nothing is predicted.
     pub why: Option<String>,
     /// Instances of each vertex that changes, before and after.
     pub counts: Vec<ScaleCount>,

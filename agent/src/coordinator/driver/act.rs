@@ -114,6 +114,7 @@ impl Driver {
             Effect::Forget { run, agents } => {
                 self.live.forget(run);
                 self.shown.remove(&run);
+                self.fixed.remove(&run);
                 tokio::spawn(
                     async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await },
                 );

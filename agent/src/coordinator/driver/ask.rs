@@ -6,7 +6,6 @@ use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::ahead::refuses_route;
 use tuplane_core::plan::{Dag, Routing};
-use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
     WireFault,
@@ -77,10 +76,7 @@ impl Driver {
                 self.scale(turn, &job, &ask, Held { epoch: if_epoch, plan: if_plan }, dry_run)
             }
             ClusterRequest::Scalings { job } => self.scalings(&job),
-            ClusterRequest::Etp { job, ratio } => self.running(&job).and_then(|job| {
-                let flow = etp::answer(job, self.live.run(job.run), ratio, Instant::now())?;
-                Ok(ClusterReply::Etp(Box::new(JobFlow { auto: self.thought(job), ..flow })))
-            }),
+            ClusterRequest::Etp { job, ratio } => self.etp(&job, ratio),
             ClusterRequest::Drain { agent, undo, dry_run } => self.drain(turn, &agent, undo, dry_run),
             ClusterRequest::Release { agent } => self.release(turn, &agent),
             ClusterRequest::Auto { job, ask } => self.set_automatic(turn, &job, ask),

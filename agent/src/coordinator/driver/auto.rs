@@ -16,7 +16,7 @@ use tuplane_wire::scaling::{AutoAsk, AutoView, JobAuto, ScaleAsk, ScalePlace};
 use super::scale::read;
 use super::{Driver, Turn, phase_name};
 use crate::coordinator::etp::Seen;
-use crate::coordinator::scaling::Known;
+use crate::coordinator::scaling::{Known, Stands};
 
 /// Between two looks at a job.
 const LOOK: Duration = Duration::from_millis(900);
@@ -59,13 +59,10 @@ struct Watch {
     plan: u64,
     /// Its own plan of which it is not known what became.
     own: Option<u64>,
-    bounds: Option<(BoundsOf, Vec<Bound>)>,
+    bounds: Option<(Stands, Vec<Bound>)>,
     /// Live options as they were set when it looked last.
     options: Vec<(String, String, String)>,
 }
-
-/// What bounds depend on: plan, instances that have ended, agents that take instances with their slots.
-type BoundsOf = (u64, usize, Vec<(String, u32)>);
 
 /// What is to be noted of a look.
 type Noted = Option<(AutoWhat, String, Option<u64>)>;
@@ -291,8 +288,7 @@ impl Driver {
 
 /// The bounds of a job's vertices, found anew only when what they depend on has changed.
 fn known_bounds(watch: &mut Watch, known: &Known<'_>, mode: &Automatic, running: &Running<'_>) -> Vec<Bound> {
-    let open = known.open().map(|agent| (agent.id.name.clone(), agent.slots)).collect();
-    let of = (known.job.epoch(), known.job.ended.len(), open);
+    let of = known.stands();
     match &watch.bounds {
         Some((known, bounds)) if *known == of => bounds.clone(),
         _ => {

@@ -3,9 +3,11 @@
 use std::future::Future;
 
 use tuplane_core::cluster::{Command, Job};
+use tuplane_core::plan::{KeyMap, Vertex, VertexId};
 use tuplane_wire::message::{FaultCode, WireFault};
 use tuplane_wire::scaling::KeyGroup;
 
+use super::scale::read;
 use super::{Driver, Note};
 use crate::coordinator::effects::keys::{self, Places};
 
@@ -16,6 +18,18 @@ impl Driver {
         job.under_way().filter(|plan| plan.new.epoch == epoch)?;
         // An agent that an earlier plan has emptied knows nothing of this one.
         Some((job, Places::new(&job.agents, job.standing())))
+    }
+
+    /// Key partitions that a plan moves, with their vertex as people call it, and where its instances are.
+    pub(super) fn to_move(&self, run: u64, epoch: u64) -> (Places, Vec<(String, KeyMap)>) {
+        let Some((job, places)) = self.moving(run, epoch) else { return (Places::default(), Vec::new()) };
+        let dag = read(job).map(|(_, dag)| dag);
+        let label = |vertex: VertexId| {
+            let known = dag.as_ref().ok().and_then(|dag| dag.vertices.get(vertex.0 as usize));
+            known.map_or_else(|| format!("vertex {}", vertex.0), Vertex::label)
+        };
+        let maps = job.under_way().map(|plan| plan.new.maps.clone()).unwrap_or_default();
+        (places, maps.into_iter().map(|map| (label(map.vertex), map)).collect())
     }
 
     /// Finds out what moves together.

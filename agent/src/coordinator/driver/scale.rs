@@ -10,7 +10,7 @@ use tuplane_wire::message::{AgentId, AgentInfo, ClusterReply, FaultCode, JobPhas
 use tuplane_wire::scaling::{JobScalings, ScaleAsk};
 
 use super::{Driver, Note, Turn};
-use crate::coordinator::effects;
+use crate::coordinator::effects::{self, keys};
 use crate::coordinator::scaling::{self, Change, Known};
 
 /// A plan is prepared within this time, or fails.
@@ -225,6 +225,7 @@ impl Driver {
         let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
         let plan = self.run_plan(job);
         let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
+        let (places, maps) = self.to_move(run, epoch);
         tracing::info!(
             run,
             epoch,
@@ -233,7 +234,11 @@ impl Driver {
             "a plan is prepared"
         );
         tokio::spawn(async move {
-            let prepared = tokio::time::timeout(PREPARE, effects::extend(&links, &agents, plan)).await;
+            let prepared = async {
+                effects::extend(&links, &agents, plan, PREPARE).await?;
+                keys::check_sizes(&links, run, epoch, &places, &maps).await
+            };
+            let prepared = tokio::time::timeout(PREPARE, prepared).await;
             let prepared = prepared.unwrap_or_else(|_| {
                 let message = format!("not all agents had prepared it after {} s", PREPARE.as_secs());
                 Err(WireFault::new(FaultCode::Agent, message))

@@ -1,5 +1,6 @@
 //! Senders that join an input while its instance runs.
 
+use super::held::Holding;
 use super::{Channel, Inbox, State, Upstream};
 use crate::exchange::credit::FIRST_WINDOW;
 use crate::exchange::mark::{Item, Mark};
@@ -49,7 +50,10 @@ impl Inbox {
         let now = state.least.watermark();
         let channel = &mut state.channels[channel];
         channel.opens += 1;
-        channel.ended = false;
+        if std::mem::replace(&mut channel.ended, false) {
+            // Those who ended have nothing older to give any more.
+            channel.holding = Holding::default();
+        }
         channel.standing.idle = false;
         channel.standing.watermark = channel.standing.watermark.max(now);
         state.recheck = true;

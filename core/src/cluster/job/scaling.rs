@@ -187,6 +187,7 @@ impl Job {
             ended_ms: None,
             predicted: new.predicted,
             measured: None,
+            unmeasured: None,
             why: new.why.clone(),
         });
         if self.plans.history.len() > KEPT {
@@ -281,14 +282,17 @@ impl Job {
         }
     }
 
-    /// What the sinks took with a plan, as it was measured.
-    pub(in crate::cluster) fn rescale_measured(&mut self, epoch: u64, rows_per_second: f64) {
+    /// What the sinks took with a plan, as it was measured. What is known stays.
+    pub(in crate::cluster) fn rescale_measured(&mut self, epoch: u64, rows_per_second: Result<f64, String>) {
         if !self.is_live() {
             return;
         }
         let entry = self.plans.history.iter_mut().find(|entry| entry.epoch == epoch);
-        if let Some(entry) = entry.filter(|entry| entry.step == Step::Done) {
-            entry.measured = Some(rows_per_second);
+        if let Some(entry) = entry.filter(|entry| entry.step == Step::Done && entry.is_unmeasured()) {
+            match rows_per_second {
+                Ok(rows) => entry.measured = Some(rows),
+                Err(why) => entry.unmeasured = Some(why),
+            }
         }
     }
 

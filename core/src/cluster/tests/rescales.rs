@@ -101,8 +101,10 @@ fn a_rescale_is_asked_prepared_committed_and_done() {
     assert!(last.ended_ms > last.committed_ms);
     assert_eq!(cluster.job().retired, BTreeSet::from([1]));
     assert_eq!(cluster.job().standing().map(|instance| instance.id).collect::<Vec<_>>(), [0, 2]);
-    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: 4.5 });
-    assert_eq!(cluster.last().measured, Some(4.5));
+    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: Ok(4.5) });
+    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: Err("too late".into()) });
+    let last = cluster.last();
+    assert_eq!((last.measured, last.unmeasured), (Some(4.5), None), "what is known stays");
     // It ends as a job ends, with all that it ever had.
     cluster.apply(ended(1, 0, vec![]));
     assert_eq!(cluster.phase(1), JobPhase::Running);

@@ -221,7 +221,7 @@ fn every_number_is_the_clusters_and_enter_leads_to_the_instances() {
     for part in [
         "the sinks take 900/s",
         "means over 10 s; plan 3",
-        "plan 2, out --instances 2 by best: done, 2 started, 0 ended; foretold 912/s, came 898/s",
+        "plan 2, out --instances 2 by best: done, 2 started, 0 ended; predicted 912/s, measured 898/s",
         "plan 3, set w=6: failed",
         "agent c did not answer",
     ] {

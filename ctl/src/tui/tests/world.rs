@@ -471,6 +471,7 @@ impl World {
             ended_ms: Some(7),
             predicted: Some(912.0),
             measured: Some(898.0),
+            unmeasured: None,
             why: None,
         };
         let second = Rescale {

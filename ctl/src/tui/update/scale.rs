@@ -159,7 +159,7 @@ fn lines(plan: &ScalePlan, becomes: &str) -> Vec<String> {
         ));
     }
     if let Some(rows) = plan.predicted {
-        lines.push(format!("foretold: the sinks take {}", text::rate(Some(rows))));
+        lines.push(format!("predicted: the sinks take {}", text::rate(Some(rows))));
     }
     let planner = plan.planner.as_ref().map(|planner| format!("{}: ", text::name(planner)));
     if let Some(why) = &plan.why {

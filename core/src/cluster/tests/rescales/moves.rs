@@ -131,22 +131,31 @@ fn a_new_coordinator_goes_on_at_each_step_and_the_map_is_the_old_or_the_new_one(
 }
 
 #[test]
-fn groups_that_do_not_make_the_new_map_are_none() {
-    let mut cluster = beside();
+fn groups_that_do_not_make_the_new_map_end_the_attempt() {
+    let cluster = beside();
     let agents = cluster.alive();
     let new = keyed(cluster.job(), &agents[..1], &[]);
-    for (command, _) in &steps(&new, 1)[..4] {
-        cluster.apply(command.clone());
-    }
+    let switched = || {
+        let mut cluster = beside();
+        for (command, _) in &steps(&new, 1)[..4] {
+            cluster.apply(command.clone());
+        }
+        cluster
+    };
     let good = groups_of(&new.maps[0], 9);
     let made = |groups: &[Group]| Command::GroupsMade { run: 1, epoch: new.epoch, groups: groups.to_vec() };
     let twice: Vec<Group> = good.iter().chain(&good[..1]).cloned().collect();
     let mut elsewhere = good.clone();
     elsewhere[0].to = 0;
     for wrong in [&good[1..], &twice, &elsewhere, &[]] {
-        assert_eq!(cluster.apply(made(wrong)), [], "{wrong:?}");
+        let mut cluster = switched();
+        let effects = cluster.apply(made(wrong));
+        assert!(matches!(effects[..], [Effect::Stop { run: 1, .. }]), "{wrong:?}: {effects:?}");
+        let last = cluster.last();
+        assert_eq!(last.step, Step::Failed);
+        assert!(last.fault.unwrap().contains("do not make its map"));
     }
-    assert_eq!(cluster.apply(made(&good)), [Effect::Move { run: 1, epoch: new.epoch, group: 0 }]);
+    assert_eq!(switched().apply(made(&good)), [Effect::Move { run: 1, epoch: new.epoch, group: 0 }]);
 }
 
 #[test]
