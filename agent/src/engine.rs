@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -38,6 +37,7 @@ mod sessions;
 pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod stamp;
+mod tables;
 pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
@@ -60,9 +60,6 @@ use task::Task;
 use timer::Timer;
 pub(crate) use watch::said;
 use watch::{compact, watch_edge, watch_instance, watch_manager};
-
-/// Every peer of a run must have answered within this time.
-const MEET: Duration = Duration::from_secs(10);
 
 /// What an engine needs to know.
 #[derive(Debug, Clone)]
@@ -239,39 +236,6 @@ impl Engine {
 
     fn is_closed(&self, run: u64) -> bool {
         lock(&self.closed).contains(&run)
-    }
-
-    /// Checks that each peer of a run answers.
-    pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
-        let run = self.get(run)?;
-        let sessions = run.sessions();
-        let deadline = tokio::time::Instant::now() + MEET;
-        for session in sessions {
-            loop {
-                match session.met() {
-                    Ok(true) => break,
-                    Ok(false) if tokio::time::Instant::now() < deadline => {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                    Ok(false) => {
-                        let peer = &session.peer().name;
-                        let message = format!(
-                            "{} cannot reach {peer} for data: no answer in {} s",
-                            self.shared.me.name,
-                            MEET.as_secs()
-                        );
-                        return Err(WireFault::new(FaultCode::Agent, message));
-                    }
-                    Err(cause) => {
-                        let peer = &session.peer().name;
-                        let message =
-                            format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
-                        return Err(WireFault::new(FaultCode::Agent, message));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Rows begin to flow.

@@ -19,7 +19,7 @@ mod text;
 mod whole;
 
 pub use build::plan;
-pub use change::{After, Before, EdgeChange, KeyMap, LEAST_QUEUE, MOST_INSTANCES};
+pub use change::{After, Before, EdgeChange, KeyMap, LEAST_QUEUE, MOST_INSTANCES, TableCopy, keeps_nothing};
 pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};

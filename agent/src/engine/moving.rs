@@ -24,7 +24,7 @@ use crate::exchange::parcels::{self, Address, Expected, Parcel};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A step that is done once, by a task of its own, whoever asks for it and however often.
-type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
+pub(super) type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
 
 /// A plan and the number of a group in it.
 type Order = (u64, u32);
@@ -356,7 +356,7 @@ impl Engine {
             run: step.group.run,
             attempt: step.plan.attempt,
             epoch: step.group.epoch as u32,
-            group: step.group.number,
+            number: i64::from(step.group.number),
             target: step.group.to,
             partitions: step.group.partitions.clone(),
             inputs: to.inputs.clone(),
@@ -378,7 +378,7 @@ impl Engine {
             run: step.group.run,
             attempt: step.plan.attempt,
             epoch: step.group.epoch as u32,
-            group: step.group.number,
+            number: i64::from(step.group.number),
             target: step.group.to,
             edges: from.inputs.iter().map(|(edge, _)| *edge).collect(),
         };
@@ -401,9 +401,9 @@ impl Engine {
     }
 
     /// Runs on the data runtime to its end.
-    fn work(&self, work: impl Future<Output = Result<(), WireFault>> + Send + 'static) -> Work {
+    pub(super) fn work(&self, work: impl Future<Output = Result<(), WireFault>> + Send + 'static) -> Work {
         let task = self.shared.data.spawn(work);
-        let failed = |e| internal(&format!("moving key partitions failed: {e}"));
+        let failed = |e| internal(&format!("moving state failed: {e}"));
         async move { task.await.map_err(failed)? }.boxed().shared()
     }
 }

@@ -120,7 +120,7 @@ impl Undo {
 impl Run {
     /// Prepares a plan beside what there is.
     fn prepare_next(&self, plan: &Arc<RunPlan>, made: Made, undo: Undo) -> Result<Next, (WireFault, Undo)> {
-        let Made { stand, instances, retargets, joined } = made;
+        let Made { stand, instances, retargets, joined, copies } = made;
         let policies = || -> Result<(), String> {
             for edge in 0..stand.dag.edges.len() as u32 {
                 let Some(given) = self.given(&stand, edge, &plan.policies)? else { continue };
@@ -140,6 +140,7 @@ impl Run {
         if let Err(why) = policies() {
             return Err((WireFault::new(FaultCode::Refused, why), undo));
         }
+        self.copies.prepare(plan.epoch, copies);
         let (plan, stand) = (Arc::clone(plan), Arc::new(stand));
         Ok(Next { plan, stand, instances, retargets, undo, started: false })
     }
@@ -222,6 +223,7 @@ impl Engine {
             let tasks = lock(&held.run.tasks);
             if tasks.is_none() {
                 next.undo.take_back();
+                held.run.copies.give_up();
                 return Err(over(held.run.run));
             }
             *lock(&held.run.next) = Some(next);
@@ -335,6 +337,7 @@ impl Engine {
         }
         if let Some(next) = next.take() {
             next.undo.take_back();
+            run.copies.give_up();
         }
     }
 

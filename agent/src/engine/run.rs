@@ -17,6 +17,7 @@ use tuplane_wire::message::{
 };
 use tuplane_wire::scaling::MovedRows;
 
+use super::build::JoinTables;
 use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
@@ -24,6 +25,7 @@ use super::ledger::Counters;
 use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
+use super::tables::Copies;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::costs::Costs;
@@ -71,6 +73,8 @@ pub(crate) struct Run {
     pub(crate) switching: Mutex<()>,
     /// Key partitions that are on their way.
     pub(crate) groups: Groups,
+    /// Tables that its last plan copies.
+    pub(crate) copies: Copies,
 }
 
 /// What a run has on this agent; changed as a whole when a plan brings more.
@@ -91,6 +95,8 @@ pub(crate) struct Stand {
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
     /// Costs of rows to other agents.
     pub(crate) costs: Arc<Costs>,
+    /// What its joins look into.
+    pub(crate) tables: JoinTables,
     /// Rows that instances took which a plan has ended: (taken, dropped) by edge.
     pub(crate) past: BTreeMap<u32, (u64, u64)>,
 }
@@ -142,6 +148,7 @@ impl Run {
             next: Mutex::default(),
             switching: Mutex::default(),
             groups: Groups::default(),
+            copies: Copies::default(),
         }
     }
 

@@ -2,17 +2,56 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event, RunPlan};
+use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, WireFault};
 use tuplane_wire::net::Incoming;
 
 use super::rescale::Undo;
-use super::{Shared, internal, lock, said};
+use super::{Engine, Shared, internal, lock, said};
 use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+
+/// Every peer of a run must have answered within this time.
+const MEET: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Checks that each peer of a run answers.
+    pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
+        let run = self.get(run)?;
+        let sessions = run.sessions();
+        let deadline = tokio::time::Instant::now() + MEET;
+        for session in sessions {
+            loop {
+                match session.met() {
+                    Ok(true) => break,
+                    Ok(false) if tokio::time::Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Ok(false) => {
+                        let peer = &session.peer().name;
+                        let message = format!(
+                            "{} cannot reach {peer} for data: no answer in {} s",
+                            self.shared.me.name,
+                            MEET.as_secs()
+                        );
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                    Err(cause) => {
+                        let peer = &session.peer().name;
+                        let message =
+                            format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Shared {
     /// The session by which this agent sends to a peer.

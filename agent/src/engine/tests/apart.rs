@@ -1,4 +1,5 @@
-//! Instances that hold key partitions come and go on two agents while rows flow between them.
+//! Instances that hold key partitions, or look into the tables of a join, come and go on two agents while rows flow between
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ struct Apart {
     plan: RunPlan,
     vertex: VertexId,
     retired: BTreeSet<u32>,
+    /// Instances that have come to their end.
+    ended: BTreeSet<u32>,
 }
 
 /// Engines that reach each other, and what they tell.
@@ -67,12 +70,16 @@ impl Apart {
         for engine in &engines {
             engine.start(1).unwrap();
         }
-        Self { engines, events, plan, vertex, retired: BTreeSet::new() }
+        Self { engines, events, plan, vertex, retired: BTreeSet::new(), ended: BTreeSet::new() }
     }
 
     fn owners(&self) -> Vec<u32> {
         let of = |one: &&Placed| one.vertex == self.vertex && !self.retired.contains(&one.id);
         self.plan.instances.iter().filter(of).map(|one| one.id).collect()
+    }
+
+    fn agent_of(&self, instance: u32) -> u16 {
+        self.plan.instances.iter().find(|one| one.id == instance).unwrap().agent
     }
 
     /// Whoever has an instance of a plan.
@@ -95,8 +102,8 @@ impl Apart {
             maps: &before.maps,
         };
         let add: Vec<_> = add.iter().map(|agent| (self.vertex, *agent)).collect();
-        let after = all.change(&add, remove, &|_| false).unwrap();
-        let [map] = &after.maps[..] else { panic!("{:?}", after.maps) };
+        let after = all.change(&add, remove, &|id| self.ended.contains(&id)).unwrap();
+        let map = after.maps.first();
         let stands = before.instances.iter().filter(|one| !self.retired.contains(&one.id));
         let epoch = before.epoch + 1;
         let mut plan = RunPlan {
@@ -104,9 +111,9 @@ impl Apart {
             instances: stands.chain(&after.new).copied().collect(),
             epoch,
             coming: after.new.iter().map(|one| one.id).collect(),
-            going: remove.to_vec(),
-            maps: BTreeMap::from([(self.vertex, map.before.clone())]),
-            moving: vec![self.vertex],
+            going: after.going.clone(),
+            maps: map.iter().map(|map| (map.vertex, map.before.clone())).collect(),
+            moving: map.iter().map(|map| map.vertex).collect(),
             ..before.clone()
         };
         for engine in &self.engines {
@@ -115,15 +122,18 @@ impl Apart {
         for engine in &self.engines {
             engine.connect(1).await.unwrap();
         }
+        for _ in 0..2 {
+            let copies = self.engines.iter().map(|engine| engine.copy_tables(1, epoch));
+            futures::future::try_join_all(copies).await.unwrap();
+        }
         for engine in &self.engines {
             engine.start_new(1, epoch).unwrap();
         }
         for engine in &self.engines {
             engine.switch(1, epoch).unwrap();
         }
-        for (number, Group { from, to, partitions }) in
-            (0..).zip(moves(&map.before, &map.after, &|_| 1, map.before.len() as u64 / 8))
-        {
+        let groups = map.map(|map| moves(&map.before, &map.after, &|_| 1, map.before.len() as u64 / 8));
+        for (number, Group { from, to, partitions }) in (0..).zip(groups.unwrap_or_default()) {
             let group = KeyGroup { run: 1, epoch, number, from, to, partitions };
             let (from, to) = (self.engine(&plan, from), self.engine(&plan, to));
             // As two coordinators do of which the first has been killed.
@@ -142,19 +152,32 @@ impl Apart {
         for engine in &self.engines {
             engine.release(1, epoch).unwrap();
         }
-        let mut going: BTreeSet<u32> = remove.iter().copied().collect();
-        while !going.is_empty() {
-            match self.events.recv().await.unwrap() {
-                Event::InstanceEnded { instance, .. } => {
-                    going.remove(&instance);
+        self.until_ended(&after.going).await;
+        self.retired.extend(after.going);
+        plan.maps = map.iter().map(|map| (map.vertex, map.after.clone())).collect();
+        (plan.coming, plan.going) = (Vec::new(), Vec::new());
+        self.plan = plan;
+    }
+
+    /// Waits until these instances have ended; gives the files of the last one.
+    async fn until_ended(&mut self, instances: &[u32]) -> Vec<SinkFile> {
+        let mut last = Vec::new();
+        while !instances.iter().all(|id| self.ended.contains(id)) {
+            let event = tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await;
+            match event.unwrap().unwrap() {
+                Event::InstanceEnded { instance, files, .. } => {
+                    self.ended.insert(instance);
+                    last = files;
                 }
                 other => panic!("{other:?}"),
             }
         }
-        self.retired.extend(remove);
-        plan.maps = BTreeMap::from([(self.vertex, map.after.clone())]);
-        (plan.coming, plan.going) = (Vec::new(), Vec::new());
-        self.plan = plan;
+        last
+    }
+
+    /// What is left of the rows comes at once.
+    fn faster(&self) {
+        self.engines.iter().for_each(|engine| engine.set(1, "rows", "rate", "200000").unwrap());
     }
 
     fn taken(&self) -> u64 {
@@ -220,14 +243,7 @@ path = "out"
     apart.change(&[0, 1, 0], &[]).await;
     let gone = apart.owners();
     apart.change(&[1, 0], &gone).await;
-    let files = loop {
-        let event = tokio::time::timeout(Duration::from_mins(1), apart.events.recv()).await;
-        match event.unwrap().unwrap() {
-            Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
-            Event::InstanceEnded { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    };
+    let files = apart.until_ended(&[sink]).await;
     // Of each key: what its count was at each row.
     let mut keys: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
     for line in std::fs::read_to_string(&files[0].path).unwrap().lines().skip(1) {
@@ -244,6 +260,148 @@ path = "out"
             assert!(ids.is_sorted(), "key {key}: rows of one source instance in another order");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joins_look_into_copies_of_their_tables_on_agents_that_they_come_to() {
+    let text = format!(
+        r#"
+name = "joined"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {ROWS}
+rate = 5000
+instances = 2
+[[stage]]
+id = "words"
+op = "source"
+connector = "ids"
+n = 5000
+[[stage]]
+id = "sized"
+op = "map"
+in = "words"
+select = ["id as k", "id * 3 as v", "repeat('x', 200) as w"]
+[[stage]]
+id = "few"
+op = "source"
+connector = "ids"
+n = 10
+[[stage]]
+id = "joined"
+op = "hash_join"
+in = ["rows", "sized", "few"]
+on = ["id % 5000 = k", "id % 10 = id"]
+instances = 1
+[[stage]]
+id = "out"
+op = "sink"
+in = "joined"
+instances = 1
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut apart = Apart::new(folder.path(), &text, "joined").await;
+    let sink = apart.plan.instances.iter().max_by_key(|one| one.vertex).unwrap().id;
+    let dag: Dag = serde_json::from_str(&apart.plan.dag).unwrap();
+    let collectors: Vec<VertexId> = dag.collectors(apart.vertex).collect();
+    let made = apart.plan.instances.iter().filter(|one| collectors.contains(&one.vertex));
+    let made: Vec<u32> = made.map(|one| one.id).collect();
+    apart.until_ended(&made).await;
+    wait("rows flow", || apart.taken() > 500).await;
+    let first = apart.owners();
+    let here = apart.plan.instances.iter().find(|one| one.id == first[0]).unwrap().agent;
+    let there = 1 - here;
+    // Two where none is, one beside that; then all that were there first go, with what made their table, and one comes back.
+    apart.change(&[there, there], &[]).await;
+    apart.change(&[there], &first).await;
+    assert!(made.iter().all(|id| apart.retired.contains(id) || here != apart.agent_of(*id)));
+    apart.change(&[here], &[]).await;
+    let gone = apart.owners()[..3].to_vec();
+    apart.change(&[], &gone).await;
+    let taken = apart.taken();
+    wait("the one that came back takes rows", || apart.taken() > taken + 500).await;
+    apart.faster();
+    let files = apart.until_ended(&[sink]).await;
+    let mut ids = BTreeSet::new();
+    for line in std::fs::read_to_string(&files[0].path).unwrap().lines().skip(1) {
+        let row: Vec<&str> = line.split(',').collect();
+        let [id, k, v] = [row[0], row[1], row[2]].map(|text| text.parse::<u64>().unwrap());
+        assert_eq!((k, v, row[3].len(), row[4]), (id % 5000, k * 3, 200, &*(id % 10).to_string()), "{line}");
+        assert!(ids.insert(id), "{id} came twice");
+    }
+    assert_eq!(ids.len() as u64, ROWS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fixed_pairs_leave_an_agent_as_a_whole() {
+    let text = format!(
+        r#"
+name = "pairs"
+[job]
+preserve_order = true
+partitions = 64
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {ROWS}
+rate = 5000
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "rows"
+key = "id % 53"
+[[stage]]
+id = "through"
+op = "map"
+in = "spread"
+select = ["id"]
+[[stage]]
+id = "behind"
+op = "work"
+in = "through"
+ms = 0.01
+[[stage]]
+id = "out"
+op = "sink"
+in = "behind"
+parallelism = 1
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut apart = Apart::new(folder.path(), &text, "through").await;
+    let dag: Dag = serde_json::from_str(&apart.plan.dag).unwrap();
+    let behind = dag.find_vertex("behind").unwrap();
+    wait("rows flow", || apart.taken() > 500).await;
+    let on_b = |one: &&Placed| one.agent == 1 && (one.vertex == apart.vertex || one.vertex == behind);
+    let pairs: Vec<u32> = apart.plan.instances.iter().filter(on_b).map(|one| one.id).collect();
+    assert_eq!(pairs.len(), 4);
+    apart.change(&[], &pairs).await;
+    let last = apart.plan.instances.iter().map(|one| one.vertex).max().unwrap();
+    let sinks: Vec<u32> =
+        apart.plan.instances.iter().filter(|one| one.vertex == last).map(|one| one.id).collect();
+    apart.faster();
+    apart.until_ended(&sinks).await;
+    let mut ids = BTreeSet::new();
+    for agent in ["a", "b"] {
+        for part in parts(&folder.path().join(agent)) {
+            let text = std::fs::read_to_string(part).unwrap();
+            assert!(
+                text.lines().skip(1).all(|line| ids.insert(line.parse::<u64>().unwrap())),
+                "a row came twice"
+            );
+        }
+    }
+    assert_eq!(ids.len() as u64, ROWS);
 }
 
 /// The plan after one whose instances that go have ended: these sinks come (by agent) and go.
