@@ -106,8 +106,8 @@ pub(crate) struct Made {
     pub(crate) instances: Vec<Ready>,
     /// Edges that there were, whose targets change.
     pub(crate) retargets: Vec<Retarget>,
-    /// Edges that there were, with new senders.
-    pub(crate) joined: Vec<u32>,
+    /// New senders of edges that there were: the edge, and their number there.
+    pub(crate) joined: Vec<(u32, usize)>,
     /// Tables of joins that leave, and that come.
     pub(crate) copies: Tables,
 }
@@ -196,7 +196,8 @@ impl<'a> Builder<'a> {
         let mine: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let is_old = |placed: &&Placed| self.old().any(|local| local.placed.id == placed.id);
         let fresh: Vec<Placed> = mine.iter().filter(|placed| !is_old(placed)).copied().collect();
-        let bound = self.queue_bound(&fresh)?;
+        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
+        let bound = self.queue_bound(&fresh, &in_plan)?;
         let programs = self.programs(&mine)?;
         // What may be refused comes before anything that is there is touched.
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
@@ -211,8 +212,9 @@ impl<'a> Builder<'a> {
             Some(old) => (**old).clone(),
             None => self.nothing(),
         };
-        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
         stand.retire(&in_plan);
+        // One that was closed when its agent had no part is made anew if that has one again.
+        stand.sessions.retain(|agent, session| self.plan.has_part(*agent) && !session.is_dead());
         stand.tables.clone_from(&self.tables);
         (stand.dag, stand.costs) = (Arc::clone(&self.dag), Costs::of(&self.plan, self.me));
         let wakes: HashMap<u32, Arc<Notify>> = (0..self.dag.edges.len() as u32)
@@ -224,7 +226,7 @@ impl<'a> Builder<'a> {
         self.open_moves(&mine, &inboxes)?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
-        let (mut retargets, mut joined) = (Vec::new(), Vec::new());
+        let mut retargets = Vec::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
             let from = self.dag.edge(edge).from;
@@ -234,12 +236,8 @@ impl<'a> Builder<'a> {
             }
             let key = edge_key(&self.job, &self.types, &self.dag, edge).map_err(|f| refused(&[f]))?;
             keys.insert(index, key);
-            let joins = fresh.iter().any(|i| i.vertex == from);
             if let Some(old) = self.old_edge(edge) {
                 retargets.extend(self.retarget(edge, old, &mut stand, &inboxes, &programs, &wakes)?);
-                if joins {
-                    joined.push(index);
-                }
                 continue;
             }
             let schema = fingerprint(&programs[&from].output);
@@ -271,7 +269,7 @@ impl<'a> Builder<'a> {
             stand.edges.insert(index, made);
         }
         self.taps(&mut stand, &mine, &programs);
-        let mut instances = Vec::new();
+        let (mut instances, mut joined) = (Vec::new(), Vec::new());
         for (placed, (body, (stamper, arrivals), splits)) in fresh.iter().zip(bodies) {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
@@ -283,6 +281,7 @@ impl<'a> Builder<'a> {
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
                 if self.old_edge(edge).is_some() {
                     self.undo.sender(sending, sender);
+                    joined.push((edge.0, sender));
                 }
                 sending.share_quota(sender, Arc::clone(&quota));
                 if self.dag.edge(edge).spills {
@@ -348,7 +347,7 @@ impl<'a> Builder<'a> {
             instances.push((local, instance));
         }
         stand.own_splits.extend(own_splits.into_iter().map(|(stage, own)| (stage, own.all)));
-        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions);
+        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions, self.undo);
         let copies = self.copies(&mut stand)?;
         Ok(Made { stand, instances, retargets, joined, copies })
     }
@@ -404,10 +403,10 @@ impl<'a> Builder<'a> {
         } else {
             let info = &self.plan.agents[usize::from(target.agent)];
             let session = self.shared.session_to(info);
-            stand
-                .flights
-                .entry((number, target.agent))
-                .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
+            let flight = stand.flights.entry((number, target.agent)).or_default();
+            if session.keep_edge(self.plan.run, self.plan.attempt, number, schema, flight) {
+                self.undo.edge_out(&session, self.plan.run, number);
+            }
             let credit = self.new_credit(target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);

@@ -154,7 +154,8 @@ impl Engine {
         Ok(Some(Step { group, run: held.run, stand, plan: held.plan }))
     }
 
-    /// How large the state of key partitions of an instance is, each in bytes.
+    /// How large the state of key partitions of an instance is, each in bytes. It is asked when a plan is prepared, and
+    /// when it is carried out.
     ///
     /// # Errors
     /// If it is not here, or has ended.
@@ -165,12 +166,14 @@ impl Engine {
         instance: u32,
         partitions: Vec<u16>,
     ) -> Result<Vec<u64>, WireFault> {
-        let group = KeyGroup { run, epoch, number: u32::MAX, from: instance, to: instance, partitions };
-        let Some(step) = self.step(&group)? else {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        if held.plan.epoch > epoch {
             return Err(WireFault::new(FaultCode::Stale, format!("plan {epoch} of run {run} is over")));
-        };
-        let local = step.local(instance).ok_or_else(|| step.said("it is not on this agent"))?;
-        local.asking.sizes(group.partitions.clone()).await
+        }
+        let stand = held.run.stand();
+        let local = stand.local.iter().find(|local| local.placed.id == instance);
+        let local = local.ok_or_else(|| internal(&format!("instance {instance} is not on this agent")))?;
+        local.asking.sizes(partitions).await
     }
 
     /// A group is about to move. To be said to the agent of the new instance first, then to that of the old one: rows
@@ -329,9 +332,7 @@ impl Engine {
                 to.inbox.end_settling();
                 return;
             }
-            while to.inbox.is_catching_up() {
-                tokio::time::sleep(LOOK).await;
-            }
+            to.inbox.caught_up().await;
             let settled = to.asking.settle(partitions).await;
             to.inbox.end_settling();
             // One that has come to its end has gone through all.

@@ -9,6 +9,7 @@ use tuplane_wire::frame::DATA_VERSION;
 use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, WireFault};
 use tuplane_wire::net::Incoming;
 
+use super::rescale::Undo;
 use super::{Engine, Shared, internal, lock, said};
 use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound};
@@ -75,12 +76,17 @@ impl Shared {
         plan: &RunPlan,
         me: u16,
         sessions: &mut HashMap<u16, Arc<Outbound>>,
+        undo: &Undo,
     ) {
         for vertex in &plan.moving {
             if plan.senders_before().any(|one| one.vertex == *vertex && one.agent == me) {
                 for to in plan.targets().filter(|one| one.vertex == *vertex && one.agent != me) {
                     let peer = &plan.agents[usize::from(to.agent)];
-                    sessions.entry(to.agent).or_insert_with(|| self.road_to(peer, plan.run));
+                    sessions.entry(to.agent).or_insert_with(|| {
+                        let session = self.road_to(peer, plan.run);
+                        undo.road(&session, plan.run);
+                        session
+                    });
                 }
             }
         }

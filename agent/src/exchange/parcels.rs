@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tuplane_core::route::groups::MOST_SENT;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::{Loader, MOST_PIECE, Pieces, Unit};
 use tuplane_wire::frame::{
@@ -26,8 +27,9 @@ use crate::sync::{Mutex, lock};
 /// Most bytes of a frame, but for a row that is larger: frames of channels take turns with a parcel's.
 const FRAME: usize = 256 << 10;
 
-/// Most bytes of a parcel. What moves together is at most 16 MiB, or one key partition or table, which may be large.
-pub(crate) const MOST_PARCEL: u64 = 1 << 30;
+/// Most bytes of a parcel. What moves together is at most 16 MiB, or one key partition or table, which may be large: a plan is
+/// refused if one is larger than half of this when it is prepared.
+pub(crate) const MOST_PARCEL: u64 = 2 * MOST_SENT;
 
 /// Where a parcel goes.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! How much the queues of an agent's instances may hold.
 
-use tuplane_core::plan::LEAST_QUEUE as LEAST_BOUND;
 use tuplane_core::plan::placement::Instance as Placed;
+use tuplane_core::plan::{LEAST_QUEUE, Room};
 use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::Builder;
@@ -16,26 +16,31 @@ impl Builder<'_> {
         (self.dag.inputs(placed.vertex).count() + self.dag.outputs(placed.vertex).count()) as u64
     }
 
-    /// The share of the agent's budget of each queue that is new: of half of what earlier runs have left, so that a
-    /// job which stands still never holds what the next one needs; and of that only what this run has left itself.
-    pub(super) fn queue_bound(&self, fresh: &[Placed]) -> Result<u64, WireFault> {
-        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
-        let memory = self.job.options.memory.unwrap_or(mine).min(mine);
+    /// The share of the agent's budget of each queue that is new, of what this run has left of its own: see [`Room`].
+    pub(super) fn queue_bound(
+        &self,
+        fresh: &[Placed],
+        in_plan: &dyn Fn(u32) -> bool,
+    ) -> Result<u64, WireFault> {
+        let kept: Vec<_> = self.old().filter(|local| in_plan(local.placed.id)).collect();
+        let own = kept.iter().map(|local| local.reserved).sum();
+        let room = Room { budget: self.shared.budget.limit(), others: self.reserved, own };
+        let memory = self.job.options.memory;
         let queues: u64 = fresh.iter().map(|placed| self.queues_of(placed)).sum();
-        let Some(old) = &self.old else {
-            return Ok((memory / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND));
-        };
-        let all = queues + old.local.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
-        if queues > 0 && all.saturating_mul(LEAST_BOUND) > memory.max(old.reserved) {
+        let all = queues + kept.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
+        if queues > 0
+            && self.old.is_some()
+            && let Some(needed) = room.shortage(memory, all)
+        {
             let message = format!(
                 "agent {}: {all} queues need {} KiB at least, and this job may hold {} KiB there",
                 self.shared.me.name,
-                all * (LEAST_BOUND >> 10),
-                memory.max(old.reserved) >> 10
+                needed >> 10,
+                room.may_hold(memory) >> 10
             );
             return Err(WireFault::new(FaultCode::Refused, message));
         }
-        let left = memory.saturating_sub(old.reserved);
-        Ok((left / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND))
+        let left = room.may_hold(memory) - own;
+        Ok((left / queues.max(1)).clamp(LEAST_QUEUE, MOST_BOUND))
     }
 }

@@ -25,14 +25,15 @@ struct Apart {
 /// Engines that reach each other, and what they tell.
 async fn engines(
     folder: &std::path::Path,
+    names: &[&str],
 ) -> (Vec<Arc<Engine>>, Vec<AgentInfo>, mpsc::UnboundedReceiver<Event>) {
     let (send, events) = mpsc::unbounded_channel();
     let (mut engines, mut agents) = (Vec::new(), Vec::new());
-    for name in ["a", "b"] {
+    for name in names {
         let own = folder.join(name);
         std::fs::create_dir(&own).unwrap();
         let config = EngineConfig {
-            me: AgentId { name: name.to_owned(), incarnation: 1 },
+            me: AgentId { name: (*name).to_owned(), incarnation: 1 },
             memory: 16 << 20,
             cores: 0,
             folder: own.clone(),
@@ -56,7 +57,7 @@ async fn engines(
 
 impl Apart {
     async fn new(folder: &std::path::Path, text: &str, stage: &str) -> Self {
-        let (engines, agents, events) = engines(folder).await;
+        let (engines, agents, events) = engines(folder, &["a", "b"]).await;
         let plan = plan_for(text, 1, agents);
         let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
         let vertex = dag.find_vertex(stage).unwrap();
@@ -401,4 +402,126 @@ path = "out"
         }
     }
     assert_eq!(ids.len() as u64, ROWS);
+}
+
+/// The plan after one whose instances that go have ended: these sinks come (by agent) and go.
+fn sinks(before: &RunPlan, retired: &BTreeSet<u32>, add: &[u16], remove: &[u32]) -> RunPlan {
+    let dag: Dag = serde_json::from_str(&before.dag).unwrap();
+    let job = serde_json::from_str(&before.job).unwrap();
+    let names: Vec<String> = before.agents.iter().map(|agent| agent.id.name.clone()).collect();
+    let (instances, maps) = (&before.instances, &before.maps);
+    let all = Before { dag: &dag, job: &job, instances, retired, agents: &names, maps };
+    let add: Vec<_> = add.iter().map(|agent| (dag.find_vertex("out").unwrap(), *agent)).collect();
+    let after = all.change(&add, remove, &|_| false).unwrap();
+    let stands = before.instances.iter().filter(|one| !retired.contains(&one.id));
+    RunPlan {
+        dag: serde_json::to_string(&after.dag).unwrap(),
+        instances: stands.chain(&after.new).copied().collect(),
+        epoch: before.epoch + 1,
+        coming: after.new.iter().map(|one| one.id).collect(),
+        going: remove.to_vec(),
+        ..before.clone()
+    }
+}
+
+/// An agent is emptied and ends; later plans neither wait for it nor send to it, and one in its place gets rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_given_back_is_not_met_again_and_another_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"
+name = "lasting"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = 100000000
+rate = 2000
+instances = 1
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "rows"
+[[stage]]
+id = "out"
+op = "sink"
+in = "spread"
+instances = 2
+connector = "file"
+format = "csv"
+path = "out"
+"#;
+    let (mut engines, mut agents, mut events) = engines(folder.path(), &["a", "b", "c"]).await;
+    let third = agents.pop().unwrap();
+    let first = plan_for(text, 1, agents);
+    let source = first.instances.iter().min_by_key(|one| one.vertex).unwrap().agent;
+    let (stays, leaves) = (usize::from(source), usize::from(1 - source));
+    let mut plan = first;
+    for engine in &engines[..2] {
+        engine.prepare(plan.clone()).await.unwrap();
+    }
+    for engine in &engines[..2] {
+        engine.connect(1).await.unwrap();
+    }
+    for engine in &engines[..2] {
+        engine.start(1).unwrap();
+    }
+    async fn carry(engines: &[&Arc<Engine>], plan: &RunPlan) {
+        for engine in engines {
+            engine.extend(plan.clone()).await.unwrap();
+        }
+        for engine in engines {
+            engine.connect(1).await.unwrap();
+        }
+        for engine in engines {
+            engine.start_new(1, plan.epoch).unwrap();
+        }
+        for engine in engines {
+            engine.switch(1, plan.epoch).unwrap();
+        }
+    }
+    let taken = |engine: &Engine, instance: u32| {
+        let all = engine.reports().into_iter().flat_map(|report| report.instances);
+        all.filter(|one| one.instance == instance).map(|one| one.rows_in).sum::<u64>()
+    };
+    let there = plan.instances.iter().filter(|one| usize::from(one.agent) == leaves).map(|one| one.id);
+    let gone: BTreeSet<u32> = there.collect();
+    assert!(!gone.is_empty());
+    wait("rows go to both", || gone.iter().all(|id| taken(&engines[leaves], *id) > 50)).await;
+    let none = BTreeSet::new();
+    plan = sinks(&plan, &none, &[], &gone.iter().copied().collect::<Vec<_>>());
+    carry(&[&engines[0], &engines[1]], &plan).await;
+    let mut left = gone.clone();
+    while !left.is_empty() {
+        match events.recv().await.unwrap() {
+            Event::InstanceEnded { instance, .. } => left.remove(&instance),
+            other => panic!("{other:?}"),
+        };
+    }
+    let session = || lock(&engines[stays].shared.outbound).len();
+    assert_eq!(session(), 1);
+    // It is given back: it answers nobody, and nobody is told that it is to be met.
+    let back = engines[leaves].shared.me.clone();
+    engines[stays].peer_lost(&back);
+    engines[leaves].close();
+    // A plan without it, which is given up; and one with another agent in its place.
+    let mut other = sinks(&plan, &gone, &[source], &[]);
+    engines[stays].extend(other.clone()).await.unwrap();
+    engines[stays].connect(1).await.unwrap();
+    engines[stays].abort(1, other.epoch).await;
+    assert_eq!(session(), 0);
+    other = RunPlan { agents: plan.agents.iter().cloned().chain([third.clone()]).collect(), ..plan.clone() };
+    other.epoch += 1;
+    let mut next = sinks(&other, &gone, &[2], &[]);
+    engines[stays].extend(next.clone()).await.unwrap();
+    assert_eq!(session(), 1);
+    engines[stays].abort(1, next.epoch).await;
+    wait("no session is kept for what was given up", || session() == 0).await;
+    next.epoch += 1;
+    let last = next.coming[0];
+    carry(&[&engines[stays], &engines[2]], &next).await;
+    wait("rows go to the new one", || taken(&engines[2], last) > 50).await;
+    for engine in engines.drain(..) {
+        // One of them has no run any more.
+        let _ = engine.stop(1, "test", true).await;
+    }
 }
