@@ -128,9 +128,9 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
         seen = cluster.history();
         !notes(&seen, "at_limit").is_empty()
     });
-    let status = cluster.at(&["status", "line"]);
-    assert_eq!(vertex(&status, "work")["instances"], 6, "{seen}");
-    assert!(status["auto"].as_str().unwrap().contains("6 slots"), "{status}");
+    let said = notes(&seen, "at_limit")[0];
+    assert!(said["reason"].as_str().unwrap().contains("6 slots"), "{seen}");
+    assert_eq!(vertex(&cluster.at(&["status", "line"]), "work")["instances"], 6, "{seen}");
     let entries = seen["history"].as_array().unwrap();
     let at = entries.iter().map(|entry| &entry["asked_at"]).chain([&notes(&seen, "at_limit")[0]["at"]]);
     let at: Vec<&Value> = at.collect();
