@@ -6,20 +6,22 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::message::{AgentId, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault};
 use tuplane_wire::net::{Incoming, Security};
 use tuplane_wire::routing::EdgeRouting;
 
+pub(crate) mod budget;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
+pub(crate) mod cores;
 pub(crate) mod due;
 pub(crate) mod halt;
 pub(crate) mod handover;
+mod grown;
 mod hold;
 pub(crate) mod instance;
 pub(crate) mod ledger;
@@ -40,6 +42,7 @@ pub(crate) mod stamp;
 pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
+mod watch;
 pub(crate) mod work;
 
 pub use splits::SplitClient;
@@ -51,11 +54,14 @@ use crate::exchange::outbound::Outbound;
 use crate::registry::Registry;
 use crate::service::HttpClient;
 use build::Ready;
+use cores::Cores;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
 use task::Task;
 use timer::Timer;
+pub(crate) use watch::said;
+use watch::{compact, watch_edge, watch_instance, watch_manager};
 
 /// Every peer of a run must have answered within this time.
 const MEET: Duration = Duration::from_secs(10);
@@ -106,7 +112,7 @@ struct Held {
 pub(crate) struct Shared {
     pub(crate) me: AgentId,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) cores: Option<Arc<Semaphore>>,
+    pub(crate) cores: Option<Arc<Cores>>,
     pub(crate) folder: PathBuf,
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
@@ -139,7 +145,7 @@ impl Engine {
         let shared = Shared {
             me: config.me,
             budget: Budget::new(config.memory),
-            cores: (config.cores > 0).then(|| Arc::new(Semaphore::new(config.cores as usize))),
+            cores: (config.cores > 0).then(|| Cores::new(config.cores)),
             folder: config.folder,
             state: config.state,
             timer: Timer::start()?,
@@ -277,6 +283,8 @@ impl Engine {
         self.spawn(&run, run.stand().edges.values().cloned().collect(), ready)?;
         if let Some(tasks) = lock(&run.tasks).as_mut() {
             tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
+            let (agent, events) = (self.shared.me.name.clone(), self.shared.events.clone());
+            tasks.extend(grown::watch(&run, agent, events).map(|w| Task::shared(&self.shared.data, w)));
         }
         run.start.send_replace(true);
         Ok(())
@@ -492,9 +500,14 @@ impl Engine {
         found.await.map_err(|e| internal(&format!("looking for a row failed: {e}")))
     }
 
-    /// Bytes that queued rows keep alive, and their bound.
+    /// Bytes that queued rows keep alive, and their bound: the agent's, raised for the time of runs whose queues grow.
     pub fn charged(&self) -> (u64, u64) {
-        (self.shared.budget.used(), self.shared.budget.limit())
+        let agents = &self.shared.budget;
+        let runs = lock(&self.runs);
+        let own = runs.values().map(|held| &held.run).filter(|run| !Arc::ptr_eq(&run.budget, agents));
+        own.filter(|run| run.is_live()).fold((agents.used(), agents.limit()), |(used, limit), run| {
+            (used.saturating_add(run.budget.used()), limit.saturating_add(run.budget.limit()))
+        })
     }
 
     /// Round trips to peers, in microseconds.
@@ -523,79 +536,6 @@ impl Engine {
     fn get(&self, run: u64) -> Result<Arc<Run>, WireFault> {
         self.find(run).map(|held| held.run).ok_or_else(|| no_run(run))
     }
-}
-
-/// Runs an instance and says how it ended. A panic ends the instance, not the agent.
-async fn watch_instance(
-    run: Arc<Run>,
-    local: Arc<run::Local>,
-    instance: Instance,
-    events: mpsc::UnboundedSender<Event>,
-) {
-    let name = instance.name.clone();
-    let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
-    local.counters.clock.end();
-    local.counters.ended.store(true, Ordering::Relaxed);
-    let id = local.placed.id;
-    let event = match ended {
-        Ok(Ok(files)) => {
-            run.wait_until_arrived(&local).await;
-            let last = Box::new(run.instance_report(&local));
-            Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }
-        }
-        Ok(Err(fault)) => Event::InstanceFailed { run: run.run, instance: id, fault },
-        Err(panic) => {
-            let message = format!("{name}: panicked: {}", said(panic.as_ref()));
-            let fault = WireFault::new(FaultCode::Instance, message);
-            Event::InstanceFailed { run: run.run, instance: id, fault }
-        }
-    };
-    // The receiver is this agent's own control side; without it the agent is ending.
-    let _ = events.send(event);
-}
-
-/// Moves an edge's rows; a panic ends the run and not only the movement.
-async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSender<Event>) {
-    let name = run.edge_name(edge.index());
-    let fault = match std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
-        Ok(Ok(())) => None,
-        Ok(Err(cause)) => Some(WireFault::new(FaultCode::Instance, cause)),
-        Err(panic) => {
-            Some(internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref()))))
-        }
-    };
-    if let Some(fault) = fault {
-        // The receiver is this agent's own control side; without it the agent is ending.
-        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
-    }
-}
-
-/// Ends slots for edges that hold rows; a panic ends the run and not only the slots.
-async fn watch_manager(run: Arc<Run>, events: mpsc::UnboundedSender<Event>) {
-    let manager = run.slots_manager();
-    if let Err(panic) = std::panic::AssertUnwindSafe(manager.run()).catch_unwind().await {
-        let fault = internal(&format!("choosing targets panicked: {}", said(panic.as_ref())));
-        // The receiver is this agent's own control side; without it the agent is ending.
-        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
-    }
-}
-
-/// Copies what waits for long and keeps much more than itself alive, until the run is stopped.
-async fn compact(run: Arc<Run>) {
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        second.tick().await;
-        for edge in run.stand().edges.values() {
-            edge.compact(std::time::Instant::now());
-        }
-    }
-}
-
-/// What a panic said.
-pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 fn internal(message: &str) -> WireFault {

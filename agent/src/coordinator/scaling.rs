@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tuplane_core::cluster::{Halt, Job, NewScale};
-use tuplane_core::job;
+use tuplane_core::job::{self, Overflow};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, Vertex, VertexId};
 use tuplane_core::scale::Planners;
@@ -442,7 +442,11 @@ impl Known<'_> {
 
     /// Bytes that queues of the job may hold on an agent with such a budget.
     fn may_hold(&self, budget: u64) -> u64 {
-        self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2)
+        match (self.spec.options.overflow, self.spec.options.memory) {
+            // It has a budget of its own.
+            (Overflow::Grow, memory) => memory.unwrap_or(budget),
+            (Overflow::Block, memory) => memory.unwrap_or(u64::MAX).min(budget / 2),
+        }
     }
 
     fn counts(&self, new: &[Instance], going: &BTreeSet<u32>) -> Vec<ScaleCount> {

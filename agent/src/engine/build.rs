@@ -3,6 +3,7 @@
 mod bodies;
 mod channels;
 mod joins;
+mod memory;
 mod registered;
 mod times;
 
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Job, Op, Settings, Stage};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId, grows, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::own_columns;
@@ -31,6 +32,7 @@ use super::handover::Asking;
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
 use super::output::{Exit, ExitKey, Output};
+use super::rows::Budget;
 use super::rescale::Undo;
 use super::routing::RouteTable;
 use super::run::{Beginning, Local, Run, Stand};
@@ -45,10 +47,6 @@ use crate::exchange::outqueue::Routes;
 use crate::exchange::quota::Quota;
 use crate::sink::{Parts, SinkContext};
 use channels::{Inputs, Lane};
-
-/// No queue's bound is more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
-/// makes memory swing by tens of megabytes.
-const MOST_BOUND: u64 = 8 << 20;
 
 /// A run that is ready to start, and its instances.
 pub(crate) struct Built {
@@ -69,11 +67,14 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
         let job = Arc::new(parse::<Job>(&plan.job, "job")?);
         let clock = DueClock::begin(shared.clock_offset.load(Ordering::Relaxed));
         let routing = RouteTable::of(&job, Arc::clone(&shared.registry), clock);
-        let builder = Builder::new(shared, job, plan, reserved, parts.clone(), started, None, &undo)?;
+        let budget = memory::budget(shared, &job);
+        let here = (parts.clone(), Arc::clone(&budget));
+        let builder = Builder::new(shared, job, plan, reserved, here, started, None, &undo)?;
         let (of, me, policies) = (builder.plan.run, builder.me, builder.plan.policies.clone());
         let job = Arc::clone(&builder.job);
         let made = builder.make(&routing)?;
-        let run = Run::new(Beginning { run: of, job, me, parts: parts.clone(), start, routing }, made.stand);
+        let parts = parts.clone();
+        let run = Run::new(Beginning { run: of, job, me, parts, budget, start, routing }, made.stand);
         run.set_routes(&policies).map_err(|e| WireFault::new(FaultCode::Refused, e))?;
         Ok(Built { run, instances: made.instances })
     })();
@@ -91,9 +92,9 @@ pub(crate) fn extend(
     reserved: u64,
     undo: &Undo,
 ) -> Result<Made, WireFault> {
-    let (job, parts, started) = (Arc::clone(&run.job), run.parts.clone(), run.start.subscribe());
-    let old = Some(run.stand());
-    let builder = Builder::new(shared, job, plan, reserved, parts, started, old, undo)?;
+    let (job, started, old) = (Arc::clone(&run.job), run.start.subscribe(), Some(run.stand()));
+    let here = (run.parts.clone(), Arc::clone(&run.budget));
+    let builder = Builder::new(shared, job, plan, reserved, here, started, old, undo)?;
     builder.make(&run.routing)
 }
 
@@ -141,6 +142,10 @@ struct Builder<'a> {
     plan: RunPlan,
     reserved: u64,
     parts: Parts,
+    /// What its rows are charged to.
+    budget: Arc<Budget>,
+    /// By edge: its queues have no bound of their own.
+    grows: Vec<bool>,
     /// What the collectors of each join hand to its joiners here.
     tables: joins::Tables,
     /// Instances begin once the run has.
@@ -160,7 +165,7 @@ impl<'a> Builder<'a> {
         job: Arc<Job>,
         plan: RunPlan,
         reserved: u64,
-        parts: Parts,
+        (parts, budget): (Parts, Arc<Budget>),
         started: watch::Receiver<bool>,
         old: Option<Arc<Stand>>,
         undo: &'a Undo,
@@ -173,8 +178,24 @@ impl<'a> Builder<'a> {
         let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
         let types = types.map_err(|f| refused(&f))?;
         let tables = joins::tables(&job);
-        let (dag, credits) = (Arc::new(dag), RefCell::default());
-        Ok(Self { shared, job, dag, types, me, plan, reserved, parts, tables, started, old, undo, credits })
+        let (grows, dag, credits) = (grows(&dag, &job), Arc::new(dag), RefCell::default());
+        Ok(Self {
+            shared,
+            job,
+            dag,
+            types,
+            me,
+            plan,
+            reserved,
+            parts,
+            budget,
+            grows,
+            tables,
+            started,
+            old,
+            undo,
+            credits,
+        })
     }
 
     /// What there was on this agent.
@@ -274,7 +295,8 @@ impl<'a> Builder<'a> {
             for (edge, _) in self.dag.outputs(placed.vertex) {
                 let sending = &stand.edges[&edge.0];
                 let queue = self.out_queue(edge, placed)?;
-                let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                let most = self.bound_on(edge, bound);
+                let sender = sending.add_sender(placed.id, queue, most, Arc::clone(&room));
                 if self.old_edge(edge).is_some() {
                     self.undo.sender(sending, sender);
                 }
@@ -306,14 +328,14 @@ impl<'a> Builder<'a> {
                 halt,
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
-                reserved: bound * self.queues_of(placed),
+                reserved: self.reserves(placed, bound),
             });
             stand.reserved += local.reserved;
             stand.local.push(Arc::clone(&local));
             let instance = Instance {
                 stamper,
                 arrivals,
-                hold: self.hold(placed, program, bound, routing.clock())?,
+                hold: self.hold(placed, program, self.bound_of(placed, bound), routing.clock())?,
                 clock: routing.clock(),
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body,
@@ -321,7 +343,7 @@ impl<'a> Builder<'a> {
                 output: Output::new(
                     exits,
                     room,
-                    Arc::clone(&self.shared.budget),
+                    Arc::clone(&self.budget),
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
                     self.job.options.on_error,
@@ -391,7 +413,7 @@ impl<'a> Builder<'a> {
         let key = ChannelKey { run: self.plan.run, edge: number, target: target.id };
         let (credit, link) = if target.agent == self.me {
             let link = self.channel(target, number, inboxes)?;
-            (self.local_credit(number, target.id, &wakes[&edge.0]), link)
+            (self.local_credit(edge, number, target.id, &wakes[&edge.0]), link)
         } else {
             let info = &self.plan.agents[usize::from(target.agent)];
             let session = self.shared.session_to(info);
@@ -399,7 +421,7 @@ impl<'a> Builder<'a> {
                 .flights
                 .entry((number, target.agent))
                 .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
-            let credit = self.new_credit(target.id, &wakes[&edge.0]);
+            let credit = self.new_credit(edge, target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);
             stand.sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));
@@ -452,34 +474,6 @@ impl<'a> Builder<'a> {
     ) -> Vec<(u32, SchemaRef)> {
         let inputs = self.dag.inputs(vertex);
         inputs.map(|(id, edge)| (id.0, Arc::clone(&programs[&edge.from].output))).collect()
-    }
-
-    /// An instance's queues.
-    fn queues_of(&self, placed: &Placed) -> u64 {
-        (self.dag.inputs(placed.vertex).count() + self.dag.outputs(placed.vertex).count()) as u64
-    }
-
-    /// The share of the agent's budget of each queue that is new: of half of what earlier runs have left, so that a
-    /// job which stands still never holds what the next one needs; and of that only what this run has left itself.
-    fn queue_bound(&self, fresh: &[Placed]) -> Result<u64, WireFault> {
-        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
-        let memory = self.job.options.memory.unwrap_or(mine).min(mine);
-        let queues: u64 = fresh.iter().map(|placed| self.queues_of(placed)).sum();
-        let Some(old) = &self.old else {
-            return Ok((memory / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND));
-        };
-        let all = queues + old.local.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
-        if queues > 0 && all.saturating_mul(LEAST_BOUND) > memory.max(old.reserved) {
-            let message = format!(
-                "agent {}: {all} queues need {} KiB at least, and this job may hold {} KiB there",
-                self.shared.me.name,
-                all * (LEAST_BOUND >> 10),
-                memory.max(old.reserved) >> 10
-            );
-            return Err(WireFault::new(FaultCode::Refused, message));
-        }
-        let left = memory.saturating_sub(old.reserved);
-        Ok((left / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND))
     }
 
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {

@@ -22,6 +22,7 @@ use super::instance::SetOption;
 use super::ledger::Counters;
 use super::moving::Groups;
 use super::rescale::Next;
+use super::rows::Budget;
 use super::routing::RouteTable;
 use super::tap::Tap;
 use super::task::Task;
@@ -42,6 +43,7 @@ pub(crate) struct Beginning {
     pub(crate) job: Arc<Job>,
     pub(crate) me: u16,
     pub(crate) parts: Parts,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) start: watch::Sender<bool>,
     pub(crate) routing: RouteTable,
 }
@@ -59,6 +61,8 @@ pub(crate) struct Run {
     pub(crate) manager: Mutex<Option<Task>>,
     /// Part files that its sinks have made.
     pub(crate) parts: Parts,
+    /// What its rows are charged to.
+    pub(crate) budget: Arc<Budget>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
     /// What edges that choose their targets have in common.
     pub(crate) routing: RouteTable,
@@ -124,7 +128,7 @@ impl Local {
 impl Run {
     /// A run that is ready to start.
     pub(crate) fn new(of: Beginning, stand: Stand) -> Self {
-        let Beginning { run, job, me, parts, start, routing } = of;
+        let Beginning { run, job, me, parts, budget, start, routing } = of;
         Self {
             run,
             job,
@@ -133,6 +137,7 @@ impl Run {
             tasks: Mutex::new(Some(Vec::new())),
             manager: Mutex::default(),
             parts,
+            budget,
             stopped: Mutex::default(),
             routing,
             stand: RwLock::new(Arc::new(stand)),

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::Semaphore;
 use tuplane_core::job::{self, MAX_WORK_MS, Spread, WorkMode};
 
 use super::clock::Clock;
+use super::cores::{Cores, Share};
 use super::timer::Timer;
 
 /// Shape of the Pareto distribution: its mean is `scale * SHAPE / (SHAPE - 1)`.
@@ -33,7 +33,9 @@ pub(crate) struct Work {
     lots: SmallRng,
     timer: Timer,
     /// The agent's cores: so many rows are in `work` at once.
-    cores: Option<Arc<Semaphore>>,
+    cores: Option<Arc<Cores>>,
+    /// What it has had of them.
+    share: Share,
 }
 
 impl Work {
@@ -41,7 +43,7 @@ impl Work {
         work: &job::Work,
         instance_number: u32,
         timer: Timer,
-        cores: Option<Arc<Semaphore>>,
+        cores: Option<Arc<Cores>>,
     ) -> Self {
         Self {
             ms: work.ms.clone(),
@@ -53,6 +55,7 @@ impl Work {
             lots: SmallRng::seed_from_u64(u64::from(instance_number)),
             timer,
             cores,
+            share: Share::default(),
         }
     }
 
@@ -95,7 +98,7 @@ impl Work {
         let _core = match &self.cores {
             Some(cores) => {
                 let asked = Instant::now();
-                let core = Arc::clone(cores).acquire_owned().await.ok();
+                let core = cores.take(&mut self.share, time).await;
                 clock.waited_for_core(asked.elapsed().as_nanos() as u64);
                 core
             }
@@ -176,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn waits_for_a_core_make_no_row_shorter() {
-        let cores = Arc::new(Semaphore::new(1));
+        let cores = Cores::new(1);
         let one = |number| {
             let options = job::Work { ms: vec![2.0], spread: Spread::None, mode: WorkMode::Sleep };
             Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)))

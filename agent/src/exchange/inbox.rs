@@ -3,6 +3,7 @@
 
 mod channel;
 mod fresh;
+mod grown;
 mod held;
 mod more;
 mod moves;
@@ -130,6 +131,8 @@ struct Input {
     ended: bool,
     /// See [`Inbox::keep_in_step`].
     in_step: bool,
+    /// See [`Inbox::let_grow`].
+    grows: bool,
     taken_rows: u64,
     dropped_rows: u64,
 }
@@ -161,6 +164,7 @@ impl Inbox {
                 priority: spec.priority,
                 ended: spec.channels.is_empty(),
                 in_step: false,
+                grows: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
@@ -222,7 +226,7 @@ impl Inbox {
         }
         let room = Room { bound: *bound, over: self.budget.over() };
         let came = moves.came(number, channel, item, room);
-        channel.queue.extend(came.queue);
+        came.queue.into_iter().for_each(|item| channel.append(item));
         drop(state);
         if let Some(grant) = came.grant {
             grant.say();
@@ -566,12 +570,14 @@ impl State {
     }
 
     fn divide(&mut self, ns_per_row: u64, queue_time: bool) {
-        let open = self.channels.iter().filter(|c| !c.ended).count() as u64;
+        // What grows has no share of the bound.
+        let bounded = || self.channels.iter().filter(|c| !c.grows());
+        let open = bounded().filter(|c| !c.ended).count() as u64;
         if open == 0 {
             return;
         }
-        let rows: u64 = self.channels.iter().map(|c| c.used_rows).sum();
-        let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
+        let rows: u64 = bounded().map(|c| c.used_rows).sum();
+        let bytes: u64 = bounded().map(|c| c.used).sum();
         // After a pause the rows are taken to be what they were.
         self.row_bytes = bytes.checked_div(rows).unwrap_or(self.row_bytes);
         let row = self.row_bytes.max(1);
@@ -582,7 +588,7 @@ impl State {
         bound = bound.max(2 * row * open);
         let base = LEAST_WINDOW.min(bound / open);
         let rest = bound - base * open;
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut().filter(|c| !c.grows()) {
             let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(bytes));
             channel.window = base + share.unwrap_or(0) as u64;
             channel.used -= channel.used.div_ceil(10);

@@ -8,7 +8,7 @@ use crate::sync::lock;
 impl Inbox {
     /// Its instance joins a run: its first windows are small, see [`FIRST_WINDOW`].
     pub(crate) fn begin_small(&self) {
-        for channel in &mut lock(&self.state).channels {
+        for channel in lock(&self.state).channels.iter_mut().filter(|channel| !channel.grows()) {
             (channel.limit, channel.window) = (FIRST_WINDOW, FIRST_WINDOW);
         }
     }
@@ -23,6 +23,9 @@ impl Inbox {
         state.may_join(input)?;
         let mut channel = Channel::new(input, upstream);
         channel.standing.watermark = state.least.watermark();
+        if state.inputs[input].grows {
+            channel.let_grow();
+        }
         state.channels.push(channel);
         // It may be that all others are idle.
         state.recheck = true;

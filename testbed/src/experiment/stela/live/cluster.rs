@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tuplane_core::job::OVERRUN;
 
 use crate::scratch::{Commands, Folder, tuplane};
 
@@ -75,10 +76,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Submits a job file, given as text.
-    pub(super) fn submit(&mut self, name: &str, text: &str) -> Result<()> {
+    /// Submits a job file, given as text, with these of its options set to something else.
+    pub(super) fn submit(&mut self, name: &str, text: &str, sets: &[&str]) -> Result<()> {
         let file = self.commands.folder.write(name, text)?;
-        let said = self.commands.json(&["submit", file.to_str().context("an odd path")?])?;
+        let mut words = vec!["submit", file.to_str().context("an odd path")?];
+        words.extend(sets.iter().flat_map(|set| ["--set", *set]));
+        let said = self.commands.json(&words)?;
         self.job = said["run"].as_u64().context("a job without a number")?.to_string();
         Ok(())
     }
@@ -124,6 +127,12 @@ impl Cluster {
         instances(&self.commands.json(&["status", &self.job])?)
     }
 
+    /// The job was ended because rows in queues that grow filled the memory that it may hold.
+    pub(super) fn is_overrun(&self) -> bool {
+        let status = self.commands.json(&["status", &self.job]);
+        status.is_ok_and(|status| overran(&status))
+    }
+
     /// Lets what waits come out: sources stand still, and these operators cost nothing any more. Gives what was counted.
     pub(super) fn drain(&self, source: &str, operators: &[String]) -> Result<Counted> {
         let set = |what: String| self.commands.call(&["set", &self.job, &what]).map(drop);
@@ -165,6 +174,10 @@ impl Drop for Cluster {
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     Ok(entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?)
+}
+
+fn overran(status: &Value) -> bool {
+    status["fault"]["message"].as_str().is_some_and(|cause| cause.contains(OVERRUN))
 }
 
 fn instances(status: &Value) -> Result<Vec<Running>> {

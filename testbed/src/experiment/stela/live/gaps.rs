@@ -63,7 +63,7 @@ pub(in crate::experiment::stela) fn gaps(
 ) -> Result<Gaps> {
     let soon = Duration::from_millis(SOON as u64);
     let mut cluster = Cluster::start(AGENTS, None)?;
-    cluster.submit("gaps.toml", JOB)?;
+    cluster.submit("gaps.toml", JOB, &[])?;
     let mut asked: Vec<(Instant, Duration)> = Vec::new();
     let clock = {
         wait(WARM_UP, stop);
