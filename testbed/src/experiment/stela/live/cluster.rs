@@ -12,6 +12,9 @@ use crate::scratch::{Commands, Folder, tuplane};
 /// A job is worked off within this time once its operators cost nothing.
 const DRAIN: Duration = Duration::from_mins(1);
 
+/// A plan is carried out within this time: where queues grow an instance that goes has much to get through.
+const APPLIED: &str = "--wait=120s";
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(400);
 
@@ -108,7 +111,7 @@ impl Cluster {
             file,
             "--mechanism",
             mechanism,
-            "--wait=60s",
+            APPLIED,
             "--yes",
         ])?;
         Ok(asked)
