@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,7 +55,6 @@ use crate::registry::Registry;
 use crate::service::HttpClient;
 use build::Ready;
 use cores::Cores;
-use instance::Instance;
 use rows::Budget;
 use run::Run;
 use task::Task;
