@@ -14,9 +14,7 @@ use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::job::Job;
 use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
 use tuplane_core::scale::Engine;
-use tuplane_wire::message::{
-    EdgeLedger, Flow, InstanceReport, JobStatus, SinkFile, Unasked,
-};
+use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobStatus, SinkFile, Unasked};
 use tuplane_wire::scaling::Step;
 
 use crate::failure::{Failure, Outcome};

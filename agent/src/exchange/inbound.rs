@@ -216,9 +216,9 @@ impl Inbound {
 
     fn deliver(&self, header: &Header, parts: Parts) -> io::Result<()> {
         if header.kind == FrameKind::State || header.flags & FLAG_MOVED != 0 {
-            let of_run = lock(&self.doors).iter().find_map(|((run, _), door)| {
-                (*run == header.run).then(|| Arc::clone(&door.budget))
-            });
+            let of_run = lock(&self.doors)
+                .iter()
+                .find_map(|((run, _), door)| (*run == header.run).then(|| Arc::clone(&door.budget)));
             let (known, budget) = (of_run.is_some(), of_run.as_ref().unwrap_or(&self.budget));
             let taken = self.parcels.take(header, parts, budget, known);
             // A sender waits for room, which its frames have until they are acknowledged.

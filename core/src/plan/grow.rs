@@ -35,9 +35,10 @@ pub(super) fn note(dag: &mut Dag, job: &Job) {
         return;
     }
     let grows = grows(dag, job);
-    let mut text = "queues grow (`overflow = \"grow\"`, a queueing engine): the job ends as failed when its rows fill \
+    let mut text =
+        "queues grow (`overflow = \"grow\"`, a queueing engine): the job ends as failed when its rows fill \
                     90 % of the memory that it may hold on an agent"
-        .to_owned();
+            .to_owned();
     let blocks = (0u32..).zip(grows).filter(|(_, grows)| !grows).map(|(id, _)| EdgeId(id));
     for id in blocks {
         let why = match unpaced(dag, job, dag.edge(id).from) {
@@ -89,7 +90,8 @@ mod tests {
     #[test]
     fn what_gives_rows_their_times_takes_them_from_the_source_as_fast_as_it_gives_them() {
         let timed = "[[stage]]\nid = \"times\"\nop = \"add_timestamps\"\nin = \"in\"\ntime = \"id\"\n";
-        let text = chain("grow", "").replace("[[stage]]\nid = \"slow\"", &format!("{timed}[[stage]]\nid = \"slow\""));
+        let text = chain("grow", "")
+            .replace("[[stage]]\nid = \"slow\"", &format!("{timed}[[stage]]\nid = \"slow\""));
         let text = text.replace("op = \"work\"\nin = \"in\"", "op = \"work\"\nin = \"times\"");
         let growing = growing(&text);
         assert_eq!(growing.len(), 2, "{growing:?}");
@@ -97,7 +99,8 @@ mod tests {
 
     #[test]
     fn the_plan_says_that_queues_grow_and_which_do_not() {
-        let notes = |text: &str| planned(text).1.notes.into_iter().map(|note| note.text.value).collect::<Vec<_>>();
+        let notes =
+            |text: &str| planned(text).1.notes.into_iter().map(|note| note.text.value).collect::<Vec<_>>();
         assert_eq!(notes(&chain("block", "")), [""; 0]);
         let [note] = &notes(&chain("grow", ""))[..] else { panic!("one note") };
         assert!(note.starts_with("queues grow (`overflow = \"grow\"`, a queueing engine): "), "{note}");

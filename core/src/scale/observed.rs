@@ -318,8 +318,9 @@ fn held_up(graph: FlowGraph, open: &[usize], engine: Engine) -> (FlowGraph, Flow
         // The model has no queue there that blocks: what it was seen to give.
         Engine::Queueing => graph.vertices()[source].offered.unwrap_or_default(),
     };
-    let least =
-        open.iter().fold(most.clone(), |graph, source| graph.with_offered(*source, gives(*source) * A_HAIR_MORE));
+    let least = open
+        .iter()
+        .fold(most.clone(), |graph, source| graph.with_offered(*source, gives(*source) * A_HAIR_MORE));
     (most, least)
 }
 

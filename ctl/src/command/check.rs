@@ -60,7 +60,8 @@ pub(super) async fn run(args: &Args, global: &Global, output: &mut Output) -> Ou
                     ));
                 }
                 let name = safe::line(&file.name);
-                output.text(&format!("{said}{name}: ok, {}{grows}{warned}", counted(stages as u64, "stage")))?;
+                output
+                    .text(&format!("{said}{name}: ok, {}{grows}{warned}", counted(stages as u64, "stage")))?;
             }
             None => output.text(&faults::render(&file.name, &file.text, &faults, output.colors()))?,
         }

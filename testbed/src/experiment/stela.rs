@@ -409,8 +409,8 @@ fn notes() -> Vec<String> {
         "Not known: bars of PageLoad and Processing, all convergence times, machines of network monitoring (8 to 9 here), what \
          an operator costs, which filters keep how much beside 80 %, which of two rules for the number of new instances the \
          published runs used (`stela` here has the slides', `stela-code` the code's: one less).",
-        "Ours: each row takes 5 ms of a core, and 10 ms in the operators that the job files name; an instance has at most one \
-         core, and a machine's instances share its cores. Memory and links (100 Mbit) are not limited.",
+        "Ours: each row takes 5 ms of a core, and 10 ms in the operators that the job files name, for scale-in twice that; \
+         an instance has at most one core, and a machine's instances share its cores. Memory and links (100 Mbit) are not limited.",
         "`best` chooses vertices and machines on the model's cores; the other planners count instances, and theirs go to the \
          emptiest new machine.",
         "What costs nothing (feed, filters, merges, `out`) stays where it is, also on machines that are given back: only \
@@ -420,7 +420,7 @@ fn notes() -> Vec<String> {
         "`overflow` is `grow` as in the publication's engine (a queueing engine, whose queues the memory alone bounds: the \
          published test of congestion needs that), and `block` as a job has it that says nothing (a back-pressured engine: \
          nothing is congested in the published sense, and Stela's instances go to the first spout).",
-        "Where queues grow, spouts give what their instances take, and rows have 100 bytes of text, elsewhere 4 kB. An \
+        "Where queues grow, spouts give what their instances take, and rows have 100 bytes of text, elsewhere 16 kB. An \
          instance that is moved live works its queue off where it was, beside the one that takes its place; restarts drop \
          the rows in the queues of what they stop, as Storm did without ackers.",
     ]

@@ -156,14 +156,7 @@ impl Builder<'_> {
         WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
     }
 
-    fn upstream(
-        &self,
-        edge: EdgeId,
-        number: u32,
-        lane: Lane,
-        target: u32,
-        wake: &Arc<Notify>,
-    ) -> Upstream {
+    fn upstream(&self, edge: EdgeId, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
         if lane.agent == self.me {
             return Upstream::Local(self.local_credit(edge, number, target, wake));
         }

@@ -32,7 +32,8 @@ impl Channel {
 
     /// Something has come that waits. In a queue that grows small pieces are joined.
     pub(super) fn append(&mut self, item: Item) {
-        let small = matches!(&item, Item::Rows(rows) if rows.len() <= SMALL_ROWS && rows.bytes() <= SMALL_BYTES);
+        let small =
+            matches!(&item, Item::Rows(rows) if rows.len() <= SMALL_ROWS && rows.bytes() <= SMALL_BYTES);
         self.queue.push_back(item);
         if !self.grows() {
             return;

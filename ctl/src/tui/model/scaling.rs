@@ -120,7 +120,8 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
             (Ok(seconds), false) => format!("means over {seconds:.0} s so far"),
             (Err(why), _) => text::name(why),
         };
-        let engine = if flow.engine == Engine::Queueing.name() { " of an engine whose queues grow" } else { "" };
+        let engine =
+            if flow.engine == Engine::Queueing.name() { " of an engine whose queues grow" } else { "" };
         let words = format!(
             "the sinks take {}, {} by the model{engine}; {over}; plan {}",
             rate(&flow.etp.throughput),

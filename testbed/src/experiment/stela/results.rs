@@ -45,11 +45,8 @@ struct How {
 const LIVE: How = How { words: "live", planner: Mechanism::Live, default: Mechanism::Live };
 
 /// Each as its own system does it.
-const PUBLISHED: How = How {
-    words: "restarted as published",
-    planner: Mechanism::RestartMoved,
-    default: Mechanism::RestartAll,
-};
+const PUBLISHED: How =
+    How { words: "restarted as published", planner: Mechanism::RestartMoved, default: Mechanism::RestartAll };
 
 impl How {
     fn of(self, planner: &str) -> Mechanism {
@@ -438,22 +435,26 @@ mod tests {
     #[test]
     fn claims_have_what_is_published_beside_what_was_measured_on_each_engine() {
         let plan = star();
-        let table = table(&plan, |cell, metric| match (metric, cell.planner, cell.mechanism, cell.overflow) {
-            ("after", "stela", Mechanism::RestartMoved, Overflow::Grow) => Some(2000.0),
-            ("after", "stela", ..) => Some(1700.0),
-            ("after" | "before" | "expected", ..) => Some(1000.0),
-            ("predicted_after", ..) => Some(1010.0),
-            ("downtime_ms", _, Mechanism::RestartMoved, _) => Some(90.0),
-            ("downtime_ms", _, Mechanism::RestartAll, _) => Some(1100.0),
-            ("error", _, _, Overflow::Block) => Some(-2.01),
-            ("error", _, _, Overflow::Grow) => Some(-0.96),
-            ("lost" | "duplicated" | "overrun", ..) => None,
-            _ => Some(0.0),
-        });
+        let table =
+            table(&plan, |cell, metric| match (metric, cell.planner, cell.mechanism, cell.overflow) {
+                ("after", "stela", Mechanism::RestartMoved, Overflow::Grow) => Some(2000.0),
+                ("after", "stela", ..) => Some(1700.0),
+                ("after" | "before" | "expected", ..) => Some(1000.0),
+                ("predicted_after", ..) => Some(1010.0),
+                ("downtime_ms", _, Mechanism::RestartMoved, _) => Some(90.0),
+                ("downtime_ms", _, Mechanism::RestartAll, _) => Some(1100.0),
+                ("error", _, _, Overflow::Block) => Some(-2.01),
+                ("error", _, _, Overflow::Grow) => Some(-0.96),
+                ("lost" | "duplicated" | "overrun", ..) => None,
+                _ => Some(0.0),
+            });
         let results = Results { plan: &plan, table: &table };
         let throughput = claim(&results, "throughput-star");
         let scenes: Vec<&str> = throughput.parts.iter().map(|part| part.scene.as_str()).collect();
-        assert_eq!(scenes, ["queues grow, restarted as published", "queues grow, live", "queues block, live"]);
+        assert_eq!(
+            scenes,
+            ["queues grow, restarted as published", "queues grow, live", "queues block, live"]
+        );
         assert!(throughput.parts.iter().all(|part| part.verdict == Verdict::Holds), "{throughput:?}");
         assert!(throughput.claim.contains("+65 %"), "{throughput:?}");
         let measured: Vec<&str> = throughput.parts.iter().map(|part| part.measured.as_str()).collect();
