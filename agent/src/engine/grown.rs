@@ -30,13 +30,13 @@ pub(super) fn watch(
 
 /// What has happened, where most rows wait, and what helps.
 fn sentence(run: &Run, agent: &str) -> String {
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let (used, limit) = (mib(run.budget.used()), mib(run.budget.limit()));
     let (longest, cure) = longest(run).map_or_else(Default::default, |(vertex, rows)| {
         (format!("; most of them, {rows}, wait before `{vertex}`"), format!(", or scale `{vertex}` out"))
     });
     format!(
-        "agent {agent}: {OVERRUN} {used} of {limit} MiB, and may fill {MAY_FILL} %{longest}: take `overflow = \"block\"`, give \
+        "agent {agent}: {OVERRUN} {used:.1} of {limit:.1} MiB, and may fill {MAY_FILL} %{longest}: take `overflow = \"block\"`, give \
          the job more `memory` or its sources a lower `rate`{cure}"
     )
 }

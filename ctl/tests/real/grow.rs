@@ -58,7 +58,7 @@ fn queues_grow_through_a_rescale_until_the_memory_ends_the_job() {
     assert!(
         cause.starts_with("agent ")
             && cause.contains(": rows in queues that grow (`overflow = \"grow\"`) fill ")
-            && cause.contains(" of 4 MiB, and may fill 90 %; most of them, ")
+            && cause.contains(" of 4.0 MiB, and may fill 90 %; most of them, ")
             && cause.ends_with(" lower `rate`, or scale `work` out"),
         "{cause}"
     );
