@@ -24,6 +24,7 @@ pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;
 pub(crate) mod instance;
+mod keys;
 pub(crate) mod ledger;
 mod meter;
 mod moving;
@@ -144,7 +145,7 @@ impl Engine {
         let shared = Shared {
             me: config.me,
             budget: Budget::new(config.memory),
-            cores: (config.cores > 0).then(|| Cores::new(config.cores)),
+            cores: (config.cores > 0).then(|| Arc::new(Cores::new(config.cores))),
             folder: config.folder,
             state: config.state,
             timer: Timer::start()?,

@@ -24,6 +24,7 @@ mod road;
 mod routes;
 mod seat;
 mod serve;
+mod steps;
 mod time;
 mod trace;
 pub(crate) mod world;

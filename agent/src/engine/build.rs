@@ -3,6 +3,7 @@
 mod bodies;
 mod channels;
 mod joins;
+mod keys;
 mod memory;
 mod registered;
 mod times;
@@ -359,6 +360,7 @@ impl<'a> Builder<'a> {
                 timer: self.shared.timer.clone(),
                 splits,
                 queue_time: self.job.options.settings == Settings::Default,
+                keys: self.key_tap(placed)?,
             };
             instances.push((local, instance));
         }

@@ -14,11 +14,12 @@ pub use tuplane_core::cluster::types::{
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::scale::KeyLoad;
 
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan};
+use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, MovedRows, ScaleAsk, ScalePlan};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -568,6 +569,10 @@ pub struct RunReport {
     pub edges: Vec<EdgeLedger>,
     /// In answer to a stop: part files that stay.
     pub parts: Vec<SinkFile>,
+    /// What instances on this agent say of their rows by key.
+    pub keys: Vec<(u32, KeyLoad)>,
+    /// Rows that have left with key partitions, and may count at their new owner, too.
+    pub moved: MovedRows,
 }
 
 /// A line of `tuplane jobs`.

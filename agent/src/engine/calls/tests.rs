@@ -186,6 +186,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         timer: Timer::start().unwrap(),
         splits: Splits::None,
         queue_time: true,
+        keys: None,
         stamper: None,
         arrivals: None,
         hold: None,

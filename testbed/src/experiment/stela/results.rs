@@ -338,10 +338,10 @@ impl Results<'_> {
             parts.collect(),
         )
         .because(
-            "Where queues block the engine passes over instances whose queues are full, so that more comes out where new instances \
-             share a new machine's cores than rows that are dealt evenly would give. Where they grow, rows that had come before the \
-             operation are worked off after it. Where `cores_used` is near all processors, rows take longer than they are said \
-             to, and less comes out.",
+            "The model knows neither queues that run empty for a moment nor senders that wait for the slowest of several receivers; \
+             what that costs before the operation is taken off afterwards too (`calibration`), and need not be the same then. Where \
+             queues grow, rows that had come before the operation are worked off after it. Where `cores_used` is near all \
+             processors, rows take longer than they are said to, and less comes out.",
         )
         .shown_by(self.plan.overflows().map(|overflow| format!("predicted-{}.svg", overflow.name())))
     }
