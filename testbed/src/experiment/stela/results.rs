@@ -163,20 +163,21 @@ impl Results<'_> {
             overflow,
             &names,
             vec![Level { name: "Storm's default".to_owned(), at: 1.0, upright: false }],
-            |topology, name| match topology.published.filter(|_| name == "published (Stela)") {
+            |topology, name| {
+                let published = topology.published.filter(|_| name == "published (Stela)");
                 // From the least to the most that is said.
-                Some(said) => Some(Interval {
+                let said = published.map(|said| Interval {
                     mean: 1.0 + f64::midpoint(said.least, said.most),
                     half: Some((said.most - said.least) / 2.0).filter(|half| *half > 0.0),
                     count: 1,
-                }),
-                None => {
+                });
+                said.or_else(|| {
                     let gain = match name {
                         AS_PUBLISHED => self.gain(topology, overflow, stela(topology), PUBLISHED),
                         planner => self.gain(topology, overflow, planner, LIVE),
                     };
                     gain.map(|gain| Interval { mean: gain.mean + 1.0, ..gain })
-                }
+                })
             },
         )
     }
