@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tuplane_core::cluster::{Halt, Job, NewScale};
-use tuplane_core::job;
+use tuplane_core::job::{self, Overflow};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{After, Before, Dag, Room, Vertex, VertexId};
 use tuplane_core::scale::Planners;
@@ -422,6 +422,10 @@ impl Known<'_> {
     /// An agent holds as many instances of a job as have room for their queues, those too that are being drained: see
     /// [`Room`].
     fn check_room(&self, after: &After, agents: &[AgentInfo]) -> Result<(), WireFault> {
+        if self.spec.options.overflow == Overflow::Grow {
+            // Its queues have a budget of their own.
+            return Ok(());
+        }
         let mut here: BTreeMap<u16, (usize, u64)> = BTreeMap::new();
         for one in self.job.standing().chain(&after.new) {
             let (count, queues) = here.entry(one.agent).or_default();
