@@ -218,7 +218,10 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             match carry_out(&cluster, job, ask, &carry, &Ends::None, global, output).await {
                 Err(Failure::TooFewAgents(why)) => Err(agents::too_few(&cluster, &why)),
                 Ok(done) if started.is_empty() => done.document(json!({}), output),
-                Ok(done) => done.document(json!({"agents_started": started}), output),
+                Ok(done) => {
+                    let started = agents::give_back_unused(&cluster, started, &done.plan, output).await;
+                    done.document(json!({"agents_started": started}), output)
+                }
                 Err(failure) => {
                     agents::give_back(&cluster, &started, &failure, output).await;
                     Err(failure)
@@ -331,7 +334,15 @@ async fn carry_out(
     }
     confirm_growth(&plan, global)?;
     // What was shown is what is done.
-    plan = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await?;
+    let begun = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await;
+    plan = begun.map_err(|failure| match failure {
+        // Nobody has named that plan.
+        Failure::Stale(_) if carry.if_epoch.is_none() => Failure::Usage(format!(
+            "job {} is being rescaled, or was since plan {} was looked at (`tuplane scale history {}`); ask again",
+            plan.job, plan.epoch, plan.job
+        )),
+        other => other,
+    })?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
             output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));
