@@ -118,9 +118,9 @@ fn read_graph(place: &str, mut fields: Fields<'_>, faults: &mut Vec<String>) -> 
     }
     let vertices = made.drain(..).filter_map(|(vertex, _)| vertex);
     // What was said of a vertex is not said again, and hides no cycle.
-    let vertices = vertices.map(|vertex| match receives.contains(vertex.id.as_str()) {
-        true => FlowVertex { offered: None, ..vertex },
-        false => vertex,
+    let vertices = vertices.map(|vertex| {
+        let offered = vertex.offered.filter(|_| !receives.contains(vertex.id.as_str()));
+        FlowVertex { offered, ..vertex }
     });
     let graph = FlowGraph::new(vertices.collect(), joined)
         .map_err(|more| faults.extend(more.iter().map(|fault| format!("{place}: {fault}"))))

@@ -337,9 +337,8 @@ async fn carry_out(
     let begun = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await;
     plan = begun.map_err(|failure| match failure {
         // Nobody has named that plan.
-        Failure::Stale(_) if carry.if_epoch.is_none() => Failure::Usage(format!(
-            "job {} is being rescaled, or was since plan {} was looked at (`tuplane scale history {}`); ask again",
-            plan.job, plan.epoch, plan.job
+        Failure::Stale(why) if carry.if_epoch.is_none() => Failure::Usage(format!(
+            "somebody else's rescale came between, and nothing was changed: {why}; ask again"
         )),
         other => other,
     })?;

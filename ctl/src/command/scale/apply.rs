@@ -19,9 +19,6 @@ use crate::faults;
 use crate::jobfile::JobFile;
 use crate::output::{Output, safe};
 
-/// The most new instances.
-const MOST_ADDED: u64 = MOST as u64;
-
 /// Options of `scale apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -72,7 +69,7 @@ fn plan(text: &str) -> Result<ExactPlan, Vec<Fault>> {
             moves: moved(&mut table),
             end: table.node("end").map_or_else(Vec::new, |node| ended(&mut table, node)),
             planner: table.text("planner").and_then(|name| planner(&mut table, name)),
-            predicted: table.number("predicted_per_s").and_then(|rate| predicted(&mut table, rate)),
+            predicted: table.number("predicted_per_s").and_then(|rate| predicted(&mut table, &rate)),
         };
         table.finish(&mut faults, |_| None);
         Some(plan)
@@ -124,7 +121,7 @@ fn added(plan: &mut Table<'_>) -> Vec<(String, String)> {
     let all = tables(plan, "add", |table| {
         let (vertex, agent) = (needed(table, "vertex"), needed(table, "agent"));
         let instances = match table.place_of("instances") {
-            Some(_) => table.whole("instances", 1..=MOST_ADDED)?,
+            Some(_) => table.whole("instances", 1..=u64::from(MOST))?,
             None => {
                 table.know(&["instances"]);
                 1
@@ -133,9 +130,9 @@ fn added(plan: &mut Table<'_>) -> Vec<(String, String)> {
         Some((vertex?, agent?, instances))
     });
     let total: u64 = all.iter().map(|(_, _, instances)| *instances).sum();
-    if total > MOST_ADDED {
+    if total > u64::from(MOST) {
         let at = plan.place_of("add").unwrap_or_default();
-        plan.fault(Fault::new(at, format!("`add` has {total} instances in all; {MOST_ADDED} are the most")));
+        plan.fault(Fault::new(at, format!("`add` has {total} instances in all; {MOST} are the most")));
         return Vec::new();
     }
     let each = |(vertex, agent, instances): (String, String, u64)| {
@@ -170,7 +167,7 @@ fn planner(plan: &mut Table<'_>, name: Text) -> Option<String> {
     }
 }
 
-fn predicted(plan: &mut Table<'_>, rate: Spanned<f64>) -> Option<f64> {
+fn predicted(plan: &mut Table<'_>, rate: &Spanned<f64>) -> Option<f64> {
     if rate.value > MOST_PREDICTED {
         let message =
             format!("`predicted_per_s` of the plan is {}; {MOST_PREDICTED:e} is the most", rate.value);
