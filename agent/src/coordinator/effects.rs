@@ -175,12 +175,17 @@ fn of_agent(agent: &AgentId, fault: WireFault) -> WireFault {
     WireFault { message: format!("{name}: {}", fault.message), ..fault }
 }
 
-/// Has all agents of a plan prepare it, and checks that they reach each other. Nothing is sent by it yet.
-pub(super) async fn extend(links: &Links, agents: &[AgentId], plan: RunPlan) -> Result<(), WireFault> {
+/// Has all agents of a plan prepare it within the deadline, and checks that they reach each other. Nothing is sent by it yet.
+pub(super) async fn extend(
+    links: &Links,
+    agents: &[AgentId],
+    plan: RunPlan,
+    deadline: Duration,
+) -> Result<(), WireFault> {
     let run = plan.run;
     let request = AgentRequest::Extend(Box::new(plan));
     let calls = agents.iter().map(async |agent| {
-        let made = links.call(agent, request.clone(), PREPARE).await;
+        let made = links.call(agent, request.clone(), deadline).await;
         made.map_err(|fault| of_agent(agent, fault))
     });
     try_join_all(calls).await?;

@@ -38,6 +38,8 @@ pub(super) struct Channel {
     /// So many ends are still to come: see [`super::Inbox::reopen`].
     pub(super) opens: u32,
     pub(super) ended: bool,
+    /// Nobody has its number any more.
+    pub(super) left: bool,
 }
 
 impl Channel {
@@ -60,6 +62,7 @@ impl Channel {
             held: false,
             opens: 1,
             ended: false,
+            left: false,
         }
     }
 
