@@ -101,10 +101,6 @@ pub struct ScalePlan {
     pub run: u64,
     /// The epoch of the plan that holds now.
     pub epoch: u64,
-    /// What tells it from every other plan for the job; `None`: it changes nothing.
-    pub id: Option<u64>,
-    /// The number of the operation that carries it out.
-    pub operation: Option<u64>,
     /// The epoch of this one; `None`: it was not carried out, for it was only asked for, or changes nothing.
     pub next: Option<u64>,
     /// What was asked for, in words.
@@ -127,6 +123,10 @@ pub struct ScalePlan {
     pub why: Option<String>,
     /// Instances of each vertex that changes, before and after.
     pub counts: Vec<ScaleCount>,
+    /// What tells it from every other plan for the job; `None`: it changes nothing.
+    pub id: Option<u64>,
+    /// The number of the operation that carries it out.
+    pub operation: Option<u64>,
 }
 
 impl ScalePlan {
