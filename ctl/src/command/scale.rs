@@ -360,9 +360,9 @@ async fn carry_out(
     let begun = interrupt.or(planned(cluster, request(&job, &ask, &shown, false))).await;
     plan = begun.map_err(|failure| match failure {
         // Nobody has named that plan.
-        Failure::Stale(why) if carry.if_epoch.is_none() && carry.if_plan.is_none() => {
-            Failure::Usage(format!("it is not what was shown any more, and nothing was changed: {why}; ask again"))
-        }
+        Failure::Stale(why) if carry.if_epoch.is_none() && carry.if_plan.is_none() => Failure::Usage(
+            format!("it is not what was shown any more, and nothing was changed: {why}; ask again"),
+        ),
         other => other,
     })?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {

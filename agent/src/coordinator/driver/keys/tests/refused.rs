@@ -16,7 +16,8 @@ async fn while_a_plan_is_under_way_the_numbers_that_hold_are_no_answer() {
     scale(&coordinator).await;
     let set = async |instances, dry_run| {
         let ask = ScaleAsk::Set { vertex: "x".to_owned(), instances, place: ScalePlace::Anywhere };
-        let request = ClusterRequest::Scale { job: "1".to_owned(), ask, if_epoch: None, if_plan: None, dry_run };
+        let request =
+            ClusterRequest::Scale { job: "1".to_owned(), ask, if_epoch: None, if_plan: None, dry_run };
         coordinator.request(request).await.map(|_| ()).map_err(|fault| fault.message)
     };
     for dry_run in [true, false] {
