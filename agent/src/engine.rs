@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::message::{AgentId, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault};
-use tuplane_wire::net::{Incoming, Security};
+use tuplane_wire::net::{Incoming, Security, in_words};
 use tuplane_wire::routing::EdgeRouting;
 
 pub(crate) mod budget;
@@ -495,7 +495,7 @@ impl Engine {
         self.shared.data.spawn(async move {
             let peer = incoming.peer();
             if let Err(error) = shared.serve_data(incoming).await {
-                tracing::info!(%peer, %error, "data connection ended");
+                tracing::info!(%peer, error = in_words(&error), "data connection ended");
             }
         });
     }

@@ -93,7 +93,7 @@ pub enum Restarted {
 }
 
 /// What a rescale does, or would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScalePlan {
     /// The job's name.
     pub job: String,
