@@ -125,11 +125,7 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
     // Another coordinator goes on, which has not acted itself.
     cluster.kill();
     let resumed = cluster.history();
-    assert_eq!(
-        (&planned(&resumed), &resumed["auto"]["cooldown_ms"]),
-        (&first, &10_000.into()),
-        "{resumed}"
-    );
+    assert_eq!((&planned(&resumed), &resumed["auto"]["cooldown_ms"]), (&first, &10_000.into()), "{resumed}");
     // What no number of instances that there are slots for can take.
     cluster.at(&["set", "line", "work.ms=200"]);
     wait("it is at its limit", Duration::from_mins(1), || {
