@@ -3,6 +3,7 @@
 
 mod ahead;
 mod owners;
+mod pace;
 mod past;
 mod pricing;
 mod retarget;
@@ -30,16 +31,12 @@ use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
 use ahead::Ahead;
 pub(crate) use ahead::Foresight;
+use pace::Pace;
 use past::Gone;
 pub(crate) use pricing::{Route, tick_together};
 pub(crate) use retarget::pool_targets;
 use shown::Samples;
 pub(crate) use waiting::AppendError;
-
-/// Rates are measured over so long to choose the length of runs.
-const PACE_WINDOW: Duration = Duration::from_millis(250);
-/// Below so many rows a second rows are dealt one by one, so that shares are exact.
-const SLOW: f64 = 1000.0;
 
 /// One edge as one agent's senders use it.
 #[derive(Debug)]
@@ -129,39 +126,6 @@ struct Sender {
     quota: Option<Arc<Quota>>,
     /// It gives rows before they arrive.
     ahead: Option<Box<Ahead>>,
-}
-
-/// How many rows come. A window ends with the first rows that come after its length, so that it may be longer.
-#[derive(Debug)]
-struct Pace {
-    since: Instant,
-    /// Rows since then.
-    now: u64,
-    /// Rows a second in the last whole window.
-    last: f64,
-}
-
-impl Pace {
-    fn new(since: Instant) -> Self {
-        Self { since, now: 0, last: 0.0 }
-    }
-
-    fn add(&mut self, rows: u64, at: Instant) {
-        if at.saturating_duration_since(self.since) >= PACE_WINDOW {
-            (self.last, self.now, self.since) = (self.rate(at), 0, at);
-        }
-        self.now += rows;
-    }
-
-    /// Rows a second: of the last whole window, or of this one once it is as long. While nothing comes it falls.
-    fn rate(&self, at: Instant) -> f64 {
-        let length = at.saturating_duration_since(self.since);
-        if length < PACE_WINDOW { self.last } else { self.now as f64 / length.as_secs_f64() }
-    }
-
-    fn is_slow(&self) -> bool {
-        self.last.max(self.now as f64 / PACE_WINDOW.as_secs_f64()) < SLOW
-    }
 }
 
 /// An edge that is yet to be filled with senders.

@@ -16,6 +16,7 @@ use crate::plan::VertexId;
 use crate::plan::placement::Instance;
 
 mod automatic;
+mod options;
 mod scaling;
 mod seal;
 
@@ -508,29 +509,6 @@ impl Job {
             first.message = format!("{}; it could not be started again: {}", first.message, fault.message);
         }
         self.end(at_ms, JobPhase::Failed);
-    }
-
-    pub(super) fn set_option(&mut self, stage: String, option: String, value: String) {
-        if self.is_live() {
-            self.options.insert((stage, option), value);
-        }
-    }
-
-    pub(super) fn set_policy(&mut self, edge: u32, policy: String, options: String) {
-        if self.is_live() {
-            self.policies.insert(edge, (policy, options));
-        }
-    }
-
-    /// Live options that were changed while it ran: stage, option, value as JSON.
-    pub fn changed_options(&self) -> Vec<(String, String, String)> {
-        let all = self.options.iter();
-        all.map(|((stage, option), value)| (stage.clone(), option.clone(), value.clone())).collect()
-    }
-
-    /// Policies that were changed while it ran, with their options, by edge.
-    pub fn policies(&self) -> &BTreeMap<u32, (String, String)> {
-        &self.policies
     }
 
     /// Ends it at once: those who ran it are gone, or never began.

@@ -168,6 +168,12 @@ impl Memory {
         self.acted
     }
 
+    /// A row costs something else from now on: what instances took before says nothing of what more of them bring.
+    pub fn costs_changed(&mut self) {
+        self.added.clear();
+        self.useless.iter_mut().for_each(|mark| *mark = None);
+    }
+
     /// That alone.
     #[must_use]
     pub fn cooldown_alone(&self) -> Self {
@@ -237,10 +243,9 @@ impl Auto {
         self.memory = Memory { acted: Some(now), useless, said: self.memory.said, ..Memory::default() };
     }
 
-    /// A row costs something else from now on: what instances took before says nothing of what more of them bring.
+    /// See [`Memory::costs_changed`].
     pub fn costs_changed(&mut self) {
-        self.memory.added.clear();
-        self.memory.useless.iter_mut().for_each(|mark| *mark = None);
+        self.memory.costs_changed();
     }
 
     /// What it wanted came to nothing: it was refused, or could not be carried out.

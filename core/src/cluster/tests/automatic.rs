@@ -62,3 +62,25 @@ fn a_new_coordinator_goes_on_with_it() {
     }
     assert_eq!(automatic(&cluster).notes.len(), 50);
 }
+
+#[test]
+fn what_instances_took_before_is_forgotten_with_a_changed_option_by_whoever_decides_next_too() {
+    let mut cluster = Cluster::running(&["a", "b"]);
+    cluster.apply(on(1));
+    cluster.apply(noted(1, AutoWhat::Out, Some(2)));
+    let useless =
+        |cluster: &Cluster| serde_json::to_value(&automatic(cluster).memory).unwrap()["useless"].clone();
+    assert_eq!(useless(&cluster), serde_json::json!([2.0]));
+    let set = Command::OptionSet {
+        run: 1,
+        stage: "work".to_owned(),
+        option: "ms".to_owned(),
+        value: "3".to_owned(),
+    };
+    cluster.apply(set.clone());
+    assert_eq!(useless(&cluster), serde_json::json!([null]));
+    // What is so already changes nothing.
+    cluster.apply(noted(1, AutoWhat::Out, Some(2)));
+    cluster.apply(set);
+    assert_eq!(useless(&cluster), serde_json::json!([2.0]));
+}
