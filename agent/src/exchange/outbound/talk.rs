@@ -98,7 +98,7 @@ impl Outbound {
     }
 
     /// Takes the next frame's worth, and encodes it outside the lock.
-    fn next_frame(&self) -> Next {
+    pub(super) fn next_frame(&self) -> Next {
         let (header, rows, flight) = {
             let mut state = lock(&self.state);
             if state.dead {
@@ -252,7 +252,7 @@ fn join_and_encode(pieces: &[Rows], header: Header) -> Result<Vec<u8>, ArrowErro
     body::encode(&rows, header)
 }
 
-enum Next {
+pub(super) enum Next {
     Frame(Bytes),
     /// A little waits: more may come within a millisecond.
     Soon,
