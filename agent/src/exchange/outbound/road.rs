@@ -115,7 +115,8 @@ mod tests {
     use tuplane_wire::frame::{FrameKind, HEADER, Header};
     use tuplane_wire::net::Security;
 
-    use super::super::{ChannelKey, Next};
+    use super::super::ChannelKey;
+    use super::super::talk::Next;
     use super::*;
     use crate::engine::rows::{Budget, Rows};
     use crate::exchange::credit::Credit;
