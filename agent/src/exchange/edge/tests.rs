@@ -5,6 +5,8 @@ use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt16Array};
 use tuplane_expr::arrow::datatypes::Int64Type;
 
+use std::time::Duration;
+
 use super::*;
 use crate::engine::rows::Budget;
 use crate::exchange::credit::Credit;
