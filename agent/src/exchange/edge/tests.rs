@@ -1,11 +1,11 @@
 //! Senders that fall idle and wake: whatever waits, no row becomes late on its way.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tuplane_core::route::{Targets, make_policy};
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt16Array};
 use tuplane_expr::arrow::datatypes::Int64Type;
-
-use std::time::Duration;
 
 use super::*;
 use crate::engine::rows::Budget;
