@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::rescale::running;
-use super::world::{World, assert_exact_ledger, csv_rows, wait};
+use super::world::{World, assert_exact_ledger, csv_rows, numbers, wait};
 
 const ROWS: u64 = 40_000;
 
@@ -78,7 +78,7 @@ path = "{}"
     assert_exact_ledger(&last);
     let mut ids = BTreeSet::new();
     for row in csv_rows(&out).1 {
-        let cells: Vec<u64> = row.iter().map(|cell| cell.parse().unwrap()).collect();
+        let cells = numbers(&row);
         assert_eq!((cells[1], cells[2]), (cells[0] % 1000, cells[0] % 1000 * 3), "{row:?}");
         assert!(ids.insert(cells[0]), "{row:?} came twice");
     }

@@ -392,6 +392,11 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     ticks as f64 / 100.0
 }
 
+/// The cells of a row of [`csv_rows`] that has numbers alone.
+pub(crate) fn numbers(row: &[String]) -> Vec<u64> {
+    row.iter().flat_map(|part| part.split(',')).map(|cell| cell.parse().unwrap()).collect()
+}
+
 /// The rows of all csv files of a folder, without headers, and the header.
 pub(crate) fn csv_rows(folder: &Path) -> (String, Vec<Vec<String>>) {
     let (mut header, mut rows) = (String::new(), Vec::new());
