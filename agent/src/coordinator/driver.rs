@@ -264,6 +264,11 @@ impl Driver {
             let cause = format!("it was not heard of for {} s", lease.as_secs_f64());
             self.lose(turn, id, cause);
         }
+        // A plan may be done with no report since: what was measured while it was carried out is not to count.
+        let runs: Vec<u64> = self.state.jobs().filter(|job| job.is_live()).map(|job| job.run).collect();
+        for run in runs {
+            self.see_plan(run, now);
+        }
         self.measure(turn, now);
         self.automatic(turn, now);
         let settled: Vec<_> = self.settling.keys().copied().collect();

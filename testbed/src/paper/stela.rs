@@ -28,7 +28,7 @@ pub(crate) struct Stela {
     /// With --gaps: one job alone, which keeps so much by key, as 100MB; 0: the one without state
     #[arg(long, value_name = "SIZE", requires = "gaps", value_parser = state)]
     state: Option<u64>,
-    /// Three topologies, each configuration once, in less than twenty minutes
+    /// Three topologies, each configuration once, in some twenty minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Every planner with every mechanism

@@ -146,16 +146,22 @@ impl Driver {
         for run in &runs {
             let Some(job) = self.state.run(*run) else { continue };
             self.live.keep(*run, &|instance| job.lists(instance));
-            if self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now) {
-                // The first that is heard of it, by this coordinator.
-                etp::read_traces(*run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
-            }
+            self.see_plan(*run, now);
         }
         self.live.report(&id, report, &runs, now);
         for run in &runs {
             self.settle(turn, *run, now);
         }
         Ok(ClusterReply::Reported { now_ns: wall_ns(), runs })
+    }
+
+    /// Rates of a run are cut where its plan has changed since this was asked last.
+    pub(super) fn see_plan(&mut self, run: u64, now: Instant) {
+        let Some(job) = self.state.run(run) else { return };
+        if self.live.plan_is(run, job.epoch(), job.under_way().is_some(), now) {
+            // The first that is heard of it, by this coordinator.
+            etp::read_traces(run, job.job.clone(), self.config.folder.clone(), self.notes.clone());
+        }
     }
 
     fn events(

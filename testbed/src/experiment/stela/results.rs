@@ -1,7 +1,7 @@
 //! What runs have shown: figures, and claims beside what is published.
 
 use super::measure::ratio;
-use super::model::DEFAULT;
+use super::model::{DEFAULT, DEFAULT_N};
 use super::plan::{Cell, IN, Mechanism, OUT, Overflow, Plan, planners};
 use super::show::{percent, published};
 use super::topology::{TOPOLOGIES, Topology};
@@ -50,7 +50,7 @@ const PUBLISHED: How =
 
 impl How {
     fn of(self, planner: &str) -> Mechanism {
-        if planner == DEFAULT { self.default } else { self.planner }
+        if [DEFAULT, DEFAULT_N].contains(&planner) { self.default } else { self.planner }
     }
 }
 
