@@ -89,7 +89,7 @@ impl Cluster {
 /// is only so if both agents have the same map each time, and the partition's state is where it says.
 #[test]
 fn whichever_step_of_a_keyed_plan_it_is_killed_at_all_have_the_old_map_or_the_new_one() {
-    const ROWS: u64 = 45_000;
+    const ROWS: u64 = 90_000;
     let mut cluster = Cluster::held_at(STEPS[0].0, |world| keyed::job(world, ROWS, 1000));
     let mut instances = 2;
     for (number, (step, holds)) in STEPS.into_iter().enumerate() {
@@ -115,7 +115,7 @@ fn whichever_step_of_a_keyed_plan_it_is_killed_at_all_have_the_old_map_or_the_ne
 
 #[test]
 fn whichever_step_of_a_plan_without_state_it_is_killed_at_the_old_one_or_the_new_one_holds() {
-    const ROWS: u64 = 30_000;
+    const ROWS: u64 = 60_000;
     let steps = STEPS.into_iter().filter(|(step, _)| step.starts_with("Rescale"));
     let steps: Vec<_> = steps.collect();
     let mut cluster = Cluster::held_at(steps[0].0, |world| rescale::job(world, ROWS, 2, 2.0, ""));
