@@ -142,6 +142,31 @@ fn where_no_core_binds_new_instances_are_spread() {
 }
 
 #[test]
+fn where_cores_are_used_up_what_hardly_needs_any_gets_no_instance() {
+    let vertices = vec![
+        FlowVertex { offered: Some(4000.0), ..FlowVertex::new("src", 1, 300_000.0) },
+        FlowVertex::new("work", 6, 430.0),
+        FlowVertex::new("out", 6, 100_000.0),
+    ];
+    let edges =
+        vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }, FlowEdge { from: 1, to: 2, selectivity: 1.0 }];
+    let graph = FlowGraph::new(vertices, edges).unwrap();
+    let machines = ["a", "b", "c"].map(|name| Machine::new(name, 2.0)).to_vec();
+    let each = vec![0, 0, 1, 1, 2, 2];
+    let placement = Placement { machines, on: vec![vec![0], each.clone(), each] };
+    for slots in [2, 20] {
+        for engine in [Engine::BackPressured, Engine::Queueing] {
+            let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, engine, slots) };
+            let plan = planned(&ask, "best");
+            assert!(plan.steps.is_empty(), "{engine} {slots}: {:?}", plan.steps);
+            let left = plan.left.unwrap();
+            assert_eq!(left.slots, slots);
+            assert!(left.why.contains("used up") || left.why.contains("full"), "{}", left.why);
+        }
+    }
+}
+
+#[test]
 fn best_is_near_the_best_of_all_ways_to_add() {
     let mut ratios = Vec::new();
     for seed in 0..16 {

@@ -361,7 +361,7 @@ impl Search<'_> {
             }
         }
         let (whole, mut site) = best.filter(|(most, _)| *most > base * (1.0 + moving.pays.max(SAME)))?;
-        self.pared(&mut site, whole);
+        self.pared(&mut site, whole * (1.0 - SAME));
         // What need not move goes back.
         for vertex in 0..self.now.on.len() {
             for (instance, at) in self.now.on[vertex].iter().enumerate() {

@@ -8,7 +8,8 @@ use crate::scale::machines::Placement;
 /// Vertices, edges and instances that this may look at.
 const BUDGET: u64 = 3_000_000;
 
-/// An instance that is put elsewhere brings at least this share: turns are found to a part in a million, and measured to a percent.
+/// An instance that is added or put elsewhere brings at least this share: turns are found to a part in a million, and measured
+/// to a percent.
 const PAYS: f64 = 2e-3;
 
 /// All vertices and machines are tried if these are so few pairs.
@@ -47,9 +48,16 @@ impl Search<'_> {
                 best = (expected, other);
             }
         }
-        let from_nothing = self.climbed_as_expected(nothing);
+        let as_it_is = self.expected(&nothing.placement);
+        let from_nothing = self.climbed_as_expected(nothing.clone());
         let from_best = self.climbed_as_expected(best.1);
-        if from_nothing.0 > from_best.0 * (1.0 + PAYS) { from_nothing.1 } else { from_best.1 }
+        let better = from_nothing.0 > from_best.0 * (1.0 + PAYS);
+        let (whole, mut site) = if better { from_nothing } else { from_best };
+        if whole <= as_it_is * (1.0 + PAYS) {
+            return nothing;
+        }
+        self.pared(&mut site, whole * (1.0 - PAYS));
+        site
     }
 
     fn climbed_as_expected(&mut self, mut site: Site) -> (f64, Site) {
@@ -63,15 +71,15 @@ impl Search<'_> {
         (expected, site)
     }
 
-    /// Takes new instances out that bring nothing of what is expected with them.
-    pub(super) fn pared(&mut self, site: &mut Site, whole: f64) {
+    /// Takes new instances out as long as this is expected.
+    pub(super) fn pared(&mut self, site: &mut Site, least: f64) {
         for number in (0..site.new.len()).rev() {
             if self.has_looked_enough() {
                 return;
             }
             let place = site.new[number];
             site.remove(place);
-            if self.expected(&site.placement) < whole * (1.0 - SAME) {
+            if self.expected(&site.placement) < least {
                 site.push(place);
             }
         }
