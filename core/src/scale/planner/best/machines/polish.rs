@@ -81,6 +81,9 @@ impl Search<'_> {
             site.remove(place);
             if self.expected(&site.placement) < least {
                 site.push(place);
+                // Where it was: those that are alike keep their order.
+                site.new.pop();
+                site.new.insert(number, place);
             }
         }
     }
