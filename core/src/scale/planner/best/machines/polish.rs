@@ -78,12 +78,13 @@ impl Search<'_> {
                 return;
             }
             let place = site.new[number];
+            // Of those that are alike the last one goes.
+            let at = site.new.iter().rposition(|other| *other == place).unwrap_or(number);
             site.remove(place);
             if self.expected(&site.placement) < least {
                 site.push(place);
-                // Where it was: those that are alike keep their order.
                 site.new.pop();
-                site.new.insert(number, place);
+                site.new.insert(at, place);
             }
         }
     }
