@@ -101,12 +101,15 @@ pub fn shortened(text: &str, most: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// Nobody slips in a name of more characters, and it would take long to compare two of many thousands.
+const LONGEST_SLIP: usize = 100;
+
 /// The closest of `known` to `wrote`, if it is close enough to be a slip of the finger. Nothing is no slip.
 pub fn suggestion<'a>(wrote: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = wrote.chars().count();
     let may_be = |name: &&str| {
         let count = name.chars().count();
-        length > 0 && count.abs_diff(length) <= 1 + count.min(length) / 4
+        (1..=LONGEST_SLIP).contains(&length) && count.abs_diff(length) <= 1 + count.min(length) / 4
     };
     known
         .into_iter()
@@ -115,4 +118,18 @@ pub fn suggestion<'a>(wrote: &str, known: impl IntoIterator<Item = &'a str>) -> 
         .filter(|(distance, name)| *distance <= 1 + name.chars().count().min(length) / 4)
         .min()
         .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_near_a_name_and_is_not_looked_for_in_what_nobody_slips_in() {
+        assert_eq!(suggestion("wrok", ["work", "out"]), Some("work"));
+        assert_eq!(suggestion("", ["a"]), None);
+        // Two of these would take minutes to compare.
+        let (long, other) = ("x".repeat(1 << 20), "y".repeat(1 << 20));
+        assert_eq!(suggestion(&long, [other.as_str(), "work"]), None);
+    }
 }

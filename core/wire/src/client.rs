@@ -15,8 +15,9 @@ use crate::net::{self, Kind, NetError, Security, Stream};
 use crate::service::{ControlClient, Hello, framed};
 use crate::version::ControlVersion;
 
-/// First and longest wait between two attempts to connect.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// First and longest wait between two attempts to connect: so short that several fall into what is left of a lease when a
+/// coordinator comes back.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
 /// Longest that connecting may take, whatever the call's deadline.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -397,10 +398,10 @@ mod tests {
     fn backoff_doubles_up_to_its_cap() {
         let ms = |attempt, random| backoff(attempt, random).as_millis();
         assert_eq!(
-            [ms(0, 0.0), ms(1, 0.0), ms(4, 0.0), ms(5, 0.0), ms(40, 0.0)],
-            [250, 500, 4000, 5000, 5000]
+            [ms(0, 0.0), ms(1, 0.0), ms(2, 0.0), ms(3, 0.0), ms(40, 0.0)],
+            [250, 500, 1000, 1000, 1000]
         );
-        assert_eq!(ms(5, 1.0), 2500);
+        assert_eq!(ms(5, 1.0), 500);
         for _ in 0..100 {
             let random = random();
             assert!((0.0..1.0).contains(&random), "{random}");

@@ -308,7 +308,7 @@ fn planned(
     why: String,
 ) -> Result<(Option<Box<NewScale>>, String), WireFault> {
     let graph = &observed.graph;
-    let mut change = known.to(instances)?;
+    let mut change = known.to(&graph.instances(), instances)?;
     change.planner = Some(PLANNER.to_owned());
     change.why = Some(why.clone());
     let after = steady(graph, &graph.capacities(instances), seen.engine).throughput;

@@ -69,11 +69,14 @@ impl Known<'_> {
         Some(self.rooms.get(agent)?.may_hold(self.spec.options.memory) / LEAST_QUEUE)
     }
 
-    /// So many instances of every vertex, by index: new ones where there are fewest.
-    pub(in crate::coordinator) fn to(&self, instances: &[u32]) -> Result<Change, WireFault> {
+    /// So many instances of every vertex, by index, where that is not what it has `now`: new ones where there are fewest. All
+    /// others stay as they are, with instances too that have ended and are not counted.
+    pub(in crate::coordinator) fn to(&self, now: &[u32], instances: &[u32]) -> Result<Change, WireFault> {
         let mut dealing = Dealing::new(self, self.open().collect());
         let mut change = Change::default();
-        for (vertex, wanted) in (0u32..).map(VertexId).zip(instances) {
+        for (vertex, (_, wanted)) in
+            (0u32..).map(VertexId).zip(now.iter().zip(instances)).filter(|(_, (now, wanted))| now != wanted)
+        {
             self.resize(vertex, *wanted, &mut dealing, &mut change)?;
         }
         Ok(change)

@@ -48,6 +48,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let mut jobs: BTreeMap<u64, JobDrain> = BTreeMap::new();
     let drained = loop {
         let answer = interrupt.or(cluster.drain(&args.agent, args.undo, args.dry_run)).await?;
+        // What is over by now has nothing there that could move.
+        jobs.retain(|run, known| known.plan.is_some() || answer.jobs.iter().any(|job| job.run == *run));
         for job in answer.jobs {
             // What moves already is not looked at again.
             if jobs.get(&job.run).is_none_or(|known| known.plan.is_none()) {
@@ -59,6 +61,13 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             break answer.drained;
         }
         interrupt.or(pause()).await?;
+        // To ask again is not to take back what somebody else has said since.
+        if !interrupt.or(cluster.drain(&args.agent, false, true)).await?.drained {
+            return Err(Failure::Stale(format!(
+                "agent {} gets new instances again, by another command: what was left there stays",
+                args.agent
+            )));
+        }
     };
     if output.is_text() {
         output.text(&text(&args, drained, &jobs, output.room()))?;
