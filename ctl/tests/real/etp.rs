@@ -127,7 +127,7 @@ fn two_on_one_core_take_what_one_does_and_the_wait_is_told_apart() {
     let (shared, alone) = (number(&slow["capacity_per_s"]), number(&slow["capacity_alone_per_s"]));
     is_capacity_of(40.0, &slow["capacity_per_s"]);
     is_capacity_of(20.0, &slow["capacity_alone_per_s"]);
-    assert!(alone > shared * 1.7, "{alone} {shared}");
+    assert!(alone > shared * 1.5, "{alone} {shared}");
 }
 
 #[test]

@@ -344,8 +344,8 @@ mod tests {
     #[test]
     fn a_dry_run_lists_the_configurations() {
         let listed = dry_run(&Options::new(Set::Quick)).unwrap();
-        assert_eq!((listed.cells.len(), listed.repeats), (36, 1));
-        assert_eq!((&*listed.cells[0], &*listed.cells[6]), ("star,stela,live,grow", "star,stela,live,block"));
+        assert_eq!((listed.cells.len(), listed.repeats), (39, 1));
+        assert_eq!((&*listed.cells[0], &*listed.cells[7]), ("star,stela,live,grow", "star,stela,live,block"));
     }
 
     #[test]
