@@ -34,6 +34,7 @@ pub mod rows;
 pub(crate) mod run;
 mod seal;
 mod sessions;
+pub(crate) mod sourcing;
 pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod stamp;

@@ -8,6 +8,7 @@ mod measure;
 mod members;
 mod routes;
 mod scale;
+mod sources;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};

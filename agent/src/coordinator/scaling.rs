@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, Vertex, VertexId};
+use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, SourceMove, Vertex, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -344,6 +344,7 @@ impl Known<'_> {
             instances: self.job.instances.iter().chain(&after.new).copied().collect(),
             going: after.going,
             maps: after.maps,
+            sources: after.sources,
             dag,
             started,
             stopped,
@@ -374,10 +375,26 @@ impl Known<'_> {
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        self.can_be_handed(&after.sources)?;
         if change.halt.is_some() {
             self.keeps_no_state(&after.maps)?;
         }
         Ok((agents, after))
+    }
+
+    /// What instances of sources have not read can be read by others too.
+    fn can_be_handed(&self, sources: &[SourceMove]) -> Result<(), WireFault> {
+        for moved in sources {
+            if let Some(pipe) = self.job.pipe(&moved.stage) {
+                let label = self.dag.vertex(moved.vertex).label();
+                return Err(refused(format!(
+                    "`{label}` reads {}, a pipe or a device: what was read from it cannot be read again, so that its instances \
+                     stay where they are",
+                    pipe.path
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The job's agents and those that join it, and where each new instance goes by its index.

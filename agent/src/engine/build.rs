@@ -28,6 +28,7 @@ use super::Shared;
 use super::due::DueClock;
 use super::halt::Halt;
 use super::handover::Asking;
+use super::instance::sourcing::{Hand, Units};
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
 use super::output::{Exit, ExitKey, Output};
@@ -216,6 +217,7 @@ impl<'a> Builder<'a> {
             .collect();
         let inboxes = self.inboxes(&mine, &fresh, bound, &wakes)?;
         self.open_moves(&mine, &inboxes)?;
+        self.expect_units()?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         let (mut retargets, mut joined) = (Vec::new(), Vec::new());
@@ -295,6 +297,8 @@ impl<'a> Builder<'a> {
             self.set_options(placed.vertex, &options);
             let (asking, asked) = Asking::new(inbox);
             let (halt, halted) = Halt::new();
+            let handed = self.plan.coming.contains(&placed.id) && self.plan.is_handed(placed.id);
+            let hand = Hand::new(handed);
             let local = Arc::new(Local {
                 placed: *placed,
                 counters: Arc::clone(&counters),
@@ -304,6 +308,7 @@ impl<'a> Builder<'a> {
                 asking,
                 inputs: self.input_columns(placed.vertex, &programs),
                 halt,
+                hand: Arc::clone(&hand),
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: bound * self.queues_of(placed),
@@ -336,6 +341,8 @@ impl<'a> Builder<'a> {
                 halt: halted,
                 timer: self.shared.timer.clone(),
                 splits,
+                hand,
+                units: Units::new(handed),
                 queue_time: self.job.options.settings == Settings::Default,
             };
             instances.push((local, instance));

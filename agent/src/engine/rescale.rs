@@ -39,6 +39,8 @@ enum Step {
     ChannelIn { local: Arc<Local>, channel: usize, key: Option<(u32, u16)> },
     /// An instance does not end while key partitions may move.
     Moves(Arc<Inbox>),
+    /// A source may not end while others may hand it something.
+    Hand(Arc<Local>),
     /// A session knows a channel.
     ChannelOut { session: Arc<Outbound>, key: ChannelKey },
     /// Frames find other targets.
@@ -64,6 +66,10 @@ impl Undo {
 
     pub(crate) fn moves(&self, inbox: &Arc<Inbox>) {
         self.push(Step::Moves(Arc::clone(inbox)));
+    }
+
+    pub(crate) fn hand(&self, local: &Arc<Local>) {
+        self.push(Step::Hand(Arc::clone(local)));
     }
 
     pub(crate) fn channel_out(&self, session: &Arc<Outbound>, key: ChannelKey) {
@@ -94,6 +100,10 @@ impl Undo {
                     local.inbox.leave(channel);
                 }
                 Step::Moves(inbox) => inbox.close_moves(),
+                Step::Hand(local) => {
+                    local.hand.forget();
+                    local.inbox.nudge();
+                }
                 Step::ChannelOut { session, key } => session.remove_channel(key),
                 Step::Door { session, run, number, before } => session.restore(run, number, before),
             }

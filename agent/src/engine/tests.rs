@@ -93,6 +93,7 @@ fn plan_for(text: &str, run: u64, agents: Vec<AgentInfo>) -> RunPlan {
         policies: Vec::new(),
         maps: std::collections::BTreeMap::new(),
         moving: Vec::new(),
+        sources: Vec::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The input side of an instance: one queue per channel, read in turn, with credit given back as
 //! rows are taken.
 
+mod behind;
 mod channel;
 mod fresh;
 mod held;
@@ -385,6 +386,7 @@ impl State {
         let count = self.channels.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
+            let waits = self.waits_for_others(index);
             let channel = &mut self.channels[index];
             if channel.barrier.is_some() || channel.held || Some(self.inputs[channel.input].priority) != open
             {
@@ -393,6 +395,7 @@ impl State {
             match channel.queue.front() {
                 None => {}
                 Some(Item::Rows(_)) if marks_only => {}
+                Some(Item::Rows(_)) if waits => {}
                 Some(Item::Rows(_)) => {
                     self.turn = (index + 1) % count;
                     return Ok(Some(self.take_rows(index, most_rows, over)));

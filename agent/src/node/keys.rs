@@ -1,11 +1,11 @@
-//! Requests of the coordinator that move key partitions.
+//! Requests of the coordinator that move key partitions, and what sources have not read.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tuplane_wire::message::{AgentReply, FaultCode, WireFault};
-use tuplane_wire::scaling::KeyAsk;
+use tuplane_wire::scaling::{KeyAsk, SourceAsk};
 
 use crate::engine::Engine;
 
@@ -38,5 +38,17 @@ async fn patiently(
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| {
         let message = format!("group {group} of key partitions has not been {what} yet");
         Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+    })
+}
+
+/// Does as asked of sources. What takes long goes on also when nobody waits for it, and is asked for again.
+pub(super) async fn sources(engine: &Arc<Engine>, ask: SourceAsk) -> Result<AgentReply, WireFault> {
+    let done = tokio::time::timeout(PATIENCE, engine.sources(ask)).await.unwrap_or_else(|_| {
+        let message = "what a source has not read is not handed over yet";
+        Err(WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, message) })
+    });
+    Ok(match done? {
+        Some(given) => AgentReply::SourceGiven(Box::new(given)),
+        None => AgentReply::Done,
     })
 }

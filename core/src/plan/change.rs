@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
 use super::placement::Instance;
 use crate::fault::suggestion;
-use crate::job::{Files, Job, Op, SourceConnector};
+use crate::job::{Job, Op};
 pub use keyed::KeyMap;
+pub use sources::{Giver, SourceMove, reads_on};
 
 use companions::Wanted;
 
 mod companions;
 mod keyed;
+mod sources;
 
 /// More instances of one vertex than this are a slip, not a plan.
 pub const MOST_INSTANCES: usize = 65_536;
@@ -50,6 +52,8 @@ pub struct After {
     pub edges: Vec<EdgeChange>,
     /// Key partitions that move.
     pub maps: Vec<KeyMap>,
+    /// Sources of which instances end.
+    pub sources: Vec<SourceMove>,
     /// Remarks for people.
     pub notes: Vec<String>,
 }
@@ -124,7 +128,15 @@ impl Before<'_> {
             let label = self.dag.vertex(map.vertex).label();
             format!("{} of the {} key partitions of `{label}` move", map.moves(), map.before.len())
         }));
-        Ok(After { dag, new, going: remove, edges, maps, notes })
+        let sources = self.source_moves(&going, &after);
+        for moved in &sources {
+            let label = self.dag.vertex(moved.vertex).label();
+            notes.push(match moved.givers.len() {
+                1 => format!("what 1 instance of `{label}` has not read goes to others of it"),
+                count => format!("what {count} instances of `{label}` have not read goes to others of it"),
+            });
+        }
+        Ok(After { dag, new, going: remove, edges, maps, sources, notes })
     }
 
     fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
@@ -178,6 +190,11 @@ impl Before<'_> {
         }
         for id in &planned.stages {
             let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
+            if let Op::Source(source) = &stage.op {
+                let come: Vec<u16> =
+                    add.iter().filter(|(of, _)| *of == vertex).map(|(_, agent)| *agent).collect();
+                self.source_may_change(&name, source, &own, &come, remove)?;
+            }
             stage_may_change(&name, &stage.op, gone, notes)?;
             if matches!(stage.op, Op::Sink(_)) && own.len() == 1 && come > gone {
                 notes.push(format!(
@@ -298,6 +315,8 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
         | Op::Work(_)
         | Op::Rebalance(_)
         | Op::Peek { .. }
+        // What it reads is looked at beside this.
+        | Op::Source(_)
         // Their partitions are moved: what comes in by key is looked at edge by edge.
         | Op::GroupBy { .. }
         | Op::Window(_)
@@ -319,24 +338,6 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
                 "`{name}` is an operator of your own: a new instance of it begins without state, and one that \
                  ends is told so"
             ));
-            Ok(())
-        }
-        Op::Source(source) => {
-            let shared = matches!(
-                &source.connector,
-                Some(SourceConnector::File(file)) if file.files == Files::Shared
-            );
-            if !shared {
-                return Err(format!(
-                    "`{name}` is a source whose rows are dealt to its instances from the start: while it runs none of them \
-                     can be moved or ended, and only a source of shared files can have more"
-                ));
-            }
-            if gone > 0 {
-                return Err(format!(
-                    "`{name}` is a source: what an instance of it has begun to read cannot be handed over yet"
-                ));
-            }
             Ok(())
         }
         Op::HashJoin { .. } => Err(format!(
@@ -558,7 +559,7 @@ mod tests {
         let keyed = counts("", 2);
         assert!(keyed.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
         let source = keyed.refused(&[("s", 0)], &[]);
-        assert!(source.contains("dealt to its instances from the start"), "{source}");
+        assert!(source.contains("dealt to its 2 instances by number from the start"), "{source}");
         assert!(keyed.dag.find_vertex("nothing").unwrap_err().contains("it has s, "));
         let total = world(
             "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='c'\nop='aggregate'\nin='s'\n\

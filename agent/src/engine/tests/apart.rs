@@ -106,6 +106,7 @@ impl Apart {
             going: remove.to_vec(),
             maps: BTreeMap::from([(self.vertex, map.before.clone())]),
             moving: vec![self.vertex],
+            sources: Vec::new(),
             ..before.clone()
         };
         for engine in &self.engines {

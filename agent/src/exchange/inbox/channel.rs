@@ -6,6 +6,7 @@ use tuplane_core::time::Standing;
 
 use std::sync::Arc;
 
+use super::behind::Behind;
 use super::held::Holding;
 use super::{Grant, Upstream};
 use crate::exchange::credit::LEAST_WINDOW;
@@ -29,6 +30,7 @@ pub(super) struct Channel {
     pub(super) used_rows: u64,
     pub(super) standing: Standing,
     pub(super) holding: Holding,
+    pub(super) behind: Vec<Behind>,
     pub(super) barrier: Option<u64>,
     /// Not read now; see [`super::Reading::ByChannel`].
     pub(super) held: bool,
@@ -53,6 +55,7 @@ impl Channel {
             used_rows: 0,
             standing: Standing::default(),
             holding: Holding::default(),
+            behind: Vec::new(),
             barrier: None,
             held: false,
             opens: 1,

@@ -319,7 +319,10 @@ impl State {
         (moving.cut, *recheck) = (true, true);
         let mut cut = Vec::new();
         moves.away.resize(inputs.len(), 0);
-        for channel in channels {
+        // Rows that are to be read behind others stay behind them.
+        let mut in_order: Vec<&mut Channel> = channels.iter_mut().collect();
+        in_order.sort_by_key(|channel| !channel.behind.is_empty());
+        for channel in in_order {
             let mut bytes = 0;
             for item in std::mem::take(&mut channel.queue) {
                 let Item::Rows(rows) = item else {

@@ -39,6 +39,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         before,
         going: going.to_vec(),
         maps: Vec::new(),
+        sources: Vec::new(),
         dag: "{\"new\":1}".to_owned(),
         halt: None,
     }
