@@ -17,7 +17,7 @@ use tuplane_wire::routing::EdgeRouting;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
-pub(crate) mod due;
+pub mod due;
 pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;

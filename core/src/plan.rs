@@ -18,7 +18,9 @@ mod text;
 mod whole;
 
 pub use build::plan;
-pub use change::{After, Before, EdgeChange, Giver, KeyMap, LEAST_QUEUE, MOST_INSTANCES, SourceMove, reads_on};
+pub use change::{
+    After, Before, EdgeChange, Giver, KeyMap, LEAST_QUEUE, MOST_INSTANCES, SourceMove, reads_on,
+};
 pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};

@@ -23,6 +23,7 @@ mod road;
 mod routes;
 mod seat;
 mod serve;
+mod sources;
 mod time;
 mod trace;
 pub(crate) mod world;

@@ -132,8 +132,12 @@ impl Engine {
     fn source_behind(step: &Step, from: u32, to: &[u32]) {
         let find = |id: u32| step.plan.instances.iter().find(|one| one.id == id);
         let Some(from) = find(from) else { return };
-        let later: BTreeSet<u16> =
-            to.iter().filter_map(|id| find(*id)).map(|one| one.agent).filter(|to| *to != from.agent).collect();
+        let later: BTreeSet<u16> = to
+            .iter()
+            .filter_map(|id| find(*id))
+            .map(|one| one.agent)
+            .filter(|to| *to != from.agent)
+            .collect();
         let stand = step.run.stand();
         for (edge, planned) in stand.dag.outputs(from.vertex) {
             for local in stand.local.iter().filter(|local| local.placed.vertex == planned.to) {

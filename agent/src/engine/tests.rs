@@ -13,6 +13,7 @@ use super::*;
 mod apart;
 mod keyed;
 mod plans;
+mod sourced;
 
 struct NoSplits;
 

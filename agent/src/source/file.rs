@@ -181,8 +181,9 @@ impl Files {
                     Reading::Records(records) => records.progress(lines),
                     _ => lines,
                 };
-                now.map(|Queued { split, taken }| {
-                    Queued { split: Split { done: done.or(split.done), ..split }, taken }
+                now.map(|Queued { split, taken }| Queued {
+                    split: Split { done: done.or(split.done), ..split },
+                    taken,
                 })
             }
         };

@@ -601,4 +601,58 @@ mod tests {
         }
         assert_eq!(after.dag.vertex(w).parallelism, Parallelism::Total(1));
     }
+
+    #[test]
+    fn what_sources_have_not_read_goes_to_others() {
+        let world = world(LINE, 2);
+        let (s, of_s) = (world.id("s"), world.of("s"));
+        let fewer = world.before().change(&[], &of_s[..1], &|_| false).unwrap();
+        let [moved] = &fewer.sources[..] else { panic!("{:?}", fewer.sources) };
+        assert_eq!((moved.vertex, moved.stage.as_str()), (s, "s"));
+        assert_eq!(moved.givers, [Giver { instance: of_s[0], takers: vec![of_s[1]] }]);
+        let elsewhere = world.before().change(&[(s, 2)], &of_s[..1], &|_| false).unwrap();
+        let takers: Vec<u32> = elsewhere.sources[0].takers().into_iter().collect();
+        assert_eq!(takers, [of_s[1], elsewhere.new[0].id]);
+        assert!(world.before().change(&[(world.id("w"), 0)], &[], &|_| false).unwrap().sources.is_empty());
+        let more = world.refused(&[("s", 2), ("s", 1)], &of_s[..1]);
+        assert!(more.contains("can be moved and be fewer, but not more"), "{more}");
+        assert!(world.refused(&[], &of_s).contains("needs one at least"));
+    }
+
+    #[test]
+    fn a_source_stays_where_nobody_else_can_read_it() {
+        let line = |source: &str| {
+            format!(
+                "[[stage]]\nid='s'\nop='source'\n{source}\n[[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n\
+                 [[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\n"
+            )
+        };
+        let own = world(&line("connector='file'\npath='x.log'\nfiles='each'\nparallelism=2"), 2);
+        let of_s = own.of("s");
+        assert_eq!(of_s.len(), 4);
+        let on = |world: &World, agent: u16| -> Vec<u32> {
+            let id = world.id("s");
+            world
+                .instances
+                .iter()
+                .filter(|one| one.vertex == id && one.agent == agent)
+                .map(|one| one.id)
+                .collect()
+        };
+        let fewer = own.before().change(&[], &on(&own, 1)[..1], &|_| false).unwrap();
+        assert_eq!(fewer.sources[0].givers[0].takers, on(&own, 1)[1..], "of the same agent");
+        let last = own.refused(&[], &on(&own, 1));
+        assert!(last.contains("2 of its 4 instances read those of a1") && last.contains("x.log"), "{last}");
+        let away = own.refused(&[("s", 2)], &on(&own, 1)[..1]);
+        assert!(away.contains("each agent's own files") && away.contains("to a2"), "{away}");
+        let pinned = world(&line("connector='ids'\nn=9\non=['a0', 'a1']"), 3);
+        let to = pinned.refused(&[("s", 2)], &on(&pinned, 1));
+        assert!(to.contains("on 2 of its agents alone") && to.contains("a2 is none of them"), "{to}");
+        assert!(pinned.before().change(&[(pinned.id("s"), 0)], &on(&pinned, 1), &|_| false).is_ok());
+        assert!(!reads_on(&pinned.job, &pinned.dag, pinned.id("s"), "a2"));
+        assert!(reads_on(&pinned.job, &pinned.dag, pinned.id("w"), "a2"));
+        let mine = world(&line("connector='mine'"), 2);
+        let why = mine.refused(&[], &mine.of("s")[..1]);
+        assert!(why.contains("source of your own (`mine`)"), "{why}");
+    }
 }

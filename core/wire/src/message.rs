@@ -12,13 +12,15 @@ pub use tuplane_core::cluster::types::{
     Split, Unasked, WireFault,
 };
 use tuplane_core::place::RowPlace;
-use tuplane_core::plan::{SourceMove, VertexId};
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{SourceMove, VertexId};
 
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
-use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan, SourceAsk, SourceGiven};
+use crate::scaling::{
+    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
+};
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -33,6 +33,3 @@ impl Driver {
         });
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -143,7 +143,8 @@ impl Builder<'_> {
 
     /// Sources that were here do not end while others may hand them what they have not read.
     pub(super) fn expect_units(&self) -> Result<(), WireFault> {
-        let gives = |id: u32| self.plan.sources.iter().flat_map(|one| &one.givers).any(|giver| giver.instance == id);
+        let gives =
+            |id: u32| self.plan.sources.iter().flat_map(|one| &one.givers).any(|giver| giver.instance == id);
         for local in self.old() {
             let placed = &local.placed;
             if gives(placed.id) {

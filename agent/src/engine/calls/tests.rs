@@ -185,6 +185,8 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
         splits: Splits::None,
+        hand: Arc::default(),
+        units: crate::engine::instance::sourcing::Units::default(),
         queue_time: true,
         stamper: None,
         arrivals: None,

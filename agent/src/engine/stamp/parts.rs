@@ -102,8 +102,10 @@ impl Stamper {
             return risen.into_iter().chain(idle.then_some(Moved::Idle)).collect();
         };
         let Parts { own, taken, .. } = &mut **parts;
-        let own = own.iter_mut().map(|standing| (&mut *policy, standing));
-        for (policy, standing) in own.chain(taken.values_mut().map(|(policy, standing)| (policy, standing))) {
+        let own = own.as_mut().map(|standing| (policy, standing));
+        for (policy, standing) in
+            own.into_iter().chain(taken.values_mut().map(|(policy, standing)| (policy, standing)))
+        {
             let idle = policy.tick(now);
             if let Some(time) = policy.watermark() {
                 standing.tell(time);
@@ -122,6 +124,9 @@ impl Stamper {
     /// When the first of them is to be asked.
     pub(super) fn next_of_parts(&self) -> Option<i64> {
         let taken = self.parts.iter().flat_map(|parts| parts.taken.values());
-        std::iter::once(&self.policy).chain(taken.map(|(policy, _)| policy)).filter_map(WatermarkPolicy::next_tick).min()
+        std::iter::once(&self.policy)
+            .chain(taken.map(|(policy, _)| policy))
+            .filter_map(WatermarkPolicy::next_tick)
+            .min()
     }
 }

@@ -20,7 +20,7 @@ struct Apart {
 }
 
 /// Engines that reach each other, and what they tell.
-async fn engines(
+pub(super) async fn engines(
     folder: &std::path::Path,
 ) -> (Vec<Arc<Engine>>, Vec<AgentInfo>, mpsc::UnboundedReceiver<Event>) {
     let (send, events) = mpsc::unbounded_channel();

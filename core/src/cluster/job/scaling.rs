@@ -9,8 +9,8 @@ use crate::cluster::command::{Effect, NewScale};
 use crate::cluster::rescale::{Rescale, Step};
 use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
-use crate::plan::{SourceMove, VertexId};
 use crate::plan::placement::Instance;
+use crate::plan::{SourceMove, VertexId};
 use moving::Moving;
 use sourcing::Sourcing;
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::cluster::rescale::{Named, Rescale, Step};
 
 mod moves;
+mod sources;
 
 fn named(instance: &Instance) -> Named {
     Named { id: instance.id, name: format!("v#{}", instance.number), agent: String::new() }

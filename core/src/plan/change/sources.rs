@@ -131,7 +131,8 @@ impl Before<'_> {
                 }
                 for one in &going {
                     let here = own.iter().filter(|other| other.agent == one.agent);
-                    let (all, stay) = (here.clone().count(), here.filter(|other| !gone.contains(&other.id)).count());
+                    let (all, stay) =
+                        (here.clone().count(), here.filter(|other| !gone.contains(&other.id)).count());
                     if stay == 0 {
                         return Err(format!(
                             "`{name}` is a source that reads each agent's own files (`files = \"each\"`, {path}): {all} of \
