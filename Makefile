@@ -20,7 +20,7 @@ test: ## all tests, real agents included; says at the end which were skipped and
 	@mkdir -p $(TARGET) && rm -f $(SKIPS)
 	cargo build --workspace $(CHECKS)
 ifeq ($(NEXTEST),yes)
-	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace $(CHECKS) --no-fail-fast
+	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace $(CHECKS) --no-fail-fast $(EVERY)
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo nextest run --workspace --features tuplane-agent/shuttle --lib $(CHECKS) shuttle
 else
 	TUPLANE_SKIPS=$(abspath $(SKIPS)) cargo test --workspace $(CHECKS) --no-fail-fast
@@ -28,8 +28,8 @@ else
 endif
 	@if [ -s $(SKIPS) ]; then echo "skipped:"; sort $(SKIPS) | uniq -c; else echo "no test was skipped"; fi
 
-test-long: ## all tests, with 20,000 cases of every property and a minute for each live measurement
-	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test
+test-long: ## all tests, with 20,000 cases of every property, a minute for each live measurement, and those that take minutes (they need nextest)
+	TUPLANE_LONG=1 PROPTEST_CASES=20000 $(MAKE) test EVERY='--run-ignored all'
 
 lint: doc ## formatting, clippy, documentation, licences, and what each package may depend on
 	cargo fmt --all --check

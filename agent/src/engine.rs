@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::message::{AgentId, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault};
 use tuplane_wire::net::{Incoming, Security};
@@ -17,11 +17,13 @@ use tuplane_wire::routing::EdgeRouting;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
+pub(crate) mod cores;
 pub mod due;
 pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;
 pub(crate) mod instance;
+mod keys;
 pub(crate) mod ledger;
 mod meter;
 mod moving;
@@ -52,6 +54,7 @@ use crate::exchange::outbound::Outbound;
 use crate::registry::Registry;
 use crate::service::HttpClient;
 use build::Ready;
+use cores::Cores;
 use instance::Instance;
 use rows::Budget;
 use run::Run;
@@ -107,7 +110,7 @@ struct Held {
 pub(crate) struct Shared {
     pub(crate) me: AgentId,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) cores: Option<Arc<Semaphore>>,
+    pub(crate) cores: Option<Arc<Cores>>,
     pub(crate) folder: PathBuf,
     pub(crate) state: PathBuf,
     pub(crate) timer: Timer,
@@ -140,7 +143,7 @@ impl Engine {
         let shared = Shared {
             me: config.me,
             budget: Budget::new(config.memory),
-            cores: (config.cores > 0).then(|| Arc::new(Semaphore::new(config.cores as usize))),
+            cores: (config.cores > 0).then(|| Arc::new(Cores::new(config.cores))),
             folder: config.folder,
             state: config.state,
             timer: Timer::start()?,

@@ -24,6 +24,7 @@ mod routes;
 mod seat;
 mod serve;
 mod sources;
+mod steps;
 mod time;
 mod trace;
 pub(crate) mod world;

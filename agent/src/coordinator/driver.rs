@@ -3,6 +3,7 @@
 mod act;
 mod ask;
 mod auto;
+mod hold;
 mod keys;
 mod measure;
 mod members;
@@ -100,6 +101,7 @@ pub(super) struct Driver {
     /// The plans of each run that were shown only, one for each request.
     shown: HashMap<u64, Vec<scale::Shown>>,
     autos: auto::Autos,
+    hold: hold::Hold,
     ending: bool,
 }
 
@@ -128,6 +130,7 @@ impl Driver {
             changing: HashMap::new(),
             shown: HashMap::new(),
             autos: auto::Autos::new(Instant::now(), wall_ms()),
+            hold: hold::Hold::from_environment(),
             ending: false,
         }
     }
@@ -193,6 +196,7 @@ impl Driver {
             }
             return Err(error.to_string());
         }
+        self.hold.at(&turn.entries, false).await;
         for (reply, result) in turn.replies {
             // Whoever asked may have given up.
             let _ = reply.send(result);
@@ -200,6 +204,7 @@ impl Driver {
         for effect in turn.effects {
             self.act(effect).await;
         }
+        self.hold.at(&turn.entries, true).await;
         Ok(())
     }
 

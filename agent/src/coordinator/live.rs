@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::scale::rates::{Figure, RateWindow};
 use tuplane_wire::message::{AgentId, AgentInfo, EdgeLedger, HostFacts, InstanceReport, Report, RunReport};
+use tuplane_wire::scaling::MovedRows;
 
 /// A rate that is not renewed for so long counts as 0.
 const STALE: Duration = Duration::from_secs(3);
@@ -40,6 +42,8 @@ pub(super) struct LiveRun {
     pub(super) counters: BTreeMap<u32, InstanceReport>,
     /// By agent and edge.
     edges: BTreeMap<String, BTreeMap<u32, EdgeLedger>>,
+    /// What moves with key partitions, by agent.
+    moved: BTreeMap<String, MovedRows>,
     /// When each agent last reported the run.
     seen: BTreeMap<String, Instant>,
     sent: BTreeMap<String, Sent>,
@@ -81,6 +85,7 @@ impl Measured {
         let began = *self.began.get_or_insert(now);
         let at = now.saturating_duration_since(began);
         self.window.report(agent, at, &report.instances, &report.edges);
+        self.window.keys(agent, &report.keys);
     }
 
     fn cut(&mut self, now: Instant) {
@@ -130,6 +135,7 @@ impl Live {
                 let known = self.runs.entry(run.run).or_default();
                 if !known.stopped.contains(&id.name) {
                     known.rates.report(&id.name, &run, now);
+                    known.moved.insert(id.name.clone(), run.moved.clone());
                 }
                 self.run_reported(&id.name, run, now);
             }
@@ -146,7 +152,7 @@ impl Live {
     ) {
         let now = Instant::now();
         let instances = vec![last];
-        self.run_reported(agent, RunReport { run, instances, edges, parts: Vec::new() }, now);
+        self.run_reported(agent, RunReport { run, instances, edges, ..RunReport::default() }, now);
     }
 
     fn run_reported(&mut self, agent: &str, report: RunReport, now: Instant) {
@@ -194,6 +200,7 @@ impl Live {
             }
         }
         run.edges.insert(agent.to_owned(), last.edges.into_iter().map(|edge| (edge.edge, edge)).collect());
+        run.moved.insert(agent.to_owned(), last.moved);
         run.stopped.insert(agent.to_owned());
     }
 
@@ -284,6 +291,19 @@ impl LiveRun {
             let sum = sums.entry(edge.edge);
             sum.or_insert_with(|| EdgeLedger { edge: edge.edge, ..Default::default() }).add(edge);
         }
+        // Groups are taken in their order. What one agent has taken, another need not know of yet.
+        let taken = self.moved.values().filter_map(|moved| moved.taken).max();
+        let away = self.moved.values().flat_map(|moved| &moved.away);
+        for twice in away.filter(|away| taken >= Some(away.group)) {
+            let Some(sum) = sums.get_mut(&twice.edge) else { continue };
+            let counted = if twice.dropped {
+                sum.dropped.entry(DROPPED_BY_STOP.to_owned()).or_default()
+            } else {
+                &mut sum.queued_in
+            };
+            *counted = counted.saturating_sub(twice.rows);
+            sum.dropped.retain(|_, rows| *rows > 0);
+        }
         sums.into_values().collect()
     }
 
@@ -330,6 +350,7 @@ impl LiveRun {
 mod tests {
     use super::*;
     use tuplane_wire::message::Flow;
+    use tuplane_wire::scaling::AwayRows;
 
     fn id(name: &str) -> AgentId {
         AgentId { name: name.to_owned(), incarnation: 1 }
@@ -394,6 +415,42 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_have_moved_count_where_they_were_taken() {
+        let lasts = |taken: Option<(u32, u32)>| {
+            let of = |rows, moved| {
+                let dropped = BTreeMap::from([(DROPPED_BY_STOP.to_owned(), rows)]);
+                let edge = EdgeLedger { edge: 0, emitted: 9, dropped, ..EdgeLedger::default() };
+                RunReport { run: 7, edges: vec![edge], moved, ..RunReport::default() }
+            };
+            let away = vec![AwayRows { edge: 0, group: (2, 3), rows: 5, dropped: true }];
+            // Five of nine have left with a group; it has come where they count as dropped, or not.
+            let there = if taken.is_some_and(|taken| taken >= (2, 3)) { 14 } else { 9 };
+            let mut live = Live::default();
+            live.stopped("a", 7, of(9, MovedRows { taken: None, away }));
+            live.stopped("b", 7, of(there, MovedRows { taken, away: Vec::new() }));
+            live.run(7).unwrap().reported().remove(0)
+        };
+        for taken in [None, Some((2, 2)), Some((2, 3)), Some((3, 0))] {
+            let ledger = lasts(taken);
+            assert!(ledger.emitted == 18 && ledger.is_settled(), "{taken:?}: {ledger:?}");
+        }
+        let waiting = |taken| {
+            let away = vec![AwayRows { edge: 0, group: (2, 3), rows: 1, dropped: false }];
+            let moved = MovedRows { taken, away };
+            let run = RunReport { run: 7, edges: vec![edge(1, 0, &[])], moved, ..RunReport::default() };
+            let mut live = Live::default();
+            live.report(
+                &id("a"),
+                Report { sequence: 1, runs: vec![run], ..Report::default() },
+                &[7],
+                Instant::now(),
+            );
+            live.run(7).unwrap().ledger()[0].queued_in
+        };
+        assert_eq!((waiting(None), waiting(Some((2, 3)))), (1, 0));
+    }
+
+    #[test]
     fn the_reply_to_a_stop_is_an_agents_last_word() {
         let (mut live, now) = (Live::default(), Instant::now());
         let counters = |instance, rows_in, ended| InstanceReport {
@@ -404,12 +461,18 @@ mod tests {
         };
         let report = |sequence, instances, emitted| Report {
             sequence,
-            runs: vec![RunReport { run: 7, instances, edges: vec![edge(emitted, 0, &[])], parts: vec![] }],
+            runs: vec![RunReport {
+                run: 7,
+                instances,
+                edges: vec![edge(emitted, 0, &[])],
+                ..RunReport::default()
+            }],
             ..Report::default()
         };
         live.report(&id("a"), report(1, vec![counters(0, 5, true), counters(1, 5, false)], 10), &[7], now);
         let instances = vec![counters(0, 4, false), counters(1, 8, false)];
-        live.stopped("a", 7, RunReport { run: 7, instances, edges: vec![edge(12, 0, &[])], parts: vec![] });
+        let last = RunReport { run: 7, instances, edges: vec![edge(12, 0, &[])], ..RunReport::default() };
+        live.stopped("a", 7, last);
         // One that was under way is older.
         live.report(&id("a"), report(2, vec![counters(1, 6, false)], 11), &[7], now);
         let run = live.run(7).unwrap();

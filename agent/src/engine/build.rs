@@ -3,6 +3,7 @@
 mod bodies;
 mod channels;
 mod joins;
+mod keys;
 mod registered;
 mod times;
 
@@ -344,6 +345,7 @@ impl<'a> Builder<'a> {
                 hand,
                 units: Units::new(handed),
                 queue_time: self.job.options.settings == Settings::Default,
+                keys: self.key_tap(placed)?,
             };
             instances.push((local, instance));
         }

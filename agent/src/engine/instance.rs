@@ -18,6 +18,7 @@ use super::due::DueClock;
 use super::halt::{self, Halted};
 use super::handover::{Answer, Ask};
 use super::hold::Hold;
+use super::keys::KeyTap;
 use super::ledger::Counters;
 use super::meter::StateMeter;
 use super::operator::{Operator, OperatorError};
@@ -34,9 +35,11 @@ use crate::source::{Polled, Source, SourceError};
 
 mod early;
 pub(crate) mod sourcing;
+mod stride;
 
 use early::until_due;
 use sourcing::{Hand, Units};
+use stride::Stride;
 
 /// A step lasts about so long; then others have their turn.
 pub(super) const STEP: Duration = Duration::from_millis(2);
@@ -91,38 +94,8 @@ pub(crate) struct Instance {
     pub(crate) clock: DueClock,
     /// What waits is bounded in time as well as in bytes.
     pub(crate) queue_time: bool,
-}
-
-/// How many rows make a step: measured.
-struct Stride {
-    /// 0 while nothing is known.
-    ns_per_row: f64,
-    /// The most rows that were measured at once.
-    most: usize,
-    adapted: Instant,
-}
-
-impl Stride {
-    /// `expected`: the cost of a row, as far as it is known beforehand.
-    fn new(expected: Duration) -> Self {
-        Self { ns_per_row: expected.as_nanos() as f64, most: 0, adapted: Instant::now() }
-    }
-
-    fn rows(&self) -> usize {
-        if self.ns_per_row <= 0.0 {
-            return 1;
-        }
-        ((STEP.as_nanos() as f64 / self.ns_per_row) as usize).clamp(1, MOST_ROWS)
-    }
-
-    fn measure(&mut self, rows: usize, busy_ns: u64) {
-        // A clock that has not moved says that the rows cost next to nothing.
-        let now = (busy_ns as f64 / rows.max(1) as f64).max(f64::MIN_POSITIVE);
-        // The cost of a batch spreads over its rows: more rows than ever tell more than all before.
-        let new = self.ns_per_row <= 0.0 || rows > self.most;
-        self.ns_per_row = if new { now } else { 0.8 * self.ns_per_row + 0.2 * now };
-        self.most = self.most.max(rows);
-    }
+    /// Where rows come by key.
+    pub(crate) keys: Option<KeyTap>,
 }
 
 impl Instance {
@@ -332,6 +305,9 @@ impl Instance {
         self.counters.clock.set(Doing::Busy);
         let count = rows.len() as u64;
         self.counters.add_in(count);
+        if let Some(keys) = &mut self.keys {
+            keys.took(input, &rows, &self.counters.keys);
+        }
         self.output.comes_of(&rows);
         match &mut self.body {
             Body::Operator(operator) => {

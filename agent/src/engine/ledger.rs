@@ -9,6 +9,7 @@ use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::place::RowPlace;
 
 use super::clock::Clock;
+use super::keys::KeyCounts;
 use super::operator::Remark;
 use super::response::Responses;
 use crate::exchange::load::Load;
@@ -33,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) held: AtomicU64,
     /// Of a sink.
     pub(crate) responses: Responses,
+    /// Rows by key, where they come by one.
+    pub(crate) keys: KeyCounts,
     /// `i64::MIN` while there is none.
     watermark: AtomicI64,
     rare: Mutex<Rare>,
@@ -62,6 +65,7 @@ impl Counters {
             state_bytes: AtomicU64::new(0),
             held: AtomicU64::new(0),
             responses: Responses::default(),
+            keys: KeyCounts::default(),
             watermark: AtomicI64::new(i64::MIN),
             rare: Mutex::default(),
         }

@@ -37,9 +37,6 @@ struct Progress {
     /// The last group that is done with.
     done: Option<Order>,
     now: Option<Now>,
-    /// Instances that have taken a group, and go through the rows that have waited for it: that comes before anything
-    /// that they give.
-    settling: Vec<(u32, Work)>,
 }
 
 /// The group that is on its way.
@@ -64,20 +61,6 @@ impl Groups {
         }
         let now = progress.now.get_or_insert(Now { order, here: None, giving: None, taking: None });
         call(now)
-    }
-
-    /// An instance goes through the rows of a group that it takes.
-    fn settles(&self, instance: u32, work: Work) {
-        let mut progress = lock(&self.0);
-        progress.settling.retain(|(_, work)| work.peek().is_none());
-        progress.settling.push((instance, work));
-    }
-
-    /// What an instance still goes through.
-    fn settling(&self, instance: u32) -> Vec<Work> {
-        let progress = lock(&self.0);
-        let own = progress.settling.iter().filter(|(one, _)| *one == instance);
-        own.map(|(_, work)| work.clone()).collect()
     }
 
     fn end(&self, order: Order) {
@@ -186,6 +169,9 @@ impl Engine {
         let Some(step) = self.step(group)? else { return Ok(()) };
         let from = step.local(group.from);
         if let Some(to) = step.local(group.to) {
+            while to.inbox.is_far_behind(step.as_moved().order()) {
+                tokio::time::sleep(LOOK).await;
+            }
             let began = to.inbox.begin_group(step.as_moved(), Side::Takes);
             began.map_err(|why| step.said(&why))?;
             let began = step.run.groups.with(step.order(), |now| {
@@ -201,7 +187,7 @@ impl Engine {
                 Ok::<_, WireFault>(now.taking.clone().filter(|_| begins))
             })?;
             if let Some(taking) = began {
-                step.run.groups.settles(group.to, self.settles(&step, to, taking));
+                self.settles(&step, to, taking);
             }
             step.stand.until_heard(to).await;
         }
@@ -234,10 +220,9 @@ impl Engine {
         let Some(step) = self.step(group)? else { return Ok(()) };
         let from =
             step.local(group.from).ok_or_else(|| step.said("the old instance is not on this agent"))?;
-        let settling = step.run.groups.settling(group.from);
         let giving = step.run.groups.with(step.order(), |now| {
             if now.giving.is_none() {
-                now.giving = Some(self.giving(&step, from, now.here.take(), settling)?);
+                now.giving = Some(self.giving(&step, from, now.here.take())?);
             }
             Ok(now.giving.clone())
         })?;
@@ -318,19 +303,23 @@ impl Engine {
         }))
     }
 
-    /// Goes through the rows that have waited for a group. That it fails is said as an event: nobody may ask.
-    fn settles(&self, step: &Step<'_>, to: &Arc<Local>, taking: Work) -> Work {
+    /// Goes through the rows that have waited for a group, those that leave with a later one left out. That it fails is
+    /// said as an event: nobody asks.
+    fn settles(&self, step: &Step<'_>, to: &Arc<Local>, taking: Work) {
         let (to, partitions) = (Arc::clone(to), step.group.partitions.clone());
         let (run, events) = (step.group.run, self.shared.events.clone());
-        self.work(async move {
+        to.inbox.begin_settling();
+        self.shared.data.spawn(async move {
             if taking.await.is_err() {
                 // It is known to whoever asked for it.
-                return Ok(());
+                to.inbox.end_settling();
+                return;
             }
             while to.inbox.is_catching_up() {
                 tokio::time::sleep(LOOK).await;
             }
             let settled = to.asking.settle(partitions).await;
+            to.inbox.end_settling();
             // One that has come to its end has gone through all.
             if let Err(fault) = settled
                 && !to.inbox.is_over()
@@ -339,8 +328,7 @@ impl Engine {
                 // The receiver is this agent's own control side; without it the agent is ending.
                 let _ = events.send(Event::InstanceFailed { run, instance, fault });
             }
-            Ok(())
-        })
+        });
     }
 
     /// What comes of a group from another agent.
@@ -370,7 +358,6 @@ impl Engine {
         step: &Step<'_>,
         from: &Arc<Local>,
         here: Option<oneshot::Sender<Parcel>>,
-        settling: Vec<Work>,
     ) -> Result<Work, WireFault> {
         let address = Address {
             run: step.group.run,
@@ -388,8 +375,6 @@ impl Engine {
         let partitions = step.group.partitions.clone();
         Ok(self.work(async move {
             from.inbox.all_marked(order).await;
-            // What an earlier plan has brought.
-            futures::future::try_join_all(settling).await?;
             let given = from.asking.give(partitions).await?;
             if let Some(session) = session {
                 return parcels::send(&session, address, given).await;

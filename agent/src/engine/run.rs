@@ -15,6 +15,7 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::message::{
     EdgeLedger, FaultCode, InstanceReport, Peeked, RunPlan, RunReport, Split, WireFault,
 };
+use tuplane_wire::scaling::MovedRows;
 
 use super::halt::Halt;
 use super::handover::Asking;
@@ -324,8 +325,23 @@ impl Run {
 
     /// Counters and ledger.
     pub(crate) fn report(&self) -> RunReport {
-        let (instances, edges) = (self.instance_reports(), self.ledger());
-        RunReport { run: self.run, instances, edges, parts: Vec::new() }
+        let stand = self.stand();
+        let mut moved = MovedRows::default();
+        for local in &stand.local {
+            let MovedRows { taken, away } = local.inbox.moved_rows();
+            moved.taken = moved.taken.max(taken);
+            moved.away.extend(away);
+        }
+        let keys =
+            stand.local.iter().filter_map(|local| Some((local.placed.id, local.counters.keys.load()?)));
+        RunReport {
+            run: self.run,
+            instances: self.instance_reports(),
+            edges: self.ledger(),
+            parts: Vec::new(),
+            keys: keys.collect(),
+            moved,
+        }
     }
 
     /// It was stopped.

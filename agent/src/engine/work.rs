@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::Semaphore;
 use tuplane_core::job::{self, MAX_WORK_MS, Spread, WorkMode};
 
 use super::clock::Clock;
+use super::cores::{Cores, TURN, Turn};
 use super::timer::Timer;
 
 /// Shape of the Pareto distribution: its mean is `scale * SHAPE / (SHAPE - 1)`.
@@ -32,8 +32,8 @@ pub(crate) struct Work {
     paused: u64,
     lots: SmallRng,
     timer: Timer,
-    /// The agent's cores: so many rows are in `work` at once.
-    cores: Option<Arc<Semaphore>>,
+    /// The agent's cores, where it says how many it has.
+    cores: Option<Arc<Cores>>,
 }
 
 impl Work {
@@ -41,7 +41,7 @@ impl Work {
         work: &job::Work,
         instance_number: u32,
         timer: Timer,
-        cores: Option<Arc<Semaphore>>,
+        cores: Option<Arc<Cores>>,
     ) -> Self {
         Self {
             ms: work.ms.clone(),
@@ -92,25 +92,36 @@ impl Work {
             Spread::None => mean * rows as u32,
             Spread::Exp | Spread::Pareto => (0..rows).map(|_| mean.mul_f64(self.lot())).sum(),
         };
-        let _core = match &self.cores {
-            Some(cores) => {
-                let asked = Instant::now();
-                let core = Arc::clone(cores).acquire_owned().await.ok();
-                clock.waited_for_core(asked.elapsed().as_nanos() as u64);
-                core
-            }
-            None => None,
+        let Some(cores) = self.cores.clone() else {
+            self.pass(time, None, clock).await;
+            return;
         };
+        let mut left = time;
+        while !left.is_zero() {
+            let turn = left.min(TURN);
+            self.pass(turn, Some(cores.turn(clock).await), clock).await;
+            left -= turn;
+        }
+    }
+
+    /// Passes so much time, and gives its core back.
+    async fn pass(&mut self, time: Duration, core: Option<Turn>, clock: &Clock) {
         let (now, times) = (Instant::now(), clock.read());
         let paused = times.idle + times.blocked + times.waiting_core;
         match self.mode {
             WorkMode::Sleep => {
                 self.due += Duration::from_nanos(paused.saturating_sub(self.paused));
                 self.paused = paused;
+                if let Some(core) = &core {
+                    self.due = self.due.max(core.since());
+                }
                 // Behind the schedule by more than a step: others had the machine.
                 let late = now.saturating_duration_since(self.due) > Duration::from_millis(3);
                 self.due = if late { now } else { self.due } + time;
                 self.timer.sleep_until(self.due).await;
+                if let Some(mut core) = core {
+                    core.until(self.due);
+                }
             }
             WorkMode::Spin => {
                 let end = now + time;
@@ -176,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn waits_for_a_core_make_no_row_shorter() {
-        let cores = Arc::new(Semaphore::new(1));
+        let cores = Arc::new(Cores::new(1));
         let one = |number| {
             let options = job::Work { ms: vec![2.0], spread: Spread::None, mode: WorkMode::Sleep };
             Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)))
@@ -191,6 +202,56 @@ mod tests {
         };
         tokio::join!(rows(one(0)), rows(one(1)));
         assert!(start.elapsed() >= Duration::from_millis(114), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn who_takes_many_rows_at_once_gets_no_more_of_a_core() {
+        let cores = Arc::new(Cores::new(1));
+        let one = |number, ms| {
+            let options = job::Work { ms: vec![ms], spread: Spread::None, mode: WorkMode::Sleep };
+            Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)))
+        };
+        let (mut single, mut many) = (one(0, 2.0), one(1, 10.0));
+        let clocks = [Clock::new(Instant::now()), Clock::new(Instant::now())];
+        for clock in &clocks {
+            clock.set(Doing::Busy);
+        }
+        // 40 rows of 2 ms each beside 8 of 10 ms, four at a time: 80 ms of work each.
+        tokio::join!(
+            async {
+                for _ in 0..40 {
+                    single.run(1, &clocks[0]).await;
+                }
+            },
+            async {
+                for _ in 0..2 {
+                    many.run(4, &clocks[1]).await;
+                }
+            }
+        );
+        // In turns each waits as long as the other works; with a core for all rows of a batch the one would hardly wait.
+        let [single, many] = clocks.map(|clock| clock.read().waiting_core as f64 / 1e6);
+        assert!(single < 2.0 * many + 20.0 && many < 2.0 * single + 20.0, "{single} ms and {many} ms");
+    }
+
+    #[tokio::test]
+    async fn so_many_cores_do_no_more_than_so_much_work() {
+        let cores = Arc::new(Cores::new(2));
+        let options = job::Work { ms: vec![1.0], spread: Spread::None, mode: WorkMode::Sleep };
+        let begin = Instant::now();
+        let all = (0..5).map(|number| {
+            let mut work = Work::new(&options, number, Timer::start().unwrap(), Some(Arc::clone(&cores)));
+            async move {
+                let clock = Clock::new(begin);
+                clock.set(Doing::Busy);
+                for _ in 0..40 {
+                    work.run(1, &clock).await;
+                }
+            }
+        });
+        futures::future::join_all(all).await;
+        // 200 ms of work; what the last turns were late by would be made good by the next ones.
+        assert!(begin.elapsed() >= Duration::from_millis(99), "{:?}", begin.elapsed());
     }
 
     #[tokio::test]

@@ -269,6 +269,7 @@ impl Inbound {
         let mut told: HashMap<ChannelKey, Note> = HashMap::new();
         let mut spoken = tokio::time::Instant::now();
         let mut written = Instant::now();
+        let mut acknowledged = 0;
         loop {
             let again = tokio::select! {
                 () = self.notes.due.notified() => false,
@@ -293,13 +294,15 @@ impl Inbound {
                 }
             }
             let echo = self.echo.swap(0, Ordering::AcqRel);
-            // With nothing open a heartbeat is enough.
-            if body.is_empty() && echo == 0 && spoken.elapsed() < HEARTBEAT {
+            let received = lock(&self.position).received;
+            // With nothing open, and nothing that came, a heartbeat is enough.
+            if body.is_empty() && echo == 0 && received == acknowledged && spoken.elapsed() < HEARTBEAT {
                 continue;
             }
             spoken = tokio::time::Instant::now();
+            acknowledged = received;
             let header = Header {
-                sequence: lock(&self.position).received,
+                sequence: received,
                 rows: (body.len() / tuplane_wire::frame::ENTRY) as u32,
                 value: echo as i64,
                 body_len: body.len() as u32,

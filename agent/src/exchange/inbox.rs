@@ -19,7 +19,7 @@ use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
-use channel::Channel;
+use channel::{Channel, PARTS};
 pub(crate) use moves::Side;
 use moves::{Moves, Room};
 
@@ -304,7 +304,9 @@ impl Inbox {
             .map(|(number, input)| {
                 let channels = state.channels.iter().filter(|channel| channel.input == number);
                 let waiting: u64 = channels.map(|c| c.queued_rows).sum();
-                (input.edge, waiting + state.moves.away(number), input.taken_rows, input.dropped_rows)
+                // When it is closed they count as dropped.
+                let away = if state.closed { 0 } else { state.moves.away(number) };
+                (input.edge, waiting + away, input.taken_rows, input.dropped_rows)
             })
             .collect()
     }
@@ -312,7 +314,9 @@ impl Inbox {
     /// The run stops: what waits is dropped and counted, and so is what still comes.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
-        state.closed = true;
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
         let State { inputs, channels, moves, .. } = &mut *state;
         for (number, input) in inputs.iter_mut().enumerate() {
             input.dropped_rows += moves.away(number);
@@ -428,7 +432,7 @@ impl State {
         channel.queued_rows -= count;
         self.load.taken(count);
         channel.used += bytes;
-        channel.used_rows += count;
+        channel.used_rows += count * PARTS;
         channel.taken_bytes += bytes;
         channel.held = self.reading == Reading::ByChannel;
         let input = channel.input;
@@ -573,10 +577,10 @@ impl State {
         if open == 0 {
             return;
         }
-        let rows: u64 = self.channels.iter().map(|c| c.used_rows).sum();
+        let parts: u64 = self.channels.iter().map(|c| c.used_rows).sum();
         let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
         // After a pause the rows are taken to be what they were.
-        self.row_bytes = bytes.checked_div(rows).unwrap_or(self.row_bytes);
+        self.row_bytes = bytes.saturating_mul(PARTS).checked_div(parts).unwrap_or(self.row_bytes);
         let row = self.row_bytes.max(1);
         let mut bound = self.bound;
         if queue_time && ns_per_row > 0 && self.row_bytes > 0 {

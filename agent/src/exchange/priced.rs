@@ -289,6 +289,19 @@ impl Priced {
         kept.into()
     }
 
+    /// What was decided here, to be kept when other targets take the place of these.
+    pub(crate) fn take_record(&mut self) -> VecDeque<Decided> {
+        std::mem::take(&mut self.record)
+    }
+
+    /// Puts what was decided before in front of what has been decided since, as much of it as is kept.
+    pub(crate) fn recall(&mut self, before: VecDeque<Decided>) {
+        let room = self.options.record.saturating_sub(self.record.len());
+        for decided in before.into_iter().rev().take(room) {
+            self.record.push_front(decided);
+        }
+    }
+
     /// The slot that an instant is in, if it has not begun here yet.
     pub(crate) fn next_slot(&self, now: Instant) -> Option<i64> {
         Some(self.slots.number(self.options.slot, now)).filter(|slot| self.slot != Some(*slot))

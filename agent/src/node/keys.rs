@@ -19,7 +19,7 @@ pub(super) async fn answer(engine: &Arc<Engine>, ask: KeyAsk) -> Result<AgentRep
             let sizes = engine.key_sizes(run, epoch, instance, partitions).await?;
             return Ok(AgentReply::KeySizes(sizes));
         }
-        KeyAsk::Begin(group) => engine.group_begin(&group).await,
+        KeyAsk::Begin(group) => patiently("begun", group.number, engine.group_begin(&group)).await,
         KeyAsk::Turn(group) => engine.group_turn(&group).await,
         KeyAsk::Ship(group) => patiently("shipped", group.number, engine.group_ship(&group)).await,
         KeyAsk::Await(group) => patiently("taken in", group.number, engine.group_await(&group)).await,

@@ -232,7 +232,7 @@ mod tests {
             run: number,
             instances: (0..3).map(instance).collect(),
             edges: vec![EdgeLedger { emitted: rows, ..EdgeLedger::default() }],
-            parts: vec![],
+            ..RunReport::default()
         }
     }
 

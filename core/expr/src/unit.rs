@@ -186,7 +186,7 @@ pub trait Units: Send {
     fn partitions(&self) -> u16;
 
     /// Takes the state of these partitions out: it is gone from here. Gives a unit for each of them, in their order;
-    /// where it fails, nothing was taken out.
+    /// where it fails, nothing was taken out. One that is not settled goes on with the watermark that it came with.
     fn cut(&mut self, partitions: &[u16]) -> Result<Vec<Unit>, UnitError>;
 
     /// What makes units of pieces.
@@ -200,7 +200,7 @@ pub trait Units: Send {
     fn place(&mut self, unit: Unit) -> Result<(), UnitError>;
 
     /// All rows that waited for these partitions' state have been taken in: they go on with the table's watermark.
-    /// There may be results to take out.
+    /// There may be results to take out. Those that have left meanwhile are no matter here.
     fn settle(&mut self, _partitions: &[u16]) -> Result<(), UnitError> {
         Ok(())
     }

@@ -224,6 +224,14 @@ impl FlowGraph {
         graph
     }
 
+    /// The same graph, in which an instance takes so many times as many rows a second. What sources are offered stays.
+    #[must_use]
+    pub fn faster(&self, factor: f64) -> Self {
+        let mut graph = self.clone();
+        graph.vertices.iter_mut().for_each(|vertex| vertex.capacity *= factor);
+        graph
+    }
+
     /// Rows a second that each vertex takes with so many instances; as if each instance had a core of its own.
     pub fn capacities(&self, instances: &[u32]) -> Vec<f64> {
         self.vertices.iter().zip(instances).map(|(vertex, n)| total(*n, vertex.capacity)).collect()

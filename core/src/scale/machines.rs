@@ -3,6 +3,8 @@
 //! Rows are dealt evenly over the instances of a vertex. An instance asks for the share of a core that its rows need,
 //! and at most one; a machine deals its cores fairly: who asks for little gets it, the others share the rest.
 
+mod turns;
+
 use super::fluid::{EQUAL, Engine, Shared, Steady, back_pressured, demand, queueing};
 use super::graph::FlowGraph;
 

@@ -79,6 +79,15 @@ impl<'a> Ask<'a> {
             None => steady(self.graph, &self.graph.capacities(instances), self.engine),
         }
     }
+
+    /// Rows a second that are to be expected at the sinks then: where machines are known, with the turns that instances take on
+    /// their cores ([`Placement::expected`]).
+    pub(super) fn expected(&self, instances: &[u32], placement: Option<&Placement>) -> f64 {
+        match placement {
+            Some(placement) => placement.expected(self.graph, self.engine).throughput,
+            None => self.steady(instances, None).throughput,
+        }
+    }
 }
 
 /// One more instance.
@@ -131,7 +140,7 @@ pub struct Plan {
     pub left: Option<Left>,
     /// Instances of every vertex after it.
     pub instances: Vec<u32>,
-    /// Predicted throughput before it, in rows a second.
+    /// Predicted throughput before it, in rows a second; where machines are known, as [`Placement::expected`] has it.
     pub before: f64,
     /// And after it.
     pub after: f64,
@@ -172,8 +181,8 @@ impl Plan {
     ) -> Self {
         let mut instances = ask.graph.instances();
         let mut placement = ask.placement.cloned();
-        let before = ask.steady(&instances, placement.as_ref()).throughput;
-        let (mut after, mut left) = (before, left.into());
+        let now = ask.expected(&instances, placement.as_ref());
+        let (mut after, mut left) = (ask.steady(&instances, placement.as_ref()).throughput, left.into());
         let mut steps = Vec::with_capacity(picks.len());
         for Pick { vertex, machine, why } in picks {
             let before = after;
@@ -196,11 +205,11 @@ impl Plan {
             for one in &moves {
                 placement.on[one.vertex][one.instance] = one.to;
             }
-            after = placement.steady(ask.graph, ask.engine).throughput;
         }
+        let then = ask.expected(&instances, placement.as_ref());
         let used = u32::try_from(steps.len()).unwrap_or(u32::MAX);
         let left = (used < ask.slots).then(|| Left { slots: ask.slots - used, why: left });
-        Self { planner: planner.into(), steps, moves, left, instances, before, after }
+        Self { planner: planner.into(), steps, moves, left, instances, before: now, after: then }
     }
 }
 

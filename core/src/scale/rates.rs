@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::types::{EdgeLedger, InstanceReport};
 use crate::plan::placement::Instance;
 use crate::plan::{Dag, VertexId};
+use crate::scale::keys::{KeyLoad, KeyShares};
 
 mod figures;
 mod kind;
@@ -147,6 +148,8 @@ impl Look {
 #[derive(Debug, Clone, Default)]
 struct Track {
     looks: VecDeque<Look>,
+    /// What its instances have said of their rows by key.
+    keys: BTreeMap<u32, KeyLoad>,
     /// When it last said anything of the run.
     heard: Duration,
 }
@@ -185,6 +188,11 @@ impl RateWindow {
         while track.looks.len() > 2 && track.looks.front().is_some_and(|look| look.at < oldest) {
             track.looks.pop_front();
         }
+    }
+
+    /// Takes what an agent's instances say of their rows by key: these forget by themselves.
+    pub fn keys(&mut self, agent: &str, keys: &[(u32, KeyLoad)]) {
+        self.agents.entry(agent.to_owned()).or_default().keys = keys.iter().cloned().collect();
     }
 
     /// From now on things are different: instances came or went, or an option was set that changes what a row costs.
@@ -287,8 +295,10 @@ pub struct VertexRates {
     pub selectivity: Figure,
     /// The input of the instance with the most, by the mean input of an instance.
     pub skew: Figure,
-    /// The same over keys.
+    /// The rows of the busiest key partition, by the mean of a key partition.
     pub key_skew: Figure,
+    /// Shares of its rows by key.
+    pub keys: Result<KeyShares, String>,
     /// Of a source: rows that it is offered. A paced one: its pace, whatever it can give.
     pub offered: Option<Figure>,
 }

@@ -7,6 +7,9 @@ use tuplane_core::scale::{Ask, Engine, FlowEdge, FlowGraph, FlowVertex, Machine,
 
 use super::planners::{Lots, random};
 
+/// Plans that differ by less than this share are alike: a planner does not put an instance elsewhere for less.
+const NEAR: f64 = 3e-3;
+
 /// A random graph somewhere on machines, and some more machines that host nothing: new instances go there alone, or anywhere.
 fn placed(seed: u64, anywhere: bool) -> (FlowGraph, Placement) {
     let lots = &mut Lots(seed);
@@ -29,7 +32,7 @@ fn planned(ask: &Ask<'_>, planner: &str) -> Plan {
     assert_eq!(plan.steps.len() + left as usize, ask.slots as usize, "{planner}");
     // The prediction is what the model says of the instances where the plan has them.
     let after = carried_out(ask.placement.unwrap(), &plan);
-    let found = after.steady(ask.graph, ask.engine).throughput;
+    let found = after.expected(ask.graph, ask.engine).throughput;
     assert!((found - plan.after).abs() <= 1e-9 * found, "{planner}: {found} and not {}", plan.after);
     plan
 }
@@ -59,7 +62,7 @@ fn storm_and_more(ask: &Ask<'_>) -> f64 {
 
 /// The most that any way to deal the slots to vertices and machines gives.
 fn optimum(ask: &Ask<'_>, placement: &mut Placement, from: usize, slots: u32) -> f64 {
-    let most = placement.steady(ask.graph, ask.engine).throughput;
+    let most = placement.expected(ask.graph, ask.engine).throughput;
     let machines = placement.machines.len();
     if slots == 0 {
         return most;
@@ -97,15 +100,15 @@ proptest! {
         for planner in ["round-robin", "ds2", "stela"] {
             let other = Planners::default().scale_out(planner, &ask);
             let Ok(other) = other else { continue };
-            prop_assert!(adds.after >= other.after * (1.0 - 1e-9), "{}: {} {}", planner, adds.after, other.after);
+            prop_assert!(adds.after >= other.after * (1.0 - NEAR), "{}: {} {}", planner, adds.after, other.after);
         }
-        prop_assert!(adds.after >= adds.before * (1.0 - 1e-9));
+        prop_assert!(adds.after >= adds.before * (1.0 - NEAR));
         let moving = Some(Moving { stays: vec![false; graph.len()], pays: 0.0 });
         let moves = planned(&Ask { moving, ..ask.clone() }, "best");
         let storm = storm_and_more(&ask);
-        prop_assert!(moves.after >= storm * (1.0 - 1e-9), "{} {}", moves.after, storm);
-        prop_assert!(moves.after >= adds.after * (1.0 - 1e-9), "{} {}", moves.after, adds.after);
-        prop_assert!(moves.after > adds.after * (1.0 + 1e-9) || moves.moves.is_empty());
+        prop_assert!(moves.after >= storm * (1.0 - NEAR), "{} {}", moves.after, storm);
+        prop_assert!(moves.after >= adds.after * (1.0 - NEAR), "{} {}", moves.after, adds.after);
+        prop_assert!(moves.after > adds.after || moves.moves.is_empty());
     }
 }
 

@@ -14,12 +14,13 @@ pub use tuplane_core::cluster::types::{
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{SourceMove, VertexId};
+use tuplane_core::scale::KeyLoad;
 
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::routing::EdgeRouting;
 use crate::scaling::{
-    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
+    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, MovedRows, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
 };
 
 /// Everything an agent needs to run its share of a job.
@@ -581,6 +582,10 @@ pub struct RunReport {
     pub edges: Vec<EdgeLedger>,
     /// In answer to a stop: part files that stay.
     pub parts: Vec<SinkFile>,
+    /// What instances on this agent say of their rows by key.
+    pub keys: Vec<(u32, KeyLoad)>,
+    /// Rows that have left with key partitions, and may count at their new owner, too.
+    pub moved: MovedRows,
 }
 
 /// A line of `tuplane jobs`.

@@ -270,6 +270,29 @@ pub struct KeyGroup {
     pub partitions: Vec<u16>,
 }
 
+/// Rows that move with key partitions, as one agent counts them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedRows {
+    /// The last group that an instance here has taken: the number of its plan, and its own.
+    pub taken: Option<(u32, u32)>,
+    /// Rows that have left with groups of which it is not known here that they were taken.
+    pub away: Vec<AwayRows>,
+}
+
+/// Rows of one edge that have left with a group. Its former owner counts them as waiting until it hears that the group was
+/// taken; a run that stops before finds them at its new owner, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwayRows {
+    /// Index of the edge in the plan.
+    pub edge: u32,
+    /// The number of the group's plan, and its own.
+    pub group: (u32, u32),
+    /// How many.
+    pub rows: u64,
+    /// They count as dropped by a stop, not as waiting.
+    pub dropped: bool,
+}
+
 /// What moves key partitions, step by step. An agent that is asked again, by a later coordinator too, answers as before;
 /// a fault that may not be repeated ends the run's attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

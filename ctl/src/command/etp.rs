@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::plan::{Dag, EdgeId, VertexId};
-use tuplane_core::scale::observed;
 use tuplane_core::scale::rates::{Figure, InstanceRates, VertexRates};
+use tuplane_core::scale::{KeyShares, observed};
 use tuplane_wire::etp::JobFlow;
 
 use crate::args::Global;
@@ -94,6 +94,7 @@ struct VertexView {
     selectivity: Value,
     skew: Value,
     key_skew: Value,
+    keys: Option<KeysView>,
     congested: Option<bool>,
     etp: ReadingsView,
     gain_per_s: Value,
@@ -105,6 +106,34 @@ struct ReadingsView {
     path: Value,
     sink_set: Value,
     flow_share: Value,
+}
+
+/// Shares of a vertex's rows by key.
+#[derive(Debug, Serialize)]
+struct KeysView {
+    partitions: u16,
+    busiest: u16,
+    busiest_share: Value,
+    heavy: Vec<HeavyKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct HeavyKey {
+    key: String,
+    share: Value,
+}
+
+impl KeysView {
+    fn of(shares: &KeyShares) -> Self {
+        let heavy =
+            shares.keys.iter().map(|(key, share)| HeavyKey { key: key.clone(), share: number(*share) });
+        Self {
+            partitions: shares.partitions,
+            busiest: shares.partition,
+            busiest_share: number(shares.share),
+            heavy: heavy.collect(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -293,6 +322,7 @@ fn vertex(
         selectivity: apart.of("selectivity", &rates.selectivity),
         skew: apart.of("skew", &rates.skew),
         key_skew: apart.of("key_skew", &rates.key_skew),
+        keys: rates.keys.as_ref().ok().map(KeysView::of),
         congested,
         etp,
         gain_per_s,

@@ -1,19 +1,19 @@
 //! Stages that keep state by key are scaled while their job runs: on agents that come and go, at full queues, with event
-//! time, and whenever the coordinator is killed.
+//! time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::rescale::{idle, running, second_agent};
-use super::world::{ByHand, World, assert_exact_ledger, csv_rows, signal, vertex, wait};
+use super::rescale::{assert_quick, running, second_agent};
+use super::world::{ByHand, Processes, World, assert_exact_ledger, csv_rows, vertex, wait};
 
 const KEYS: u64 = 53;
 
-/// Numbered rows, each answered by how many of its key there were, through a stage of so many milliseconds a row.
-fn job(world: &World, rows: u64, ms: f64) -> String {
+/// Numbered rows of so many bytes, each answered by how many of its key there were, through a stage of 2 ms a row.
+pub(super) fn job(world: &World, rows: u64, payload: u32) -> String {
     let out = world.path("out");
     let text = format!(
         r#"
@@ -25,7 +25,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {rows}
-payload = 8000
+payload = {payload}
 on = ["a", "b"]
 [[stage]]
 id = "by_key"
@@ -42,7 +42,7 @@ instances = 2
 id = "slow"
 op = "work"
 in = "counts"
-ms = {ms}
+ms = 2
 instances = 2
 [[stage]]
 id = "narrow"
@@ -83,7 +83,7 @@ fn assert_counted(folder: &Path, rows: u64, sources: u64) {
 }
 
 /// Key partitions that each instance holds, by the instance's number.
-fn held(status: &Value, stage: &str) -> BTreeMap<u64, u64> {
+pub(super) fn held(status: &Value, stage: &str) -> BTreeMap<u64, u64> {
     let all = status["per_instance"].as_array().unwrap().iter();
     let of_stage = all.filter(|one| one["vertex"].as_str().unwrap().contains(stage));
     let held =
@@ -91,7 +91,7 @@ fn held(status: &Value, stage: &str) -> BTreeMap<u64, u64> {
     held.filter(|(_, count)| *count > 0).collect()
 }
 
-fn assert_even(status: &Value, stage: &str, instances: usize) {
+pub(super) fn assert_even(status: &Value, stage: &str, instances: usize) {
     let held = held(status, stage);
     assert_eq!((held.len(), held.values().sum::<u64>()), (instances, 271), "{held:?}");
     assert!(held.values().max().unwrap() - held.values().min().unwrap() <= 1, "{held:?}");
@@ -104,36 +104,69 @@ fn name(status: &Value, stage: &str) -> String {
     names.into_iter().find(|name| name.contains(stage)).unwrap().to_owned()
 }
 
-struct Cluster {
-    world: World,
-    address: String,
+pub(super) struct Cluster {
+    pub(super) world: World,
+    pub(super) address: String,
     /// None while there is no coordinator.
-    first: Option<ByHand>,
-    others: Vec<ByHand>,
+    pub(super) first: Option<ByHand>,
+    pub(super) others: Vec<ByHand>,
 }
 
 impl Cluster {
-    fn at(&self, args: &[&str]) -> Value {
+    pub(super) fn at(&self, args: &[&str]) -> Value {
         self.world.json_at(&self.address, args)
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         self.at(&["status", "line"])
     }
 
     /// One rescale, waited for; gives its time in ms.
-    fn scale(&self, args: &[&str]) -> u64 {
+    pub(super) fn scale(&self, args: &[&str]) -> u64 {
         let done = self.at(&[&["scale"], args, &["--wait=20s", "--yes"]].concat());
         assert_eq!(done["outcome"]["step"], "done", "{done}");
         done["outcome"]["ended_ms"].as_u64().unwrap()
     }
 
-    fn finish(&self, rows: u64, sources: u64) {
+    /// Processes that live.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.first.iter().chain(&self.others).map(|agent| agent.pid)
+    }
+
+    /// So many agents are there.
+    pub(super) fn wait_for_agents(&self, count: usize) {
+        wait("all are there", Duration::from_secs(30), || {
+            let agents = self.at(&["agents"]);
+            agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count()
+                == count
+        });
+    }
+
+    /// An agent joins that the job has nothing on.
+    fn third(&mut self) {
+        self.others.push(self.world.agent_by_hand("c", "127.0.0.1:0", Some(&self.address)));
+        self.wait_for_agents(3);
+    }
+
+    fn wait_for_full_queues(&self) {
+        wait("the queues are full", Duration::from_secs(30), || {
+            vertex(&self.status(), "rows")["blocked"].as_f64().unwrap_or(0.0) > 0.5
+        });
+    }
+
+    /// The rest goes fast. Gives the status of the job that has finished.
+    fn last_status(&self) -> Value {
         self.at(&["set", "line", "slow.ms=0.005"]);
         wait("the job finishes", Duration::from_mins(1), || self.status()["phase"] != "running");
         let last = self.status();
         assert_eq!(last["phase"], "finished", "{last}");
         assert_exact_ledger(&last);
+        last
+    }
+
+    /// The rest goes fast, and all of it was counted.
+    pub(super) fn finish(&self, rows: u64, sources: u64) {
+        self.last_status();
         assert_counted(&self.world.path("out"), rows, sources);
     }
 }
@@ -145,21 +178,10 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];
     let mut cluster = Cluster { world, address: first.address.clone(), first: Some(first), others };
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 2.0)]);
-    wait("the queues are full", Duration::from_secs(30), || {
-        let status = cluster.status();
-        vertex(&status, "rows")["blocked"].as_f64().unwrap_or(0.0) > 0.5
-    });
-    let third = cluster.world.agent_by_hand("c", "127.0.0.1:0", Some(&cluster.address));
-    cluster.others.push(third);
-    wait("c is there", Duration::from_secs(20), || {
-        let agents = cluster.at(&["agents"]);
-        agents["agents"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|agent| agent["agent"] == "c" && agent["alive"] == true)
-    });
+    cluster.at(&["submit", &job(&cluster.world, ROWS, 8000)]);
+    cluster.wait_for_full_queues();
+    cluster.third();
+    let processes = Processes::of(cluster.pids());
     let stage = name(&cluster.status(), "counts");
     assert_even(&cluster.status(), "counts", 2);
     let mut took = Vec::new();
@@ -173,34 +195,33 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
         assert_even(&cluster.status(), "counts", 2);
     }
     println!("20 rescales of a keyed stage at full queues took {took:?} ms each");
+    assert_quick(took);
+    processes.assert_same();
     assert_eq!(cluster.status()["phase"], "running", "it was over before");
     cluster.finish(ROWS, 2);
 }
 
-/// Windows, and windows over their results: both are scaled, neither finds a row late.
-#[test]
-fn rescales_of_windows_make_no_row_late_and_change_no_result() {
-    const ROWS: u64 = 40_000;
-    let world = World::new();
-    world.up(&["--local", "2", "--slots", "1"]);
+/// Windows of 10 s over windows of 1 s, whose rows are some 2 KiB long, and a stage behind that takes few of them.
+fn windows(world: &World, rows: u64) -> String {
     let out = world.path("out");
-    let file = world.file(
-        "timed.toml",
-        format!(
-            r#"
+    let text = format!(
+        r#"
 name = "line"
+[job]
+memory = "4MiB"
 [[stage]]
 id = "rows"
 op = "source"
 connector = "ids"
-n = {ROWS}
-rate = 1500
-time = {{ column = "id", format = "unix_ms" }}
+n = {rows}
+payload = 2000
+on = ["a", "b"]
+time = {{ column = "id * {STEP_MS}", format = "unix_ms", lateness = "0s" }}
 [[stage]]
 id = "by_key"
 op = "group_by"
 in = "rows"
-key = "id % 7 as k"
+key = "id % {KEYS} as k"
 [[stage]]
 id = "second"
 op = "window"
@@ -211,7 +232,8 @@ size = "1s"
 id = "counts"
 op = "aggregate"
 in = "second"
-compute = ["count(*) as c"]
+compute = ["count(*) as c", "max(payload) as p"]
+instances = 2
 [[stage]]
 id = "spread"
 op = "rebalance"
@@ -231,102 +253,96 @@ size = "10s"
 id = "sums"
 op = "aggregate"
 in = "ten"
-compute = ["sum(c) as s", "count(*) as seconds"]
+compute = ["sum(c) as s", "count(*) as seconds", "max(p) as p"]
+instances = 2
+[[stage]]
+id = "slow"
+op = "work"
+in = "sums"
+ms = 4
+instances = 1
+[[stage]]
+id = "narrow"
+op = "map"
+in = "slow"
+select = ["k", "cast(window_start as bigint) / 1000000000 as start", "s", "seconds"]
 [[stage]]
 id = "out"
 op = "sink"
-in = "sums"
+in = "narrow"
 connector = "file"
 format = "csv"
 path = "{}"
+instances = 1
 "#,
-            out.display()
-        ),
+        out.display()
     );
-    world.json(&["submit", &file]);
-    let scale = |stage: &str, count: u32| {
-        let done = world.json(&["scale", "set", "line", &format!("{stage}={count}"), "--wait=20s", "--yes"]);
-        assert_eq!(done["outcome"]["step"], "done", "{done}");
-    };
-    for (stage, count) in [("counts", 5), ("sums", 3), ("counts", 1), ("sums", 1), ("counts", 3)] {
-        scale(stage, count);
+    world.file("line.toml", text)
+}
+
+/// From one row's event time to the next one's.
+const STEP_MS: u64 = 20;
+
+/// What these windows have to give: by key and start in seconds, the rows and in how many seconds there were any.
+fn of_windows(rows: u64) -> BTreeMap<(u64, u64), (u64, u64)> {
+    let mut seconds: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for id in 0..rows {
+        *seconds.entry((id % KEYS, id * STEP_MS / 1000)).or_default() += 1;
     }
-    world.json(&["set", "line", "rows.rate=30000"]);
-    let last = world.wait_for("line", "finished", Duration::from_mins(1));
-    assert_exact_ledger(&last);
+    let mut tens: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
+    for ((key, second), count) in seconds {
+        let ten = tens.entry((key, second / 10 * 10)).or_default();
+        (ten.0, ten.1) = (ten.0 + count, ten.1 + 1);
+    }
+    tens
+}
+
+/// Nobody is late who is not late without rescales, where nobody is; and results are the same.
+#[test]
+fn twenty_rescales_of_windows_at_full_queues_make_no_row_late_and_change_no_result() {
+    const ROWS: u64 = 60_000;
+    let world = World::new();
+    let first = world.agent_with("a", None, |config| config.slots = 1);
+    let others = vec![second_agent(&world, &first, 10_000)];
+    let mut cluster = Cluster { world, address: first.address.clone(), first: Some(first), others };
+    cluster.at(&["submit", &windows(&cluster.world, ROWS)]);
+    cluster.wait_for_full_queues();
+    cluster.third();
+    let before = cluster.status();
+    let processes = Processes::of(cluster.pids());
+    // What is there already is no plan.
+    for ask in ["counts=2", "sums=2"] {
+        let asked = cluster.at(&["scale", "set", "line", ask]);
+        assert_eq!((&asked["next"], &asked["started"]), (&Value::Null, &serde_json::json!([])), "{asked}");
+    }
+    assert_eq!(cluster.at(&["scale", "history", "line"])["history"], serde_json::json!([]));
+    assert_eq!(cluster.status()["epoch"], before["epoch"]);
+    let took: Vec<u64> = (0..5)
+        .flat_map(|_| ["counts=6", "sums=6", "counts=2", "sums=2"])
+        .map(|ask| cluster.scale(&["set", "line", ask]))
+        .collect();
+    println!("20 rescales of windows at full queues took {took:?} ms each");
+    assert_quick(took);
+    let status = cluster.status();
+    assert_eq!((&status["phase"], &status["epoch"]), (&"running".into(), &21.into()), "{status}");
+    assert!(
+        vertex(&status, "rows")["blocked"].as_f64().unwrap_or(0.0) > 0.5,
+        "queues are not full: {status}"
+    );
+    for stage in ["counts", "sums"] {
+        assert_even(&status, stage, 2);
+    }
+    processes.assert_same();
+    let last = cluster.last_status();
     for one in last["vertices"].as_array().unwrap() {
         assert_eq!(one["dropped"], serde_json::json!({}), "{one}");
     }
-    let rows = csv_rows(&out).1;
-    assert_eq!(rows.len() as u64, 7 * ROWS / 10_000);
+    let (_, rows) = csv_rows(&cluster.world.path("out"));
+    let mut found = BTreeMap::new();
     for row in rows {
-        // Key, 1970-01-01T00:00:SSZ, the end, the sum
-        let cells: Vec<&str> = row[0].split(',').collect();
-        let (key, start): (u64, u64) = (cells[0].parse().unwrap(), cells[1][17..19].parse().unwrap());
-        let expected = (start * 1000..start * 1000 + 10_000).filter(|id| id % 7 == key).count();
-        assert_eq!((cells[3].parse(), row[1].as_str()), (Ok(expected), "10"), "{row:?}");
+        let cells: Vec<u64> =
+            row[0].split(',').chain([row[1].as_str()]).map(|cell| cell.parse().unwrap()).collect();
+        assert_eq!(found.insert((cells[0], cells[1]), (cells[2], cells[3])), None, "{row:?} came twice");
     }
-}
-
-/// The coordinator has no instances, and is killed at some moment of each rescale.
-#[test]
-fn key_partitions_are_where_the_old_plan_or_the_new_one_has_them_when_a_coordinator_is_killed() {
-    const ROWS: u64 = 30_000;
-    let world = World::new();
-    let first = world.agent_at("c", "127.0.0.1:0", None, idle);
-    let address = first.address.clone();
-    let others = ["a", "b"].map(|name| world.agent_by_hand(name, "127.0.0.1:0", Some(&address)));
-    let mut cluster = Cluster { world, address, first: Some(first), others: others.into() };
-    let there = |cluster: &Cluster| {
-        wait("all are there", Duration::from_secs(30), || {
-            let agents = cluster.at(&["agents"]);
-            agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == 3
-        });
-    };
-    there(&cluster);
-    cluster.at(&["submit", &job(&cluster.world, ROWS, 2.0)]);
-    wait("rows are counted", Duration::from_secs(20), || {
-        vertex(&cluster.status(), "out")["rows_in"].as_u64().unwrap_or(0) > 100
-    });
-    let mut before = 2;
-    // From the request on, and from the commit on.
-    let moments = [(false, 8), (true, 0), (true, 5), (true, 40)];
-    for (committed, pause_ms) in moments {
-        let wanted = if before == 2 { 5 } else { 2 };
-        let asked = cluster.at(&["scale", "set", "line", &format!("counts={wanted}")]);
-        if committed {
-            wait("it is committed", Duration::from_secs(20), || {
-                let history = cluster.at(&["scale", "history", "line"]);
-                let last = history["history"].as_array().unwrap().last().cloned().unwrap_or_default();
-                ["committed", "done"].iter().any(|step| last["step"] == *step)
-            });
-        }
-        std::thread::sleep(Duration::from_millis(pause_ms));
-        if let Some(first) = cluster.first.take() {
-            signal(first.pid, "KILL");
-        }
-        cluster.first = Some(cluster.world.agent_at("c", &cluster.address, None, idle));
-        there(&cluster);
-        let began = Instant::now();
-        let mut last = Value::Null;
-        wait("the rescale is over", Duration::from_secs(30), || {
-            let history = cluster.at(&["scale", "history", "line"]);
-            last = history["history"].as_array().unwrap().last().cloned().unwrap_or_default();
-            ["done", "failed"].iter().any(|step| last["step"] == *step)
-        });
-        let status = cluster.status();
-        assert_eq!(status["phase"], "running", "{status}");
-        let expected = match (&asked["next"], last["step"].as_str().unwrap()) {
-            (Value::Null, _) | (_, "failed") => before,
-            _ => wanted,
-        };
-        println!(
-            "killed {pause_ms} ms after ({committed}): {}, over after {:?}",
-            last["step"],
-            began.elapsed()
-        );
-        assert_even(&status, "counts", expected);
-        before = expected;
-    }
-    cluster.finish(ROWS, 2);
+    assert_eq!(found, of_windows(ROWS));
 }

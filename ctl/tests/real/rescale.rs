@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::world::{ByHand, World, assert_exact_ledger, connections, edge, signal, text, vertex, wait};
+use super::world::{ByHand, Processes, World, assert_exact_ledger, edge, long, signal, text, vertex, wait};
 
 /// Each rescale is done within this time, on a machine with much else to do.
 const DONE: Duration = Duration::from_secs(20);
@@ -105,6 +105,14 @@ pub(super) fn wait_for_full_queues(world: &World) {
     });
 }
 
+/// Rescales are done in under 3 s: each of them where a test may take its time, else, on a machine with much else to do,
+/// half of them.
+pub(super) fn assert_quick(mut took_ms: Vec<u64>) {
+    took_ms.sort_unstable();
+    let counts = if long() { took_ms.len() - 1 } else { took_ms.len() / 2 };
+    assert!(took_ms[counts] < 3_000, "{took_ms:?} ms");
+}
+
 /// One rescale, waited for; gives its time in ms.
 pub(super) fn set(world: &World, count: u32) -> u64 {
     let limit = format!("--wait={}s", DONE.as_secs());
@@ -121,8 +129,7 @@ fn twenty_rescales(policy: &str) {
     world.json(&["submit", &job(&world, ROWS, 2, 2.0, policy)]);
     wait_for_full_queues(&world);
     let before = world.status("line");
-    let connected = connections(pids.values().copied());
-    assert!(connected.len() >= 2, "two agents have {connected:?}");
+    let processes = Processes::of(pids.values().copied());
     let untouched = |status: &Value| {
         let all = status["per_instance"].as_array().unwrap().iter();
         let stays = all.filter(|one| one["vertex"] != "work");
@@ -135,6 +142,7 @@ fn twenty_rescales(policy: &str) {
         took.push(set(&world, [6, 2, 5, 3][round % 4]));
     }
     println!("20 rescales at full queues took {took:?} ms each");
+    assert_quick(took);
     let after = world.status("line");
     assert_eq!(after["phase"], "running", "{after}");
     assert_eq!(after["epoch"], 21);
@@ -142,8 +150,7 @@ fn twenty_rescales(policy: &str) {
     assert_eq!(vertex(&after, "work")["instances"], 3);
     // Whoever was not asked about is where it was: the same processes, connections and instances, counters that go on.
     assert_eq!(world.pids(), pids);
-    let still = connections(pids.values().copied());
-    assert!(connected.is_subset(&still), "{connected:?}, then {still:?}");
+    processes.assert_same();
     for ((id, was), (same, is)) in untouched(&before).iter().zip(untouched(&after)) {
         assert!(*id == same && is >= *was, "instance {id}: {was}, then {is}");
     }
@@ -185,7 +192,7 @@ pub(super) fn second_agent(world: &World, first: &ByHand, lease_ms: u64) -> ByHa
 }
 
 /// The rest goes fast, and all of it is there once.
-fn finish(world: &World, at: &dyn Fn(&[&str]) -> Value, rows: u64) {
+pub(super) fn finish(world: &World, at: &dyn Fn(&[&str]) -> Value, rows: u64) {
     at(&["set", "line", "work.ms=0.01"]);
     wait("the job finishes", Duration::from_mins(1), || at(&["status", "line"])["phase"] != "running");
     let last = at(&["status", "line"]);
@@ -280,6 +287,51 @@ fn an_agent_that_does_not_answer_leaves_the_old_plan() {
 }
 
 #[test]
+fn an_agent_that_refuses_its_part_leaves_the_old_plan() {
+    let world = World::new();
+    let first = world.agent_with("a", None, |config| config.slots = 2);
+    let at = |args: &[&str]| world.json_at(&first.address, args);
+    // Each agent has the sink's folder for itself, and where b would make it there is a file.
+    let (ledger, own) = ("connector = \"ledger\"", "connector = \"file\"\nshared = false\ninstances = 1");
+    let text = std::fs::read_to_string(job(&world, 1_000_000, 2, 1.0, "")).unwrap();
+    let text = text.replace(ledger, own).replace(world.path("out").to_str().unwrap(), "own");
+    at(&["submit", &world.file("line.toml", text)]);
+    let folder = world.path("of-b");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("own"), "a file").unwrap();
+    let second = world.agent_with("b", Some(&first.address), |config| {
+        folder.to_str().unwrap().clone_into(&mut config.folder);
+    });
+    wait("b is there", Duration::from_secs(20), || {
+        let agents = at(&["agents"]);
+        agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count() == 2
+    });
+    let before = at(&["status", "line"]);
+    let processes = Processes::of([first.pid, second.pid]);
+    let set = ["scale", "set", "line", "out=3", "--place", "new"];
+    at(&set);
+    let mut last = Value::Null;
+    wait("it is given up", Duration::from_secs(20), || {
+        last = at(&["scale", "history", "line"])["history"][0].clone();
+        last["step"] == "failed"
+    });
+    let why = last["fault"].as_str().unwrap();
+    assert!(why.contains("agent b") && why.contains("own"), "{why}");
+    let after = at(&["status", "line"]);
+    assert_eq!(
+        [&after["phase"], &after["epoch"], &after["agents"], &after["instance_states"]],
+        [&"running".into(), &1.into(), &before["agents"], &before["instance_states"]]
+    );
+    processes.assert_same();
+    std::fs::remove_file(folder.join("own")).unwrap();
+    let done = at(&[&set[..], &["--wait=20s"]].concat());
+    assert_eq!((&done["outcome"]["step"], &done["next"]), (&"done".into(), &3.into()), "{done}");
+    let on_b = running(&at(&["status", "line"]), "out").into_iter().filter(|(_, agent)| agent == "b").count();
+    assert_eq!(on_b, 2);
+    at(&["cancel", "line", "--yes"]);
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let world = World::new();
     world.up(&["--local", "2", "--slots", "1"]);
@@ -298,7 +350,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     refused(
         &["scale", "set", "line", "work=5000", "--yes"],
         2,
-        "of `work` are wanted, and there is room for",
+        "4998 more of `work` are wanted, and there is room for",
     );
     refused(
         &["scale", "set", "line", "work=4", "--place", "new"],
@@ -432,62 +484,6 @@ fn all_that_an_agent_has_moves_at_once() {
     assert!(done["started"].as_array().unwrap().iter().all(|one| one["agent"] == "b"), "{done}");
     at(&["scale", "set", "line", "work=5", "--wait=20s"]);
     at(&["scale", "in", "line", "--agent", "b", "--keep", "--wait=20s"]);
-    finish(&world, &at, ROWS);
-}
-
-/// An agent that gets no instances.
-pub(super) fn idle(config: &mut tuplane_wire::launch::AgentConfig) {
-    config.slots = 0;
-}
-
-/// The coordinator has no instances, and is killed at some moment of each rescale: the job goes on, with the old plan
-/// or with the new one.
-#[test]
-fn a_coordinator_that_is_killed_meanwhile_leaves_the_old_plan_or_the_new_one() {
-    const ROWS: u64 = 60_000;
-    let world = World::new();
-    let mut first = world.agent_at("a", "127.0.0.1:0", None, idle);
-    let address = first.address.clone();
-    let at = |args: &[&str]| world.json_at(&address, args);
-    let _others = ["b", "c"].map(|name| world.agent_by_hand(name, "127.0.0.1:0", Some(&address)));
-    let there = |count: usize| {
-        wait("all are there", Duration::from_secs(30), || {
-            let agents = at(&["agents"]);
-            agents["agents"].as_array().unwrap().iter().filter(|agent| agent["alive"] == true).count()
-                == count
-        });
-    };
-    there(3);
-    at(&["submit", &job(&world, ROWS, 2, 4.0, "")]);
-    let mut running_before = 2;
-    for (round, pause_ms) in [0, 3, 8, 20, 60, 200].into_iter().enumerate() {
-        let wanted = [4, 2][round % 2];
-        let asked = at(&["scale", "set", "line", &format!("work={wanted}")]);
-        std::thread::sleep(Duration::from_millis(pause_ms));
-        signal(first.pid, "KILL");
-        drop(first);
-        first = world.agent_at("a", &address, None, idle);
-        there(3);
-        let mut last = Value::Null;
-        wait("the rescale is over", Duration::from_secs(30), || {
-            let history = at(&["scale", "history", "line"]);
-            last = history["history"].as_array().unwrap().last().cloned().unwrap_or_default();
-            ["done", "failed"].iter().any(|step| last["step"] == *step)
-        });
-        let status = at(&["status", "line"]);
-        assert_eq!(status["phase"], "running", "{status}");
-        let expected = match (&asked["next"], last["step"].as_str().unwrap()) {
-            (Value::Null, _) | (_, "failed") => running_before,
-            _ => wanted,
-        };
-        println!(
-            "killed after {pause_ms} ms: {} of {wanted}: {}",
-            running(&status, "work").len(),
-            last["step"]
-        );
-        assert_eq!(running(&status, "work").len(), expected, "{status}");
-        running_before = expected;
-    }
     finish(&world, &at, ROWS);
 }
 

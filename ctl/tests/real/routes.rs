@@ -4,12 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::world::{ByHand, World, decisions_of, text, vertex, wait};
-
-/// As long as the issue asks for, or for a short look. A long look has narrower bands.
-fn long() -> bool {
-    std::env::var_os("TUPLANE_LONG").is_some()
-}
+use super::world::{ByHand, World, decisions_of, long, text, vertex, wait};
 
 /// Two agents, a with one slot and b with three; a row costs nothing within an agent and 1 from one to the other.
 fn two_agents(world: &World) -> [ByHand; 2] {
@@ -272,6 +267,15 @@ fn decisions_of_two_jobs_on_the_same_agents_are_those_of_their_queue_lengths() {
             assert!(decisions.iter().all(|decided| decided.gamma <= 9 && !decided.between));
         }
     }
+    // They go on over the targets that a rescale brings.
+    let done = at(&["scale", "set", "one", "work=6", "--wait=20s", "--yes"]);
+    assert_eq!(done["outcome"]["step"], "done", "{done}");
+    let mut seen = Vec::new();
+    wait("rows are dealt to the new ones", Duration::from_secs(10), || {
+        seen = decisions_of(sender(&at(&["routes", "one", "--decisions"])));
+        seen.last().is_some_and(|last| last.edges[0].targets.len() == 6)
+    });
+    assert!(seen.iter().all(|decided| Some(decided.decision()) == decided.again()), "{seen:?}");
     // Without being asked for they do not come.
     assert_eq!(sender(&at(&["routes", "one"])).get("decisions"), None);
 }

@@ -98,8 +98,7 @@ impl World {
 
     /// Starts an agent without a launcher, in the clear, with a state folder that outlives it.
     pub(crate) fn agent_by_hand(&self, name: &str, listen: &str, coordinator: Option<&str>) -> ByHand {
-        let stock = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
-        self.agent_of(&stock, name, listen, coordinator)
+        self.agent_of(&stock(), name, listen, coordinator)
     }
 
     /// The same with other slots, zone or costs.
@@ -120,8 +119,13 @@ impl World {
         coordinator: Option<&str>,
         change: impl FnOnce(&mut AgentConfig),
     ) -> ByHand {
-        let stock = Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent");
-        self.agent_changed(&stock, name, listen, coordinator, change)
+        self.agent_changed(&stock(), name, listen, coordinator, None, change)
+    }
+
+    /// A coordinator without instances that stands still once its log has the command of this name, of a plan that it
+    /// was asked for itself; with `+` behind the name, once it has begun what follows from it too.
+    pub(crate) fn coordinator_held(&self, name: &str, listen: &str, at: Option<&str>) -> ByHand {
+        self.agent_changed(&stock(), name, listen, None, at, |config| config.slots = 0)
     }
 
     /// The same of a program of one's own.
@@ -132,7 +136,7 @@ impl World {
         listen: &str,
         coordinator: Option<&str>,
     ) -> ByHand {
-        self.agent_changed(binary, name, listen, coordinator, |_| {})
+        self.agent_changed(binary, name, listen, coordinator, None, |_| {})
     }
 
     fn agent_changed(
@@ -141,6 +145,7 @@ impl World {
         name: &str,
         listen: &str,
         coordinator: Option<&str>,
+        held_at: Option<&str>,
         change: impl FnOnce(&mut AgentConfig),
     ) -> ByHand {
         let state = self.path(&format!("state-{name}"));
@@ -166,6 +171,7 @@ impl World {
         };
         change(&mut config);
         let mut child = Command::new(binary)
+            .envs(held_at.map(|at| ("TUPLANE_TEST_HOLD", at)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -231,6 +237,11 @@ impl World {
     }
 }
 
+/// The agent's program.
+fn stock() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_tuplane")).with_file_name("tuplane-agent")
+}
+
 /// An agent that a test started itself.
 pub(crate) struct ByHand {
     child: Child,
@@ -270,7 +281,7 @@ pub(crate) fn wait(what: &str, within: Duration, mut holds: impl FnMut() -> bool
 
 /// The TCP connections among these processes, each by the kernel's numbers of its ends: a connection that was made anew
 /// has other numbers.
-pub(crate) fn connections(pids: impl IntoIterator<Item = u32>) -> BTreeSet<[u64; 2]> {
+fn connections(pids: impl IntoIterator<Item = u32>) -> BTreeSet<[u64; 2]> {
     let socket = |link: std::path::PathBuf| {
         let name = std::fs::read_link(link).ok()?;
         name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
@@ -291,6 +302,40 @@ pub(crate) fn connections(pids: impl IntoIterator<Item = u32>) -> BTreeSet<[u64;
     let both =
         ends.iter().filter_map(|((local, remote), number)| Some([*number, *ends.get(&(*remote, *local))?]));
     both.filter(|[one, other]| one < other).collect()
+}
+
+/// Processes as they are at a moment: when each began, and the connections among them.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    /// Clock ticks from the machine's start to each process's, by process.
+    began: BTreeMap<u32, u64>,
+    connected: BTreeSet<[u64; 2]>,
+}
+
+impl Processes {
+    pub(crate) fn of(pids: impl IntoIterator<Item = u32>) -> Self {
+        let began = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let behind_name = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap();
+            (pid, behind_name.parse().unwrap())
+        };
+        let began: BTreeMap<u32, u64> = pids.into_iter().map(began).collect();
+        let connected = connections(began.keys().copied());
+        assert!(connected.len() >= began.len() - 1, "{began:?} have {connected:?}");
+        Self { began, connected }
+    }
+
+    /// They are the same processes, up since the same moment, and each connection is there that was there.
+    pub(crate) fn assert_same(&self) {
+        let now = Self::of(self.began.keys().copied());
+        assert_eq!(now.began, self.began, "a process was started anew");
+        assert!(self.connected.is_subset(&now.connected), "{:?}, then {:?}", self.connected, now.connected);
+    }
+}
+
+/// As long as issues ask for, or for a short look.
+pub(crate) fn long() -> bool {
+    std::env::var_os("TUPLANE_LONG").is_some()
 }
 
 /// Both outputs, for a message.

@@ -1,5 +1,6 @@
 //! `paper stela`: the experiments of the Stela publication, on agents of this machine, and what the fluid model predicts.
 
+mod gaps;
 mod live;
 pub mod measure;
 mod model;
@@ -16,26 +17,16 @@ use tuplane_core::scale::Planners;
 
 use super::finish::{self, Finished, Progress, Runs, RunsError};
 use super::folder::{FolderError, digest};
-use super::{
-    Claim, Claims, Columns, FigureError, Folder, Manifest, Part, Record, State, Stop, Table, Verdict,
-};
+use super::{Claims, Columns, FigureError, Folder, Manifest, Record, State, Stop, Table};
 use plan::{Cell, FACTORS, Phases, Plan};
 use results::Results;
 use show::Predictions;
 
+pub use gaps::{Case, gaps, gaps_time};
 pub use plan::{Options, Set};
 
 /// The experiment's name.
 pub const NAME: &str = "paper-stela";
-
-/// That of the one that measures gaps.
-const GAPS: &str = "paper-stela-gaps";
-
-/// Its table.
-const GAPS_TABLE: &str = "gaps.csv";
-
-/// What a rescale may add to the usual gaps, in ms: the median, and the worst.
-const MAY_ADD: (f64, f64) = (50.0, 100.0);
 
 /// What the model says.
 const MODEL: &str = "model.csv";
@@ -274,89 +265,7 @@ impl Runs for Work {
 }
 
 /// Where a run's processors stand among its metrics.
-const CORES_USED: usize = 17;
-
-/// About how long so many rescales take.
-pub fn gaps_time(rescales: u32) -> Duration {
-    live::gaps::time(rescales)
-}
-
-/// Rescales a loaded job again and again, and writes how long nothing came out: a table and the page of claims.
-///
-/// # Errors
-/// If it cannot be run, or a file cannot be written.
-pub fn gaps(
-    rescales: u32,
-    out: &Path,
-    stop: &Stop,
-    progress: impl FnMut(usize),
-) -> Result<(PathBuf, Claims), StelaError> {
-    has_command()?;
-    let options = serde_json::json!({ "rescales": rescales });
-    let mut folder = Folder::make(out, Manifest::new(GAPS, options, Vec::new(), rescales as usize))?;
-    let measured = live::gaps::gaps(rescales, stop, progress)
-        .map_err(|why| StelaError::Run { run: "gaps".to_owned(), why: format!("{why:#}") });
-    let claims = measured.and_then(|measured| Ok((measured.gaps.len(), write_gaps(&folder, &measured)?)));
-    match &claims {
-        Ok((done, _)) if *done == rescales as usize => folder.mark(State::Complete, None, *done)?,
-        Ok((done, _)) => folder.mark(State::Incomplete, Some("interrupted".to_owned()), *done)?,
-        Err(error) => folder.mark(State::Incomplete, Some(error.to_string()), 0)?,
-    }
-    Ok((folder.path().to_owned(), claims?.1))
-}
-
-fn write_gaps(folder: &Folder, measured: &live::gaps::Gaps) -> Result<Claims, StelaError> {
-    let columns = Columns {
-        factors: vec!["rescale"],
-        metrics: vec!["longest_ms", "usual_ms", "added_ms", "operation_ms"],
-    };
-    let added = |gap: &live::gaps::Gap| (gap.longest - gap.usual).max(0.0);
-    let records = (1..).zip(&measured.gaps).map(|(number, gap): (u32, _)| Record {
-        factors: vec![number.to_string()],
-        metrics: [gap.longest, gap.usual, added(gap), gap.operation].map(Some).into(),
-    });
-    let mut table = Vec::new();
-    Table::new(columns, records.collect()).write(&mut table)?;
-    folder.write(GAPS_TABLE, &table)?;
-    let mut all: Vec<f64> = measured.gaps.iter().map(added).collect();
-    all.sort_by(f64::total_cmp);
-    let parts = match (all.get(all.len() / 2), all.last()) {
-        (Some(upper), Some(worst)) => {
-            let median = f64::midpoint(all[(all.len() - 1) / 2], *upper);
-            let rows = &measured.rows;
-            vec![Part {
-                scene: "stateless, 80 % load".to_owned(),
-                verdict: Verdict::of(median < MAY_ADD.0 && *worst < MAY_ADD.1),
-                measured: format!(
-                    "of {} rescales the median is {median:.0} ms and the worst {worst:.0} ms, at {:.0} rows/s; of {} rows {} \
-                     lost, {} twice",
-                    all.len(),
-                    measured.rate,
-                    rows.expected,
-                    rows.lost,
-                    rows.duplicated
-                ),
-            }]
-        }
-        _ => Vec::new(),
-    };
-    let claim = Claim::new(
-        "gaps",
-        "A live rescale of a job that is loaded to 80 % adds little to the gaps between rows",
-        "ours",
-        "the longest gap within 2 s after a rescale, less the 99.9th percentile of the gaps in the 20 s before, is less than \
-         50 ms in the median and 100 ms at worst",
-        parts,
-    );
-    let said = vec![
-        "A stage of four instances (2 ms a row, slept) gets 1,600 rows/s and is scaled to five and back in turn, every 22 s. \
-         Sinks stamp rows by a monotonic clock, read to 1 ms."
-            .to_owned(),
-    ];
-    let claims = Claims::new(GAPS, folder.path().display().to_string(), said, vec![claim]);
-    claims.write(folder)?;
-    Ok(claims)
-}
+const CORES_USED: usize = 18;
 
 /// Writes what the model predicts into a new folder under `out`: a table, figures, and the page of claims. The planners of
 /// these names are compared, too.
@@ -428,26 +337,6 @@ mod tests {
         assert_eq!((listed.cells.len(), listed.repeats), (18, 1));
         assert_eq!(listed.cells[0], "star,stela,live,block");
         assert!(listed.notes.iter().any(|note| note.starts_with("18 configurations are not run")));
-    }
-
-    #[test]
-    fn gaps_are_held_against_what_a_rescale_may_add() {
-        let verdict = |longest: &[f64]| {
-            let out = tempfile::tempdir().unwrap();
-            let folder =
-                Folder::make(out.path(), Manifest::new(GAPS, serde_json::json!({}), Vec::new(), 0)).unwrap();
-            let gap = |longest: &f64| live::gaps::Gap { longest: *longest, usual: 10.0, operation: 40.0 };
-            let gaps = longest.iter().map(gap).collect();
-            let rows = measure::Tally { expected: 900, lost: 0, duplicated: 0 };
-            let claims = write_gaps(&folder, &live::gaps::Gaps { gaps, rows, rate: 1600.0 }).unwrap();
-            let table = std::fs::read_to_string(folder.path().join(GAPS_TABLE)).unwrap();
-            assert_eq!(table.lines().count(), longest.len() + 1);
-            claims.claims[0].verdict
-        };
-        assert_eq!(verdict(&[5.0, 50.0, 109.0]), Verdict::Holds);
-        assert_eq!(verdict(&[5.0, 50.0, 111.0]), Verdict::DoesNotHold, "one is too long");
-        assert_eq!(verdict(&[5.0, 59.0, 63.0, 80.0]), Verdict::DoesNotHold, "the median is 51 ms");
-        assert_eq!(verdict(&[]), Verdict::NotShown);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use tuplane_core::job::units;
 use tuplane_core::scale::Planners;
 
 use super::{INTERRUPTED, Shown, ended, show, words};
 use crate::experiment::Stop;
-use crate::experiment::stela::{self, Experiment, Options, Set};
+use crate::experiment::stela::{self, Case, Experiment, Options, Set};
 use crate::simulate::Output;
 
 /// Scaling by ETP, with agents of this machine: docs/experiments.md lists its figures and claims
@@ -20,9 +21,13 @@ pub(crate) struct Stela {
     /// Predicts throughput on the fluid model: no agents, done at once
     #[arg(long, conflicts_with_all = ["quick", "full", "dry_run", "topology", "planner", "mechanism", "repeats"])]
     model: bool,
-    /// How long nothing comes out of a loaded job that is rescaled, 20 times in a row
+    /// How long nothing comes out of a loaded job that is rescaled, 20 times in a row: one without state, then one with
+    /// 100 MB of it (about 16 minutes in all)
     #[arg(long, conflicts_with_all = ["model", "quick", "full", "dry_run", "topology", "planner", "mechanism", "resume"])]
     gaps: bool,
+    /// With --gaps: one job alone, which keeps so much by key, as 100MB; 0: the one without state
+    #[arg(long, value_name = "SIZE", requires = "gaps", value_parser = state)]
+    state: Option<u64>,
     /// Three topologies, each configuration once, in less than ten minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -60,6 +65,14 @@ pub(crate) struct Stela {
     /// Text, or a document: `tuplane/claims/1`, of a dry run `tuplane/stela-plan/1`
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
+}
+
+/// The most keyed state that a job is filled with: agents of this machine hold it, twice while it moves.
+const MOST_STATE: u64 = 4_000_000_000;
+
+fn state(text: &str) -> Result<u64, String> {
+    let size = units::size(text).filter(|size| *size <= MOST_STATE);
+    size.ok_or_else(|| "write a size of at most 4 GB, such as 100MB; 0 for no state".to_owned())
 }
 
 /// Rescales that the gaps are of.
@@ -137,10 +150,12 @@ fn model(args: &Stela, planners: &Planners, out: &mut impl Write) -> Result<Exit
 
 fn gaps(args: &Stela, out: &mut impl Write) -> Result<ExitCode> {
     let rescales = args.repeats.unwrap_or(RESCALES).max(1);
+    let cases = args.state.map_or_else(Case::both, |state| vec![Case::new(state)]);
     let stop = Stop::on_signals()?;
-    eprintln!("{rescales} rescales, about {} in all", words(stela::gaps_time(rescales)));
-    let said = |done: usize| eprintln!("{done} of {rescales} rescales");
-    let (folder, claims) = stela::gaps(rescales, &args.out, &stop, said)?;
+    let all = rescales as usize * cases.len();
+    eprintln!("{all} rescales, about {} in all", words(stela::gaps_time(&cases, rescales)));
+    let said = |done: usize| eprintln!("{done} of {all} rescales");
+    let (folder, claims) = stela::gaps(&cases, rescales, &args.out, &stop, said)?;
     show(&claims, &folder, args.output, out)?;
     for part in claims.claims.iter().flat_map(|claim| &claim.parts).filter(|_| args.output == Output::Text) {
         writeln!(out, "{}: {}", part.scene, part.measured)?;

@@ -11,7 +11,7 @@ use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
-use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk};
+use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk, calibrated};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
@@ -134,6 +134,10 @@ impl Known<'_> {
         }
         // What has ended is in the rates, and on no agent.
         let graph = observed.graph.with_instances(&placement.instances());
+        let known = observed.rates.is_ok().then_some(&rates[..]);
+        let calibrated = calibrated(&graph, &placement, seen.engine, known);
+        notes.extend(calibrated.sentence());
+        let graph = calibrated.graph;
         let ask = Ask {
             graph: &graph,
             engine: seen.engine,
@@ -188,8 +192,11 @@ impl Known<'_> {
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
             machine.takes = if self.is_open(agent) { Takes::All } else { Takes::Nothing };
         }
+        let known = observed.rates.is_ok().then_some(&rates[..]);
+        let calibrated = calibrated(&observed.graph, &placement, seen.engine, known);
+        notes.extend(calibrated.sentence());
         let ask = TakeAsk {
-            graph: &observed.graph,
+            graph: &calibrated.graph,
             placement: &placement,
             engine: seen.engine,
             machines: agents as usize,

@@ -188,6 +188,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         hand: Arc::default(),
         units: crate::engine::instance::sourcing::Units::default(),
         queue_time: true,
+        keys: None,
         stamper: None,
         arrivals: None,
         hold: None,

@@ -106,8 +106,12 @@ impl Edge {
             sender.queue.retarget(view.clone(), numbers.clone());
         }
         state.samples.forget_targets();
+        let decided = state.priced.as_mut().map(|priced| priced.take_record()).unwrap_or_default();
         // Before anything is released: what prices targets has one entry for each.
         let set = self.set_route_in(&mut state, route);
+        if let Some(priced) = &mut state.priced {
+            priced.recall(decided);
+        }
         state.outlets.iter().for_each(Outlets::flush);
         self.settle(&mut state);
         drop(state);

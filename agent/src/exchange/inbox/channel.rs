@@ -12,6 +12,9 @@ use super::{Grant, Upstream};
 use crate::exchange::credit::LEAST_WINDOW;
 use crate::exchange::mark::{Item, Mark};
 
+/// Parts that a row is counted in: a tenth of few whole rows is none or all of them, and then their mean size is anything.
+pub(super) const PARTS: u64 = 1 << 10;
+
 /// What has come on one channel and was not taken, and its credit.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -25,7 +28,7 @@ pub(super) struct Channel {
     pub(super) granted_at: u64,
     pub(super) limit: u64,
     pub(super) window: u64,
-    /// Bytes and rows taken in the last second or so: each division forgets a tenth.
+    /// Bytes taken in the last second or so, and rows, these in [`PARTS`]: each division forgets a tenth.
     pub(super) used: u64,
     pub(super) used_rows: u64,
     pub(super) standing: Standing,

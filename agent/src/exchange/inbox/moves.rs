@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use tuplane_wire::scaling::{AwayRows, MovedRows};
+
 use super::{Channel, Grant, Inbox, State};
 use crate::engine::rows::Rows;
 use crate::exchange::mark::{Item, Mark};
@@ -33,10 +35,14 @@ pub(super) struct Moves {
     credited: u64,
     /// More groups may come: it does not end before they have.
     open: bool,
+    /// Groups that are not settled: as many times it still has to say that no older rows follow.
+    settling: u32,
     /// Inputs that would have ended.
     ends: VecDeque<usize>,
-    /// Rows by input that have left with a group, and of which it is not known yet that they have arrived.
-    away: Vec<u64>,
+    /// Rows by input that have left with this group, and of which it is not known yet that they have arrived.
+    away: Option<((u32, u32), Vec<u64>)>,
+    /// The last group that has come and was taken.
+    taken: Option<(u32, u32)>,
     /// What cannot be: rows that cannot be told apart by partition.
     failed: Option<String>,
 }
@@ -122,8 +128,9 @@ impl Inbox {
         }
     }
 
-    /// Takes the rows of the group that leaves out of the queue, by input, in the order of each channel; none if no
-    /// group leaves. They still count as waiting here until [`Inbox::end_group`].
+    /// Takes the rows of the group that leaves out of what waits here, by input, in the order of each channel; none if no
+    /// group leaves. Those that came with an earlier group and were not taken are among them, and are the first. They
+    /// still count as waiting here until [`Inbox::end_group`].
     ///
     /// # Errors
     /// If not all senders have said that it moves, or rows carry no partition.
@@ -155,6 +162,48 @@ impl Inbox {
         !lock(&self.state).moves.front.is_empty()
     }
 
+    /// Rows that came with groups wait here apart, more than twice what the queue holds: another group had better wait,
+    /// since they have given their credit back. One that is on its way does not wait.
+    pub(crate) fn is_far_behind(&self, order: (u32, u32)) -> bool {
+        let state = lock(&self.state);
+        let moves = &state.moves;
+        let on_its_way = moves.group.as_ref().is_some_and(|moving| moving.group.order() == order);
+        let is_new = !on_its_way && moves.done.is_none_or(|done| done < order);
+        is_new && !state.closed && moves.credited > 2 * state.bound
+    }
+
+    /// Its instance does not end before [`Inbox::end_settling`]: who takes its results holds event time until it hears that
+    /// no older ones follow.
+    pub(crate) fn begin_settling(&self) {
+        lock(&self.state).moves.settling += 1;
+    }
+
+    /// It was said.
+    pub(crate) fn end_settling(&self) {
+        let mut state = lock(&self.state);
+        state.moves.settling = state.moves.settling.saturating_sub(1);
+        drop(state);
+        self.nudge();
+    }
+
+    /// What of its rows may count elsewhere, too.
+    pub(crate) fn moved_rows(&self) -> MovedRows {
+        let state = lock(&self.state);
+        let moves = &state.moves;
+        let of = |group: (u32, u32), rows: &[u64]| {
+            let inputs = state.inputs.iter().zip(rows).filter(|(_, rows)| **rows > 0);
+            let away = inputs.map(|(input, rows)| AwayRows {
+                edge: input.edge,
+                group,
+                rows: *rows,
+                dropped: state.closed,
+            });
+            away.collect()
+        };
+        let away = moves.away.as_ref().map(|(group, rows)| of(*group, rows)).unwrap_or_default();
+        MovedRows { taken: moves.taken, away }
+    }
+
     /// A group has arrived, with all that belongs to it.
     pub(crate) fn end_group(&self, order: (u32, u32)) {
         let mut state = lock(&self.state);
@@ -163,7 +212,9 @@ impl Inbox {
             moves.group = None;
         }
         moves.done = moves.done.max(Some(order));
-        moves.away.clear();
+        if !state.closed {
+            state.moves.away = None;
+        }
         // Its time goes on, where that was not cut before.
         state.recheck = true;
         drop(state);
@@ -193,7 +244,7 @@ impl Moves {
     }
 
     fn may_end(&self) -> bool {
-        !self.open && self.front.is_empty()
+        !self.open && self.settling == 0 && self.front.is_empty()
     }
 
     /// All channels of an input have ended: whether that is for [`Moves::next_end`] to say later.
@@ -212,7 +263,7 @@ impl Moves {
 
     /// Rows of an input that have left and may not have arrived.
     pub(super) fn away(&self, input: usize) -> u64 {
-        self.away.get(input).copied().unwrap_or_default()
+        self.away.as_ref().and_then(|(_, rows)| rows.get(input).copied()).unwrap_or_default()
     }
 
     /// Why the inbox cannot go on.
@@ -224,7 +275,6 @@ impl Moves {
     pub(super) fn clear(&mut self) {
         self.front.clear();
         self.credited = 0;
-        self.away.clear();
         self.group = None;
     }
 
@@ -317,24 +367,42 @@ impl State {
             return Err("not all who send to the instance have said that the group moves".to_owned());
         }
         (moving.cut, *recheck) = (true, true);
+        let partitions = &moving.group.partitions;
         let mut cut = Vec::new();
-        moves.away.resize(inputs.len(), 0);
+        let mut away = vec![0; inputs.len()];
+        // Bytes by channel that wait here no more.
+        let mut bytes = vec![0; channels.len()];
+        for held in std::mem::take(&mut moves.front) {
+            let Held { channel, rows, credited } = held;
+            let (others, mine) = split(rows, partitions).map_err(|e| e.to_string())?;
+            moves.front.extend(others.map(|rows| Held { channel, rows, credited }));
+            if let Some(rows) = mine {
+                let (count, of) = (rows.len() as u64, &mut channels[channel]);
+                of.queued_rows -= count;
+                away[of.input] += count;
+                if credited {
+                    moves.credited = moves.credited.saturating_sub(rows.bytes());
+                } else {
+                    bytes[channel] += rows.bytes();
+                }
+                cut.push((of.input, rows));
+            }
+        }
         // Rows that are to be read behind others stay behind them.
-        let mut in_order: Vec<&mut Channel> = channels.iter_mut().collect();
-        in_order.sort_by_key(|channel| !channel.behind.is_empty());
-        for channel in in_order {
-            let mut bytes = 0;
+        let mut in_order: Vec<(&mut Channel, u64)> = channels.iter_mut().zip(bytes).collect();
+        in_order.sort_by_key(|(channel, _)| !channel.behind.is_empty());
+        for (channel, mut bytes) in in_order {
             for item in std::mem::take(&mut channel.queue) {
                 let Item::Rows(rows) = item else {
                     channel.queue.push_back(item);
                     continue;
                 };
-                let (others, mine) = split(rows, &moving.group.partitions).map_err(|e| e.to_string())?;
+                let (others, mine) = split(rows, partitions).map_err(|e| e.to_string())?;
                 channel.queue.extend(others.map(Item::Rows));
                 if let Some(rows) = mine {
                     let count = rows.len() as u64;
                     channel.queued_rows -= count;
-                    moves.away[channel.input] += count;
+                    away[channel.input] += count;
                     bytes += rows.bytes();
                     cut.push((channel.input, rows));
                 }
@@ -343,6 +411,7 @@ impl State {
                 opened.extend(channel.give_back(bytes, over));
             }
         }
+        moves.away = Some((moving.group.order(), away));
         self.recount();
         Ok(cut)
     }
@@ -363,6 +432,7 @@ impl State {
         }
         moves.front.append(&mut moving.held);
         moves.done = moves.done.max(Some(moving.group.order()));
+        moves.taken = moves.done;
         moves.group = None;
         self.recount();
         Ok(())

@@ -1,6 +1,6 @@
 //! An inbox that is read by channel: who merges gets rows of the channels that it asks for, and no others.
 
-use tuplane_expr::arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use tuplane_expr::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 
 use super::*;
 
@@ -136,4 +136,29 @@ fn when_all_are_idle_one_that_joins_is_not() {
     inbox.push(new, Item::Mark(Mark::Watermark(3)));
     inbox.push(new, Item::Mark(Mark::Idle));
     assert_eq!([taken(&inbox), taken(&inbox)], ["Idle", "nothing"]);
+}
+
+#[test]
+fn few_rows_on_many_channels_leave_their_size_as_it_is() {
+    const CHANNELS: usize = 8;
+    const BOUND: u64 = 64 << 10;
+    let budget = Budget::new(64 << 20);
+    let upstream = |_| Upstream::Local(Credit::new(Arc::new(Notify::new())));
+    let input = InputSpec { edge: 0, priority: 0, channels: (0..CHANNELS).map(upstream).collect() };
+    let inbox = Inbox::new(vec![input], BOUND, Arc::clone(&budget));
+    let mut size = 0;
+    // Each channel has a wide row in every second tenth of a second.
+    for step in 0..200 {
+        for channel in (0..CHANNELS).filter(|channel| (channel + step) % 2 == 0) {
+            let column: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(4000)]));
+            let rows =
+                Rows::new(RecordBatch::try_from_iter([("x", column)]).unwrap(), None, &budget).unwrap();
+            size = rows.bytes();
+            inbox.push(channel, Item::Rows(rows));
+            assert!(matches!(inbox.take(1, false).unwrap(), Taken::Rows { .. }));
+        }
+        inbox.adapt(1000, true);
+        let windows: u64 = lock(&inbox.state).channels.iter().map(|channel| channel.window).sum();
+        assert!(windows <= BOUND.max(2 * (size + 8) * CHANNELS as u64), "step {step}: {windows} bytes");
+    }
 }

@@ -1,7 +1,6 @@
 //! Two senders, two owners, and a group of key partitions that moves from one to the other at any moment: no row is lost
 //! or comes twice, and a key's rows keep the order of their sender.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -38,6 +37,8 @@ struct World {
     given: Vec<i64>,
     /// What each owner has taken: sender, partition, number.
     taken: Vec<Vec<(i64, u16, i64)>>,
+    /// The same of all owners, in the order in which it was taken.
+    all_taken: Vec<(i64, u16, i64)>,
     /// The last watermark of each owner.
     watermarks: Vec<Option<i64>>,
     ended: Vec<bool>,
@@ -78,6 +79,7 @@ impl World {
             budget,
             given: vec![0; 2],
             taken: vec![Vec::new(); 2],
+            all_taken: Vec::new(),
             watermarks: vec![None; 2],
             ended: vec![false; 2],
             wakes,
@@ -101,7 +103,10 @@ impl World {
     /// The next thing that an owner gets; false if there is none.
     fn take(&mut self, owner: usize, most: usize) -> bool {
         match self.inboxes[owner].take(most, false).unwrap() {
-            Taken::Rows { rows, .. } => Self::keep(&mut self.taken[owner], &rows),
+            Taken::Rows { rows, .. } => {
+                Self::keep(&mut self.taken[owner], &rows);
+                Self::keep(&mut self.all_taken, &rows);
+            }
             Taken::Nothing => return false,
             Taken::Watermark(time) => self.watermarks[owner] = Some(time),
             Taken::Ended => {
@@ -147,25 +152,35 @@ impl World {
             .sum::<u64>()
     }
 
-    fn check(&self, last_owner: &BTreeMap<u16, usize>) {
-        let count = self.taken.iter().map(Vec::len).sum::<usize>();
+    fn check(&self) {
+        let count = self.all_taken.len();
         assert_eq!(count as i64, self.given.iter().sum::<i64>(), "each row once");
         for sender in 0..2 {
             for partition in 0..PARTITIONS {
-                // What the first owner took comes before what the other did.
-                let last = last_owner.get(&partition).copied().unwrap_or(usize::from(partition / 2));
-                let mine = |owner: usize| {
-                    self.taken[owner].iter().filter(move |row| (row.0, row.1) == (sender, partition))
-                };
-                let numbers: Vec<i64> = mine(1 - last).chain(mine(last)).map(|row| row.2).collect();
+                let mine = self.all_taken.iter().filter(|row| (row.0, row.1) == (sender, partition));
+                let numbers: Vec<i64> = mine.map(|row| row.2).collect();
                 assert!(numbers.is_sorted(), "sender {sender}, partition {partition}: {numbers:?}");
             }
         }
+    }
+
+    /// A whole group, at once.
+    fn moves(&mut self, moves: &Group) {
+        let [from, to] = [moves.from, moves.to].map(|owner| Arc::clone(&self.inboxes[owner as usize]));
+        to.begin_group(moves.clone(), Side::Takes).unwrap();
+        from.begin_group(moves.clone(), Side::Gives).unwrap();
+        self.edges.iter().for_each(|edge| edge.move_group(moves).unwrap());
+        to.resume_group(from.cut_group().unwrap()).unwrap();
+        from.end_group(moves.order());
     }
 }
 
 fn group(number: u32, partitions: &[u16]) -> Group {
     Group { epoch: 2, number, from: 0, to: 1, partitions: partitions.iter().copied().collect() }
+}
+
+fn back(number: u32, partitions: &[u16]) -> Group {
+    Group { from: 1, to: 0, ..group(number, partitions) }
 }
 
 #[test]
@@ -220,6 +235,49 @@ fn rows_that_wait_follow_their_group_and_each_step_may_be_done_twice() {
 }
 
 #[test]
+fn rows_that_have_not_been_taken_go_on_with_a_later_group() {
+    let mut world = World::new();
+    world.give(0, &[0, 1, 1]);
+    world.give(1, &[1, 2]);
+    world.moves(&group(0, &[0, 1]));
+    assert!(world.inboxes[1].is_catching_up());
+    // Behind these come rows by the new map, and 0 stays where it is.
+    world.give(0, &[1, 0]);
+    world.moves(&back(1, &[1]));
+    world.give(1, &[1]);
+    assert_eq!(world.waiting(), 8);
+    world.take_all();
+    assert!(!world.inboxes.iter().any(|inbox| inbox.is_catching_up()));
+    let by_owner =
+        |owner: usize, partition| world.taken[owner].iter().filter(|row| row.1 == partition).count();
+    assert_eq!((by_owner(0, 1), by_owner(1, 1), by_owner(1, 0)), (5, 0, 2));
+    assert_eq!(world.waiting(), 0);
+    world.check();
+}
+
+#[test]
+fn a_group_waits_where_much_is_to_be_caught_up_with() {
+    let mut world = World::new();
+    let inbox = Arc::clone(&world.inboxes[1]);
+    // With each group comes less than the queue holds, and nobody takes it: more than twice that is too much.
+    let each = rows(0, 0, &[1; 2000], &world.budget);
+    let groups = 1 + (128 << 10) / each.bytes();
+    for number in 0..groups as u32 {
+        let moves = group(number, &[1]);
+        assert!(!inbox.is_far_behind(moves.order()), "{number}");
+        inbox.begin_group(moves, Side::Takes).unwrap();
+        inbox.resume_group(vec![(0, each.clone())]).unwrap();
+    }
+    let next = group(groups as u32, &[0]);
+    assert!(inbox.is_far_behind(next.order()));
+    inbox.begin_group(next.clone(), Side::Takes).unwrap();
+    assert!(!inbox.is_far_behind(next.order()), "it is on its way");
+    inbox.resume_group(Vec::new()).unwrap();
+    world.take_all();
+    assert!(!inbox.is_far_behind(group(groups as u32 + 1, &[0]).order()));
+}
+
+#[test]
 fn an_owner_does_not_end_before_its_partitions_have_come() {
     let mut world = World::new();
     let moves = group(0, &[0, 1]);
@@ -240,7 +298,11 @@ fn an_owner_does_not_end_before_its_partitions_have_come() {
     world.take_all();
     assert_eq!(world.taken[1].len(), 2);
     assert_eq!(world.ended, [false, false]);
+    world.inboxes[1].begin_settling();
     world.inboxes.iter().for_each(|inbox| inbox.close_moves());
+    world.take_all();
+    assert_eq!(world.ended, [true, false], "it has a word to say before its end");
+    world.inboxes[1].end_settling();
     world.take_all();
     assert_eq!(world.waiting(), 0);
     assert_eq!(world.ended, [true, true]);
@@ -410,25 +472,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_row_is_lost_or_comes_twice_and_order_is_kept(acts in prop::collection::vec(act(), 1..80)) {
+    fn no_row_is_lost_or_comes_twice_and_order_is_kept(acts in prop::collection::vec(act(), 1..120)) {
         let mut world = World::new();
         let (mut step, mut number) = (0, 0);
         let mut cut = Vec::new();
-        let mut owners: BTreeMap<u16, usize> = BTreeMap::new();
-        let partitions = [1u16, 0];
-        let mut advance = |world: &mut World, owners: &mut BTreeMap<u16, usize>| {
-            let Some(partition) = partitions.get(number as usize) else { return false };
-            let moves = group(number, &[*partition]);
+        // There, back before or after all rows were taken, and there again.
+        let groups = [group(0, &[1]), group(1, &[0]), back(2, &[1, 2]), group(3, &[2, 1]), back(4, &[0])];
+        let mut advance = |world: &mut World| {
+            let Some(moves) = groups.get(number) else { return false };
+            let [from, to] = [moves.from, moves.to].map(|owner| Arc::clone(&world.inboxes[owner as usize]));
             match step {
-                0 => world.inboxes[1].begin_group(moves, Side::Takes).unwrap(),
-                1 => world.inboxes[0].begin_group(moves, Side::Gives).unwrap(),
-                2 => world.edges[1].move_group(&moves).unwrap(),
-                3 => world.edges[0].move_group(&moves).unwrap(),
-                4 => cut = world.inboxes[0].cut_group().unwrap(),
-                5 => world.inboxes[1].resume_group(std::mem::take(&mut cut)).unwrap(),
+                0 => to.begin_group(moves.clone(), Side::Takes).unwrap(),
+                1 => from.begin_group(moves.clone(), Side::Gives).unwrap(),
+                2 => world.edges[1].move_group(moves).unwrap(),
+                3 => world.edges[0].move_group(moves).unwrap(),
+                4 => cut = from.cut_group().unwrap(),
+                5 => to.resume_group(std::mem::take(&mut cut)).unwrap(),
                 _ => {
-                    world.inboxes[0].end_group(moves.order());
-                    owners.insert(*partition, 1);
+                    from.end_group(moves.order());
                     (step, number) = (0, number + 1);
                     return true;
                 }
@@ -443,13 +504,13 @@ proptest! {
                     world.take(who, most);
                 }
                 Act::Step => {
-                    advance(&mut world, &mut owners);
+                    advance(&mut world);
                 }
             }
         }
-        while advance(&mut world, &mut owners) {}
+        while advance(&mut world) {}
         world.take_all();
         prop_assert_eq!(world.waiting(), 0);
-        world.check(&owners);
+        world.check();
     }
 }

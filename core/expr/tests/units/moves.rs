@@ -19,8 +19,15 @@ enum Step {
     /// The watermark rises by so much; some instances hear of it only with the next one.
     Watermark(i64, Vec<bool>),
     /// Partitions go to an instance. Rows come for them while they are on their way, and the watermark goes on by so
-    /// much at those who have none of them.
-    Move { partitions: Vec<u16>, to: usize, held: Vec<(i64, i64, i64)>, meanwhile: i64, as_bytes: bool },
+    /// much at those who have none of them. They may go on to yet another one before these rows are taken in.
+    Move {
+        partitions: Vec<u16>,
+        to: usize,
+        on: Option<usize>,
+        held: Vec<(i64, i64, i64)>,
+        meanwhile: i64,
+        as_bytes: bool,
+    },
 }
 
 fn any_rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
@@ -34,13 +41,15 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => (
             prop::sample::subsequence((0..PARTITIONS).collect::<Vec<_>>(), 0..=usize::from(PARTITIONS)),
             0usize..8,
+            prop::option::of(0usize..8),
             any_rows(6),
             0i64..25,
             any::<bool>(),
         )
-            .prop_map(|(partitions, to, held, meanwhile, as_bytes)| Step::Move {
+            .prop_map(|(partitions, to, on, held, meanwhile, as_bytes)| Step::Move {
                 partitions,
                 to,
+                on,
                 held,
                 meanwhile,
                 as_bytes,
@@ -68,8 +77,9 @@ fn same(kind: Kind, keys: &[&str], count: usize, steps: &[Step]) -> Result<(), T
                     spread.watermark(at, now);
                 }
             }
-            Step::Move { partitions, to, held, meanwhile, as_bytes } => {
+            Step::Move { partitions, to, on, held, meanwhile, as_bytes } => {
                 let to = to % count;
+                let on = on.map(|on| on % count).filter(|on| *on != to);
                 let moved: Vec<u16> =
                     partitions.iter().copied().filter(|p| spread.owner[usize::from(*p)] != to).collect();
                 let mut units = Vec::new();
@@ -103,9 +113,21 @@ fn same(kind: Kind, keys: &[&str], count: usize, steps: &[Step]) -> Result<(), T
                     spread.instances[to].units().place(unit).unwrap();
                     spread.owner[usize::from(partition)] = to;
                 }
+                if let Some(on) = on {
+                    let units = spread.instances[to].units().cut(&moved).unwrap();
+                    prop_assert_eq!(sizes(&mut spread.instances[to], &moved), 0);
+                    for unit in units {
+                        let unit = carried(unit, &mut spread.instances[on], *as_bytes);
+                        let partition = unit.partition();
+                        spread.instances[on].units().place(unit).unwrap();
+                        spread.owner[usize::from(partition)] = on;
+                    }
+                }
                 spread.push(&waiting);
-                let settled = spread.instances[to].settle(&moved);
-                spread.out.extend(settled);
+                for at in [Some(to), on].into_iter().flatten() {
+                    let settled = spread.instances[at].settle(&moved);
+                    spread.out.extend(settled);
+                }
             }
         }
     }

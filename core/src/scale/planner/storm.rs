@@ -112,7 +112,7 @@ pub(super) fn moves(before: &Placement, after: &Placement) -> Vec<Move> {
 }
 
 fn moved(name: &str, ask: &Ask<'_>, before: &Placement, after: &Placement) -> Plan {
-    let throughput = |placement: &Placement| placement.steady(ask.graph, ask.engine).throughput;
+    let throughput = |placement: &Placement| placement.expected(ask.graph, ask.engine).throughput;
     let left = |slots| Left { slots, why: format!("`{name}` moves instances and adds none") };
     Plan {
         planner: name.to_owned(),

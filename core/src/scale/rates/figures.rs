@@ -7,7 +7,8 @@ use super::{
     VertexRates,
 };
 use crate::plan::placement::Instance;
-use crate::plan::{EdgeId, VertexId};
+use crate::plan::{Edge, EdgeId, Routing, VertexId};
+use crate::scale::keys::KeyShares;
 use crate::scale::limit::{FULL, HIGH};
 
 const SECOND: f64 = 1e9;
@@ -286,6 +287,7 @@ impl Seen<'_> {
                 if mean > 0.0 { Ok(most / mean) } else { Err(idle(self.span.as_secs_f64())) }
             }),
         };
+        let keys = self.keys(id);
         let queue_in =
             own.iter().filter_map(|rates| self.last(rates.instance)).map(|last| last.queue_in).sum();
         VertexRates {
@@ -303,9 +305,30 @@ impl Seen<'_> {
             waiting: self.job.dag.inputs(id).map(|(edge, _)| self.waiting(edge)).sum(),
             selectivity: self.selectivity(id),
             skew,
-            key_skew: Err("rows are not counted by key".to_owned()),
+            key_skew: keys.as_ref().map(KeyShares::skew).map_err(Clone::clone),
+            keys,
             offered,
         }
+    }
+
+    /// Shares of its rows by key, as its instances last said.
+    fn keys(&self, id: VertexId) -> Result<KeyShares, String> {
+        let by_key = |edge: &Edge| matches!(edge.routing, Routing::Partitioned { .. });
+        if !self.job.dag.inputs(id).any(|(_, edge)| by_key(edge)) {
+            return Err("its rows do not come by key".to_owned());
+        }
+        let own = || self.job.instances.iter().filter(|one| one.vertex == id && !self.has_ended(one));
+        if own().next().is_none() {
+            return Err(ENDED.to_owned());
+        }
+        let mut loads = Vec::new();
+        for one in own() {
+            loads.extend(self.track(self.agent(one))?.keys.get(&one.id));
+        }
+        if loads.is_empty() {
+            return Err("no rows have come by key yet".to_owned());
+        }
+        KeyShares::of(loads).ok_or_else(|| idle(self.span.as_secs_f64()))
     }
 
     /// Rows emitted for one processed, over the spans that say what comes of a row.

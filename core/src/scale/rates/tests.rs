@@ -325,6 +325,36 @@ fn skew_is_the_most_over_the_mean_and_idle_instances_get_the_others_capacity() {
     near(&work.busy, 1.0 / 3.0);
 }
 
+#[test]
+fn shares_by_key_are_of_the_instances_that_there_are() {
+    let keyed = r#"{ id = "by", op = "group_by", in = "s", key = "id" },
+{ id = "w", op = "rolling_aggregate", in = "by", compute = ["count(*) as n"] },"#;
+    let mut world = World::of(dag("", keyed), &[1, 2, 1]);
+    (0..8).for_each(|_| world.reports());
+    let rates = world.rates();
+    because(&rates.vertices[0].key_skew, "do not come by key");
+    because(&rates.vertices[1].key_skew, "no rows have come by key yet");
+    let load = |rows: u64| {
+        let mut counter = crate::scale::KeyCounter::default();
+        (0..rows).for_each(|row| counter.came(&[(row % 4) as u16], 10));
+        counter.came(&[7], 10);
+        counter.sampled("a");
+        counter.load().unwrap()
+    };
+    // Instance 0 takes no rows by key.
+    world.window.keys(AGENT, &[(1, load(7)), (2, load(3))]);
+    let work = world.rates().vertices[1].clone();
+    near(&work.key_skew, 3.0 / 12.0 * 10.0);
+    assert_eq!(work.keys.unwrap().keys, [("a".to_owned(), 1.0)]);
+    world.counters[1].ended = true;
+    (0..4).for_each(|_| world.reports());
+    near(&world.rates().vertices[1].key_skew, 1.0 / 4.0 * 10.0);
+    let mut idle = load(1);
+    idle.rows = 0.1;
+    world.window.keys(AGENT, &[(2, idle)]);
+    because(&world.rates().vertices[1].key_skew, "idle: no rows");
+}
+
 const WINDOWED: &str = r#"{ id = "t", op = "add_timestamps", in = "s", time = "id" },
 { id = "by", op = "group_by", in = "t", key = "id" },
 { id = "win", op = "window", in = "by", type = "tumbling", size = "60s" },

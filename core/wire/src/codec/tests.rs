@@ -102,7 +102,7 @@ fn agent_messages() {
     edge.dropped.insert("r".to_owned(), 4);
     edge.flows.insert((5, 6), Flow { rows: 7, bytes: 8, wire_bytes: 9 });
     let instance = InstanceReport { instance: 2, rows_in: 3, ..InstanceReport::default() };
-    let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge], parts: vec![] };
+    let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge], ..RunReport::default() };
     golden(
         &AgentReply::Stopped(Box::new(last)),
         "0105010203000000000000000000000000000000000000000101020000000301017204010506070809000000",

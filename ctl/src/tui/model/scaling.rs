@@ -162,6 +162,7 @@ pub(crate) fn below(model: &Model, width: usize, most: usize) -> Lines {
     let rows = model.rows(Screen::Scaling);
     let selected = rows.get(model.selected(Screen::Scaling, &rows)).and_then(|row| row.id.parse().ok());
     if let (Some(flow), Some(index)) = (&shown.facts.flow, selected) {
+        said.extend(by_key(flow, job, index).map(|line| (line, Tone::Plain)));
         said.extend(reasons(flow, job, index).into_iter().map(|line| (line, Tone::Plain)));
     }
     said.extend(shown.facts.history.iter().rev().take(LISTED).map(outcome));
@@ -169,6 +170,22 @@ pub(crate) fn below(model: &Model, width: usize, most: usize) -> Lines {
         said.extend(flow.etp.assumed.iter().map(|line| (text::name(line), Tone::Faint)));
     }
     wrapped(said, width, most)
+}
+
+/// Which of a vertex's key partitions and keys have most rows, where its rows come by key.
+fn by_key(flow: &JobFlow, job: &JobPicture, index: usize) -> Option<String> {
+    let shares = flow.rates.vertices.get(index)?.keys.as_ref().ok()?;
+    let label = text::name(&job.vertices.get(index)?.label);
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    let heavy: Vec<String> =
+        shares.keys.iter().map(|(key, of)| format!("{} {}", text::name(key), share(*of))).collect();
+    let heavy = if heavy.is_empty() { "no key has 1 %".to_owned() } else { heavy.join(", ") };
+    Some(format!(
+        "{label}, by key: partition {} has {} of the rows, {:.1} times the mean; {heavy}",
+        shares.partition,
+        share(shares.share),
+        shares.skew()
+    ))
 }
 
 /// Why numbers of a vertex are not known, each reason once.

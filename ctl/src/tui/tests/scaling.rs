@@ -1,5 +1,6 @@
 //! Screen 4: what vertices do and could do, what they carry, and what came of rescales.
 
+use tuplane_core::scale::KeyShares;
 use tuplane_wire::scaling::{Named, ScaleAsk, ScaleCount, ScaleInstance, ScalePlace, ScalePlan};
 
 use super::screens::check;
@@ -65,6 +66,24 @@ fn plan() -> ScalePlan {
         why: Some("w carries 100 % of the output, limits it at 900 rows/s".into()),
         counts: vec![ScaleCount { vertex: 1, name: "w".into(), before: 6, after: 8 }],
     }
+}
+
+#[test]
+fn the_busiest_key_partition_and_heavy_keys_stand_below() {
+    let keyed = |keys: &[(&str, f64)]| {
+        let keys: Vec<(String, f64)> = keys.iter().map(|(key, share)| ((*key).to_owned(), *share)).collect();
+        let shares = KeyShares { partition: 12, share: 0.2, partitions: 271, keys };
+        let seat = seat_of(120, 40, &World::new(3, 2), "", move |facts| {
+            for rates in facts.flow.iter_mut().flat_map(|flow| &mut flow.rates.vertices) {
+                rates.keys = Ok(shares.clone());
+            }
+        });
+        seat.text()
+    };
+    let text = keyed(&[("ab", 0.151), ("c", 0.01)]);
+    let line = "by key: partition 12 has 20.0 % of the rows, 54.2 times the mean; ab 15.1 %, c 1.0 %";
+    assert!(text.contains(line), "{text}");
+    assert!(keyed(&[]).contains("no key has 1 %"));
 }
 
 #[test]

@@ -406,7 +406,8 @@ impl World {
             waiting: 120,
             selectivity: Ok(1.0),
             skew: Ok(1.25),
-            key_skew: Err("rows are not counted by key".into()),
+            key_skew: Err("its rows do not come by key".into()),
+            keys: Err("its rows do not come by key".into()),
             offered: (vertex == 0).then_some(Ok(6000.0)),
         };
         let etp = |vertex: usize| VertexEtp {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tuplane_core::scale::{FlowGraph, FlowVertex, Placement, Planners, Rates};
+use tuplane_core::scale::{
+    Calibrated, Engine, FlowGraph, FlowVertex, Placement, Planners, Rates, calibrated,
+};
 
 use super::measure::{Convergence, Series, Tally, tally};
 use super::model::{Choice, Situation};
@@ -20,10 +22,11 @@ use crate::experiment::{Stop, rounded};
 use cluster::{Cluster, Counted, Running};
 
 /// What is measured in a run, in the table's order; times in ms, rates in rows a second.
-pub(super) const METRICS: [&str; 19] = [
+pub(super) const METRICS: [&str; 20] = [
     "before",
     "after",
     "predicted_before",
+    "calibration",
     "predicted_after",
     "error",
     "slots",
@@ -112,7 +115,7 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     if !wait(phases.before, stop) {
         return Ok(None);
     }
-    let now = Now::of(&cluster, &placed, there)?;
+    let now = Now::of(&cluster, &placed, there, cell.overflow.engine())?;
     let more: Vec<_> = cluster.agents[there..].iter().map(|agent| topology.host(agent)).collect();
     let choice = now.situation(&placed, cell, &Planners::default()).choose(cell.planner, &more);
     let choice = choice.map_err(|why| anyhow::anyhow!("`{}` has no plan: {why}", cell.planner))?;
@@ -144,7 +147,8 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     let metrics: [Option<f64>; METRICS.len()] = [
         before,
         after,
-        Some(choice.before),
+        Some(now.modelled),
+        Some(now.calibration),
         Some(choice.after),
         after.map(|after| after / choice.after - 1.0),
         topology.is_scale_out().then_some(f64::from(choice.slots)),
@@ -167,7 +171,12 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
 
 /// A running job as a planner sees it: its operators with measured capacities and rates, and where they are.
 struct Now {
+    /// Calibrated: the model says of it what was measured.
     graph: FlowGraph,
+    /// What it said before, rows a second at the sinks.
+    modelled: f64,
+    /// What capacities were scaled by.
+    calibration: f64,
     rates: Vec<Rates>,
     placement: Placement,
     /// Names of the operators' instances, as the placement has them.
@@ -176,7 +185,7 @@ struct Now {
 
 impl Now {
     /// Of a job whose machines are the first agents, so many.
-    fn of(cluster: &Cluster, placed: &Placed, machines: usize) -> Result<Self> {
+    fn of(cluster: &Cluster, placed: &Placed, machines: usize, engine: Engine) -> Result<Self> {
         let doc = cluster.rates()?;
         let vertices = doc["vertices"].as_array().context("no rates")?;
         let mut rates = Vec::new();
@@ -207,7 +216,10 @@ impl Now {
             names.push(own.iter().map(|one| format!("{}#{}", one.vertex, one.number)).collect());
         }
         let machines = cluster.agents[..machines].iter().map(|agent| placed.topology.host(agent)).collect();
-        Ok(Self { graph, rates, placement: Placement { machines, on }, names })
+        let placement = Placement { machines, on };
+        let Calibrated { graph, factor: calibration, modelled, .. } =
+            calibrated(&graph, &placement, engine, Some(&rates));
+        Ok(Self { graph, modelled, calibration, rates, placement, names })
     }
 
     fn situation<'a>(&'a self, placed: &Placed, cell: &Cell, planners: &'a Planners) -> Situation<'a> {
@@ -244,20 +256,22 @@ impl Now {
 struct Came {
     /// By sink: a row's number, and nanoseconds since 1970.
     rows: BTreeMap<String, Vec<(u64, u64)>>,
+    /// Where sinks note a count with the number: both.
+    counts: Vec<(u64, u64)>,
 }
 
 impl Came {
     /// What these sinks have written.
     fn read(cluster: &Cluster, sinks: &[&str]) -> Result<Self> {
-        let mut rows = BTreeMap::new();
+        let mut came = Self { rows: BTreeMap::new(), counts: Vec::new() };
         for sink in sinks {
             let mut own = Vec::new();
             for file in cluster.files_of(sink)? {
-                read_ledger(&file, &mut own)?;
+                read_ledger(&file, &mut own, &mut came.counts)?;
             }
-            rows.insert((*sink).to_owned(), own);
+            came.rows.insert((*sink).to_owned(), own);
         }
-        Ok(Self { rows })
+        Ok(came)
     }
 
     /// Rows that came from the clock's start to so many milliseconds after it.
@@ -285,17 +299,22 @@ impl Came {
     }
 }
 
-/// Reads a ledger: `id,instance,agent,arrival_ns,done_ns` in each line.
-fn read_ledger(path: &PathBuf, into: &mut Vec<(u64, u64)>) -> Result<()> {
+/// Reads a ledger: `id,instance,agent,arrival_ns,done_ns` in each line, where the first may be `id/count`.
+fn read_ledger(path: &PathBuf, into: &mut Vec<(u64, u64)>, counts: &mut Vec<(u64, u64)>) -> Result<()> {
     let name = || path.display().to_string();
     let mut reader = csv::Reader::from_path(path).with_context(name)?;
     for row in reader.records() {
         let row = row.with_context(name)?;
-        let number = |column: usize| row.get(column).and_then(|text| text.parse::<u64>().ok());
-        let (Some(id), Some(done)) = (number(0), number(4)) else {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let (id, count) = match row.get(0).unwrap_or_default().split_once('/') {
+            Some((id, count)) => (number(id), Some(number(count))),
+            None => (row.get(0).and_then(number), None),
+        };
+        let (Some(id), Some(done), false) = (id, row.get(4).and_then(number), count == Some(None)) else {
             bail!("{}: a line that is none of a ledger: {row:?}", name());
         };
         into.push((id, done));
+        counts.extend(count.flatten().map(|count| (id, count)));
     }
     Ok(())
 }
@@ -314,6 +333,8 @@ mod tests {
         let before = placed.placement.clone();
         let now = Now {
             graph: placed.graph.clone(),
+            modelled: 1.0,
+            calibration: 1.0,
             rates: Vec::new(),
             names: before.on.iter().enumerate().map(|(at, on)| names(at, on.len())).collect(),
             placement: before.clone(),
@@ -348,14 +369,20 @@ mod tests {
         let header = "id,instance,agent,arrival_ns,done_ns\n";
         std::fs::write(&file, format!("{header}0,0,a,1,5\n2,0,a,1,6\n4,0,a,1,7\n1,0,a,1,8\n1,0,a,1,9\n"))
             .unwrap();
-        let mut rows = Vec::new();
-        read_ledger(&file, &mut rows).unwrap();
-        assert_eq!((rows.len(), rows[4]), (5, (1, 9)));
+        let (mut rows, mut counts) = (Vec::new(), Vec::new());
+        read_ledger(&file, &mut rows, &mut counts).unwrap();
+        assert_eq!((rows.len(), rows[4], counts.len()), (5, (1, 9), 0));
         // Instance 0 of two gave 0, 2 and 4; instance 1 gave 1 and 3, of which one came twice and the other did not.
-        let came = Came { rows: BTreeMap::from([("out".to_owned(), rows)]) };
+        let came = Came { rows: BTreeMap::from([("out".to_owned(), rows)]), counts };
         let counted = Counted { sent: vec![3, 2], dropped: 0 };
         assert_eq!(came.tally(&counted, |_, _| 1), Tally { expected: 5, lost: 1, duplicated: 1 });
-        std::fs::write(&file, format!("{header}0,0,a\n")).unwrap();
-        assert!(read_ledger(&file, &mut Vec::new()).is_err());
+        let (mut rows, mut counts) = (Vec::new(), Vec::new());
+        std::fs::write(&file, format!("{header}7/2,0,a,1,5\n")).unwrap();
+        read_ledger(&file, &mut rows, &mut counts).unwrap();
+        assert_eq!((rows, counts), (vec![(7, 5)], vec![(7, 2)]));
+        for bad in ["0,0,a", "7/,0,a,1,5", "7/x,0,a,1,5"] {
+            std::fs::write(&file, format!("{header}{bad}\n")).unwrap();
+            assert!(read_ledger(&file, &mut Vec::new(), &mut Vec::new()).is_err(), "{bad}");
+        }
     }
 }

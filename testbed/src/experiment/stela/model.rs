@@ -95,7 +95,7 @@ impl Situation<'_> {
         let mut wide = placement.clone();
         wide.machines.iter_mut().for_each(|machine| machine.takes = Takes::Moved);
         wide.machines.extend_from_slice(more);
-        let now = placement.steady(graph, engine);
+        let now = placement.expected(graph, engine);
         let plan_of = |planner: &str, graph: &FlowGraph, placement: &Placement, rates: Option<&[Rates]>| {
             let rates = rates.map_or_else(|| placement.steady(graph, engine).rates, <[Rates]>::to_vec);
             let ask = Ask {
@@ -128,14 +128,14 @@ impl Situation<'_> {
             moves = plan_of(DEFAULT, &graph.with_instances(&plan.instances), &wide, None)?.moves;
             apply(&mut wide, &moves);
         }
-        let after = wide.steady(graph, engine).throughput;
+        let after = wide.expected(graph, engine).throughput;
         Ok(Choice { before: now.throughput, after, slots, added, moved: moves.len(), placement: wide })
     }
 
     fn take(&self, planner: &str) -> Result<Choice, String> {
         let Self { topology, graph, placement, engine, measured, planners } = *self;
         let machines = (topology.machines.before - topology.machines.after) as usize;
-        let before = placement.steady(graph, engine).throughput;
+        let before = placement.expected(graph, engine).throughput;
         let after = if planner == DEFAULT {
             dealt(placement, topology.machines.after as usize)
         } else {
@@ -147,7 +147,7 @@ impl Situation<'_> {
         };
         let places = |placement: &Placement| placement.on.concat();
         let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
-        let throughput = after.steady(graph, engine).throughput;
+        let throughput = after.expected(graph, engine).throughput;
         Ok(Choice { before, after: throughput, slots: 0, added: Vec::new(), moved, placement: after })
     }
 }
@@ -165,6 +165,9 @@ mod tests {
     use super::super::topology::TOPOLOGIES;
     use super::*;
 
+    /// What an instance has to bring to be put elsewhere.
+    const NEAR: f64 = 3e-3;
+
     #[test]
     fn best_is_never_below_the_baselines_on_the_published_topologies() {
         for topology in TOPOLOGIES.iter().filter(|topology| topology.is_scale_out()) {
@@ -180,11 +183,11 @@ mod tests {
                         best.choice.after, other.choice.after, best.choice.before
                     );
                     assert!(
-                        best.choice.after >= other.choice.after * (1.0 - 1e-9),
+                        best.choice.after >= other.choice.after * (1.0 - NEAR),
                         "{key} {overflow}: {planner}"
                     );
                 }
-                assert!(best.choice.after >= best.choice.before * (1.0 - 1e-9), "{}", topology.key);
+                assert!(best.choice.after >= best.choice.before * (1.0 - NEAR), "{}", topology.key);
             }
         }
     }

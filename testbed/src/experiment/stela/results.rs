@@ -281,9 +281,9 @@ impl Results<'_> {
             parts.collect(),
         )
         .because(
-            "The model deals rows evenly over an operator's instances; the engine passes over those whose queues are full, so that \
-             more comes out where new instances share a new machine's cores. Where `cores_used` is near all processors, rows take \
-             longer than they are said to, and less comes out.",
+            "The model knows neither queues that run empty for a moment nor senders that wait for the slowest of several receivers; \
+             what that costs before the operation is taken off afterwards too (`calibration`), and need not be the same then. Where \
+             `cores_used` is near all processors, rows take longer than they are said to, and less comes out.",
         )
         .shown_by(["predicted.svg".to_owned()])
     }

@@ -34,6 +34,21 @@ struct World {
     quotas: Vec<Arc<Quota>>,
 }
 
+/// The way to a target on this machine, and its inbox.
+fn local_outlet(
+    budget: &Arc<Budget>,
+    wake: &Arc<Notify>,
+    edge: u32,
+    agent: u16,
+    instance: u32,
+) -> (Outlet, Arc<Inbox>) {
+    let credit = Credit::new(Arc::clone(wake));
+    let inputs = vec![InputSpec { edge, priority: 0, channels: vec![Upstream::Local(Arc::clone(&credit))] }];
+    let inbox = Inbox::new(inputs, 1 << 20, Arc::clone(budget));
+    let link = Link::Local { inbox: Arc::clone(&inbox), channel: 0 };
+    (Outlet { instance, agent, credit, link, sent_rows: 0, sent_bytes: 0 }, inbox)
+}
+
 impl World {
     /// Edges over the same targets, at these costs, of so many senders.
     fn new(costs: &[u32], senders: u32, edges: u32, bound: u64) -> Self {
@@ -46,20 +61,9 @@ impl World {
             let wake = Arc::<Notify>::default();
             let mut outlets = Vec::new();
             for agent in 0..costs.len() {
-                let credit = Credit::new(Arc::clone(&wake));
-                let channels = vec![Upstream::Local(Arc::clone(&credit))];
-                let inputs = vec![InputSpec { edge: index, priority: 0, channels }];
-                let inbox = Inbox::new(inputs, 1 << 20, Arc::clone(&budget));
-                let instance = index * 100 + agent as u32;
-                let link = Link::Local { inbox: Arc::clone(&inbox), channel: 0 };
-                outlets.push(Outlet {
-                    instance,
-                    agent: agent as u16,
-                    credit,
-                    link,
-                    sent_rows: 0,
-                    sent_bytes: 0,
-                });
+                let (outlet, inbox) =
+                    local_outlet(&budget, &wake, index, agent as u16, index * 100 + agent as u32);
+                outlets.push(outlet);
                 inboxes.push(inbox);
             }
             let spec = EdgeSpec { index, barriers_in_order: false, deal: 256, routes: Routes::Any };
@@ -112,6 +116,18 @@ impl World {
         of_source: bool,
         ahead: Option<Foresight>,
     ) {
+        self.with_route(policies, name, options, of_source, ahead, |route| self.edges[edge].set_route(route));
+    }
+
+    fn with_route(
+        &self,
+        policies: &Policies,
+        name: &str,
+        options: serde_json::Value,
+        of_source: bool,
+        ahead: Option<Foresight>,
+        act: impl FnOnce(&Route<'_>) -> Result<(), String>,
+    ) {
         let read: BTreeMap<String, serde_json::Value> = serde_json::from_value(options).unwrap();
         let options = RouteOptions::read(&read, Setting::Default).unwrap();
         let costs = Costs::table(&self.costs);
@@ -127,7 +143,18 @@ impl World {
             slots,
             ahead,
         };
-        self.edges[edge].set_route(&route).unwrap();
+        act(&route).unwrap();
+    }
+
+    /// Targets of the first edge by agent and instance come, and one goes.
+    fn retarget(&self, add: &[(u16, u32)], gone: u32, options: serde_json::Value) {
+        let edge = &self.edges[0];
+        let outlet =
+            |&(agent, instance)| local_outlet(&self.budget, &edge.wake_handle(), 0, agent, instance).0;
+        let (policies, add) = (Policies::default(), add.iter().map(outlet).collect());
+        self.with_route(&policies, "potus", options, false, None, |route| {
+            edge.retarget(add, &|instance| instance != gone, route)
+        });
     }
 
     /// Rows of so many bytes each.
@@ -685,6 +712,43 @@ fn decisions_over_several_edges_are_kept_whole_by_those_that_keep_any() {
     assert_eq!((decided.len(), decided[0].edges.len()), (1, 2));
     decided.iter().for_each(assert_replays);
     assert!(world.routing(1).decisions.is_empty());
+}
+
+#[test]
+fn decisions_before_and_after_a_change_of_targets_are_kept_and_can_be_made_again() {
+    let targets = |decided: &Decided| -> Vec<u32> {
+        decided.edges[0].targets.iter().map(|target| target.instance).collect()
+    };
+    for options in [
+        json!({ "record": 8, "beta": 4, "v": 2 }),
+        json!({ "record": 8, "setting": "paper", "gamma": 9, "slot": "10s", "admission": "relaxed" }),
+    ] {
+        let world = World::new(&[0, 1, 3], 2, 1, 1 << 20);
+        world.route(0, "potus", options.clone(), false);
+        let go = |sender: usize, slot: u64| {
+            world.append(0, sender, 20);
+            world.edges[0].tick(world.later(slot * 10_000));
+            world.routing(0).decisions
+        };
+        let before = go(0, 1);
+        assert!(!before.is_empty() && before.iter().all(|one| targets(one) == [0, 1, 2]), "{before:?}");
+        world.retarget(&[(0, 40), (1, 41)], 1, options.clone());
+        assert_eq!(world.routing(0).decisions[..before.len()], before, "they are not lost");
+        let after = go(1, 2);
+        after.iter().for_each(assert_replays);
+        // The agent's own first.
+        let other = |one: &Decided| targets(one) == [0, 40, 41, 2] && !one.sends.is_empty();
+        assert!(after.iter().any(other), "{after:?}");
+        // No more than are kept, and the oldest go.
+        let full = (3..12).map(|slot| go(slot as usize % 2, slot)).fold(None, |_, last| Some(last)).unwrap();
+        world.retarget(&[], 40, options.clone());
+        let kept = world.routing(0).decisions;
+        assert_eq!((full.len(), kept.len()), (8, 8));
+        assert!(kept.iter().any(|one| *one == full[7]), "{kept:?}");
+        let last = go(0, 12);
+        last.iter().for_each(assert_replays);
+        assert_eq!((last.len(), targets(&last[7])), (8, vec![0, 41, 2]));
+    }
 }
 
 #[test]

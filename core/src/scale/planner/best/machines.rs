@@ -1,7 +1,10 @@
 //! `best` where machines are known: what it tries is evaluated on their cores.
 
+mod polish;
+
 use std::collections::BTreeSet;
 
+use self::polish::SAME;
 use super::super::{Ask, Moving, Pick, Plan, explain};
 use super::{Record, lambda, ways, without_machines};
 use crate::scale::fluid::{EQUAL, Engine, Steady, demand};
@@ -74,7 +77,11 @@ struct Search<'a> {
     demand: Vec<f64>,
     /// Machines that new instances may go to.
     open: Vec<usize>,
+    /// The places that there are for new instances.
+    pairs: New,
     steps: u64,
+    /// The same for what turns are found for.
+    expected_steps: u64,
 }
 
 /// The plan for a job on these machines.
@@ -82,7 +89,11 @@ pub(super) fn plan(name: &str, ask: &Ask<'_>, now: &Placement) -> Plan {
     let open: Vec<usize> =
         (0..now.machines.len()).filter(|machine| now.machines[*machine].takes == Takes::All).collect();
     let demand = demand(ask.graph, &ask.graph.capacities(&ask.graph.instances()));
-    let mut search = Search { ask, now, demand, open, steps: 0 };
+    let present = ask.graph.instances();
+    let known = |vertex: &usize| ask.graph.vertices()[*vertex].capacity.is_finite();
+    let grows = (0..ask.graph.len()).filter(|v| known(v) && may_grow(ask, &present, *v));
+    let pairs = grows.flat_map(|v| open.iter().map(move |m| (v, *m))).collect();
+    let mut search = Search { ask, now, demand, open, pairs, steps: 0, expected_steps: 0 };
     let mut found = search.added();
     let mut moved = Vec::new();
     if let Some(moving) = &ask.moving
@@ -155,7 +166,8 @@ impl Search<'_> {
         let spread = self.site(found.new.iter().map(|(vertex, _)| *vertex));
         let (chosen, even) =
             (self.solve(&found.placement).throughput, self.solve(&spread.placement).throughput);
-        if even >= chosen * (1.0 - EQUAL) { spread } else { found }
+        let found = if even >= chosen * (1.0 - EQUAL) { spread } else { found };
+        self.polished(found)
     }
 
     /// The best vertices and machines that are found.
@@ -166,12 +178,8 @@ impl Search<'_> {
             return nothing;
         }
         let present = ask.graph.instances();
-        let known = |vertex: &usize| ask.graph.vertices()[*vertex].capacity.is_finite();
-        let grows: Vec<usize> =
-            (0..ask.graph.len()).filter(|v| known(v) && may_grow(ask, &present, *v)).collect();
-        let pairs: New = grows.iter().flat_map(|v| self.open.iter().map(move |m| (*v, *m))).collect();
-        if ways(pairs.len(), ask.slots) <= ALL {
-            return self.everywhere(&pairs, nothing);
+        if ways(self.pairs.len(), ask.slots) <= ALL {
+            return self.everywhere(&self.pairs.clone(), nothing);
         }
         let as_it_is = self.worth(&nothing.placement);
         let mut best = (as_it_is, nothing.clone());
@@ -338,7 +346,7 @@ impl Search<'_> {
     fn with_moves(&mut self, moving: &Moving, added: &Site) -> Option<Site> {
         let ask = self.ask;
         let present = ask.graph.instances();
-        let base = self.solve(&added.placement).throughput;
+        let base = self.expected(&added.placement);
         let mut best: Option<(f64, Site)> = None;
         for counts in [
             added.placement.instances(),
@@ -347,23 +355,22 @@ impl Search<'_> {
             present.clone(),
         ] {
             let anew = deal_anew(self.now, &counts, |vertex| moving.stays.get(vertex) == Some(&true));
-            let throughput = self.solve(&anew).throughput;
-            if best.as_ref().is_none_or(|(most, _)| throughput > most * (1.0 + EQUAL)) {
-                best = Some((throughput, self.kept_in_place(&anew)));
+            let expected = self.expected(&anew);
+            if best.as_ref().is_none_or(|(most, _)| expected > most * (1.0 + SAME)) {
+                best = Some((expected, self.kept_in_place(&anew)));
             }
         }
-        let (whole, mut site) =
-            best.filter(|(throughput, _)| *throughput > base * (1.0 + moving.pays.max(EQUAL)))?;
-        self.trim(&mut site);
+        let (whole, mut site) = best.filter(|(most, _)| *most > base * (1.0 + moving.pays.max(SAME)))?;
+        self.pared(&mut site, whole);
         // What need not move goes back.
         for vertex in 0..self.now.on.len() {
             for (instance, at) in self.now.on[vertex].iter().enumerate() {
                 let to = site.placement.on[vertex][instance];
-                if to == *at || self.steps > 2 * BUDGET {
+                if to == *at || self.has_looked_enough() {
                     continue;
                 }
                 site.placement.on[vertex][instance] = *at;
-                if self.solve(&site.placement).throughput < whole * (1.0 - EQUAL) {
+                if self.expected(&site.placement) < whole * (1.0 - SAME) {
                     site.placement.on[vertex][instance] = to;
                 }
             }

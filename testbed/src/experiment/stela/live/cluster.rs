@@ -124,11 +124,28 @@ impl Cluster {
         instances(&self.commands.json(&["status", &self.job])?)
     }
 
+    /// Sets an option, `STAGE.OPTION=VALUE`.
+    pub(super) fn set(&self, what: &str) -> Result<()> {
+        self.commands.call(&["set", &self.job, what]).map(drop)
+    }
+
+    /// Bytes that all instances of a vertex keep, as their agents say it.
+    pub(super) fn state_of(&self, vertex: &str) -> Result<u64> {
+        let status = self.commands.json(&["status", &self.job])?;
+        let vertices = status["vertices"].as_array().context("no vertices")?;
+        let own = vertices.iter().find(|one| one["vertex"] == vertex);
+        own.and_then(|one| one["state_bytes"].as_u64()).with_context(|| format!("no state of `{vertex}`"))
+    }
+
+    /// Rows that wait in queues and on their way.
+    pub(super) fn waiting(&self) -> Result<u64> {
+        Ok(in_hand(&self.commands.json(&["status", &self.job])?)?.0)
+    }
+
     /// Lets what waits come out: sources stand still, and these operators cost nothing any more. Gives what was counted.
     pub(super) fn drain(&self, source: &str, operators: &[String]) -> Result<Counted> {
-        let set = |what: String| self.commands.call(&["set", &self.job, &what]).map(drop);
-        set(format!("{source}.rate={STANDS_STILL}"))?;
-        operators.iter().try_for_each(|operator| set(format!("{operator}.ms=0")))?;
+        self.set(&format!("{source}.rate={STANDS_STILL}"))?;
+        operators.iter().try_for_each(|operator| self.set(&format!("{operator}.ms=0")))?;
         let (began, mut before) = (Instant::now(), None);
         loop {
             let status = self.commands.json(&["status", &self.job])?;

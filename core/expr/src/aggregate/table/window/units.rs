@@ -118,13 +118,12 @@ impl Units for WindowTable {
         let all = self.open.partitions();
         check(partitions, all)?;
         for partition in partitions {
-            let why = match self.guest(*partition) {
-                _ if self.part == WindowPart::Prepare => {
-                    "is of partial results, which are given and not moved"
-                }
-                _ if self.opens().any(Open::is_giving) => "is on its way out: its results are being given",
-                Some(guest) if !self.guests[guest].settled => "is still on its way here",
-                _ => continue,
+            let why = if self.part == WindowPart::Prepare {
+                "is of partial results, which are given and not moved"
+            } else if self.opens().any(Open::is_giving) {
+                "is on its way out: its results are being given"
+            } else {
+                continue;
             };
             return Err(UnitError::misplaced(*partition, why));
         }

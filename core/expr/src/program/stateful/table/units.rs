@@ -106,28 +106,27 @@ impl Units for StatefulTable {
 
     fn cut(&mut self, partitions: &[u16]) -> Result<Vec<Unit>, UnitError> {
         check(partitions, self.partitions)?;
-        if let Some(unsettled) = partitions.iter().find(|one| self.unsettled.contains_key(one)) {
-            return Err(UnitError::misplaced(*unsettled, "is still on its way here"));
-        }
         let mut units = Vec::with_capacity(partitions.len());
         for partition in partitions {
             let states = States::new(self.program.clone())?;
+            // One that has not caught up is as far as it was when it came.
+            let watermark = self.unsettled.get(partition).copied().unwrap_or(self.watermark);
             if let Some(ttl) = self.program.ttl
-                && let Some(watermark) = self.watermark
+                && let Some(now) = watermark
                 && let Some(table) = &mut self.tables[usize::from(*partition)]
             {
-                let until = Until { ttl, watermark: self.watermark };
-                table.forget(&self.program, until, watermark)?;
+                table.forget(&self.program, Until { ttl, watermark }, now)?;
             }
-            units.push(states);
+            units.push((states, watermark));
         }
         // They are taken when nothing can fail any more.
-        let cut = partitions.iter().zip(units).map(|(partition, mut states)| {
+        let cut = partitions.iter().zip(units).map(|(partition, (mut states, watermark))| {
             if let Some(table) = self.tables[usize::from(*partition)].take() {
                 states.table = table;
             }
+            self.unsettled.remove(partition);
             let home = Home { partition: *partition, partitions: self.partitions };
-            Unit::new(home, self.watermark.filter(|_| self.program.ttl.is_some()), states)
+            Unit::new(home, watermark.filter(|_| self.program.ttl.is_some()), states)
         });
         Ok(cut.collect())
     }
