@@ -3,13 +3,18 @@
 use tuplane_core::cluster::{Command, SourceUnit};
 
 use super::Driver;
+use crate::coordinator::effects::keys::Places;
 use crate::coordinator::effects::sources;
 
 impl Driver {
     /// Stops source instances that end.
     pub(super) fn give_sources(&self, run: u64, epoch: u64) {
-        let Some((job, places)) = self.moving(run, epoch) else { return };
-        let moves = job.under_way().map(|plan| plan.new.sources.clone()).unwrap_or_default();
+        let Some(job) = self.state.run(run) else { return };
+        let Some(plan) = job.under_way().filter(|plan| plan.new.epoch == epoch) else { return };
+        // Those too that have ended under an earlier coordinator: their agents know what they have not read.
+        let knows = |id: u32| !job.retired.contains(&id) || plan.new.going.contains(&id);
+        let places = Places::new(&plan.new.agents, plan.new.instances.iter().filter(|one| knows(one.id)));
+        let moves = plan.new.sources.clone();
         let (links, on) = (self.links.clone(), places.clone());
         self.step(run, places, async move {
             let given = sources::give(&links, &on, (run, epoch), &moves).await?;
