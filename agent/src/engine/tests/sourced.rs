@@ -212,7 +212,7 @@ path = "out"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_changes_agents_and_no_row_is_lost_given_twice_or_out_of_order() {
-    const ROWS: u64 = 12_000;
+    const ROWS: u64 = 60_000;
     for pace in ["rate = 6000", ""] {
         let counts = "[[stage]]\nid = 'counts'\nop = 'rolling_aggregate'\nin = 'by_key'\ncompute = ['count(*) as c']\n\
                       instances = 2";
@@ -238,7 +238,7 @@ async fn a_source_changes_agents_and_no_row_is_lost_given_twice_or_out_of_order(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_row_is_late_where_a_source_changes_agents() {
-    const ROWS: u64 = 12_000;
+    const ROWS: u64 = 60_000;
     let counts = "[[stage]]\nid = 'tens'\nop = 'window'\nin = 'by_key'\ntype = 'tumbling'\nsize = '10ms'\n\
                   [[stage]]\nid = 'counts'\nop = 'aggregate'\nin = 'tens'\ncompute = ['count(*) as c']\ninstances = 2";
     for pace in ["rate = 6000", ""] {
