@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tuplane_core::place::{self, RowPlace};
@@ -40,9 +38,11 @@ pub(crate) mod sourcing;
 pub(crate) mod spill;
 pub(crate) mod splits;
 pub(crate) mod stamp;
+mod tables;
 pub(crate) mod tap;
 pub(crate) mod task;
 pub(crate) mod timer;
+mod watch;
 pub(crate) mod work;
 
 pub use splits::SplitClient;
@@ -55,14 +55,12 @@ use crate::registry::Registry;
 use crate::service::HttpClient;
 use build::Ready;
 use cores::Cores;
-use instance::Instance;
 use rows::Budget;
 use run::Run;
 use task::Task;
 use timer::Timer;
-
-/// Every peer of a run must have answered within this time.
-const MEET: Duration = Duration::from_secs(10);
+pub(crate) use watch::said;
+use watch::{compact, watch_edge, watch_instance, watch_manager};
 
 /// What an engine needs to know.
 #[derive(Debug, Clone)]
@@ -239,39 +237,6 @@ impl Engine {
 
     fn is_closed(&self, run: u64) -> bool {
         lock(&self.closed).contains(&run)
-    }
-
-    /// Checks that each peer of a run answers.
-    pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
-        let run = self.get(run)?;
-        let sessions = run.sessions();
-        let deadline = tokio::time::Instant::now() + MEET;
-        for session in sessions {
-            loop {
-                match session.met() {
-                    Ok(true) => break,
-                    Ok(false) if tokio::time::Instant::now() < deadline => {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                    Ok(false) => {
-                        let peer = &session.peer().name;
-                        let message = format!(
-                            "{} cannot reach {peer} for data: no answer in {} s",
-                            self.shared.me.name,
-                            MEET.as_secs()
-                        );
-                        return Err(WireFault::new(FaultCode::Agent, message));
-                    }
-                    Err(cause) => {
-                        let peer = &session.peer().name;
-                        let message =
-                            format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
-                        return Err(WireFault::new(FaultCode::Agent, message));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Rows begin to flow.
@@ -501,6 +466,13 @@ impl Engine {
         (self.shared.budget.used(), self.shared.budget.limit())
     }
 
+    /// Bytes that the queues of each live run may hold.
+    pub fn reserved(&self) -> Vec<(u64, u64)> {
+        let runs = lock(&self.runs);
+        let live = runs.iter().filter(|(_, held)| held.run.is_live());
+        live.map(|(run, held)| (*run, held.run.stand().reserved)).collect()
+    }
+
     /// Round trips to peers, in microseconds.
     pub fn round_trips(&self) -> Vec<(String, u64)> {
         lock(&self.shared.outbound)
@@ -527,79 +499,6 @@ impl Engine {
     fn get(&self, run: u64) -> Result<Arc<Run>, WireFault> {
         self.find(run).map(|held| held.run).ok_or_else(|| no_run(run))
     }
-}
-
-/// Runs an instance and says how it ended. A panic ends the instance, not the agent.
-async fn watch_instance(
-    run: Arc<Run>,
-    local: Arc<run::Local>,
-    instance: Instance,
-    events: mpsc::UnboundedSender<Event>,
-) {
-    let name = instance.name.clone();
-    let ended = std::panic::AssertUnwindSafe(instance.run()).catch_unwind().await;
-    local.counters.clock.end();
-    local.counters.ended.store(true, Ordering::Relaxed);
-    let id = local.placed.id;
-    let event = match ended {
-        Ok(Ok(files)) => {
-            run.wait_until_arrived(&local).await;
-            let last = Box::new(run.instance_report(&local));
-            Event::InstanceEnded { run: run.run, instance: id, last, edges: run.ledger(), files }
-        }
-        Ok(Err(fault)) => Event::InstanceFailed { run: run.run, instance: id, fault },
-        Err(panic) => {
-            let message = format!("{name}: panicked: {}", said(panic.as_ref()));
-            let fault = WireFault::new(FaultCode::Instance, message);
-            Event::InstanceFailed { run: run.run, instance: id, fault }
-        }
-    };
-    // The receiver is this agent's own control side; without it the agent is ending.
-    let _ = events.send(event);
-}
-
-/// Moves an edge's rows; a panic ends the run and not only the movement.
-async fn watch_edge(run: Arc<Run>, edge: Arc<Edge>, events: mpsc::UnboundedSender<Event>) {
-    let name = run.edge_name(edge.index());
-    let fault = match std::panic::AssertUnwindSafe(edge.run()).catch_unwind().await {
-        Ok(Ok(())) => None,
-        Ok(Err(cause)) => Some(WireFault::new(FaultCode::Instance, cause)),
-        Err(panic) => {
-            Some(internal(&format!("moving the rows of {name} panicked: {}", said(panic.as_ref()))))
-        }
-    };
-    if let Some(fault) = fault {
-        // The receiver is this agent's own control side; without it the agent is ending.
-        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
-    }
-}
-
-/// Ends slots for edges that hold rows; a panic ends the run and not only the slots.
-async fn watch_manager(run: Arc<Run>, events: mpsc::UnboundedSender<Event>) {
-    let manager = run.slots_manager();
-    if let Err(panic) = std::panic::AssertUnwindSafe(manager.run()).catch_unwind().await {
-        let fault = internal(&format!("choosing targets panicked: {}", said(panic.as_ref())));
-        // The receiver is this agent's own control side; without it the agent is ending.
-        let _ = events.send(Event::InstanceFailed { run: run.run, instance: 0, fault });
-    }
-}
-
-/// Copies what waits for long and keeps much more than itself alive, until the run is stopped.
-async fn compact(run: Arc<Run>) {
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        second.tick().await;
-        for edge in run.stand().edges.values() {
-            edge.compact(std::time::Instant::now());
-        }
-    }
-}
-
-/// What a panic said.
-pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 fn internal(message: &str) -> WireFault {

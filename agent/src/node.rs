@@ -331,7 +331,7 @@ impl Node {
             AgentRequest::Connect { run } => engine.connect(run).await.map(|()| AgentReply::Done),
             AgentRequest::Start { run } => engine.start(run).map(|()| AgentReply::Done),
             AgentRequest::Extend(plan) => engine.extend(*plan).await.map(|()| AgentReply::Done),
-            AgentRequest::StartNew { run, epoch } => engine.start_new(run, epoch).map(|()| AgentReply::Done),
+            AgentRequest::StartNew { run, epoch } => keys::start_new(engine, run, epoch).await,
             AgentRequest::Halt { run, epoch, instances } => {
                 engine.halt(run, epoch, &instances).map(|()| AgentReply::Done)
             }

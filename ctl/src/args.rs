@@ -11,8 +11,8 @@ use tuplane_testbed::hosts::is_name;
 use tuplane_testbed::launch::ssh::{CONNECT, FAN_OUT, HostKeys, SshOptions};
 
 use crate::command::{
-    agents, cancel, check, clean, down, etp, fetch, hosts, jobs, peek, plan, route, routes, run, scale, set,
-    status, submit, tui, up, what_if,
+    agents, cancel, check, clean, down, etp, fetch, hosts, jobs, op, peek, plan, route, routes, run, scale,
+    set, status, submit, tui, up, what_if,
 };
 use crate::failure::{Failure, Outcome};
 use crate::output::time::parse_span;
@@ -101,6 +101,8 @@ pub(crate) enum Command {
     Etp(etp::Args),
     /// Changes how many instances a job has, and where, while it runs
     Scale(scale::Args),
+    /// Lists what was asked of the cluster while jobs ran, and waits for it
+    Op(op::Args),
     /// Brings the files of a job's sinks from all agents
     Fetch(fetch::Args),
     /// Follows a sample of the rows that leave a stage

@@ -27,6 +27,14 @@ const DOWN_PATIENCE: Duration = Duration::from_secs(5);
 /// A submit is waited for at least so long.
 const SUBMIT: Duration = Duration::from_mins(1);
 
+/// Who runs this command, as `user@host`.
+fn me() -> String {
+    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let user = user.filter(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
 /// A cluster that can be asked.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -159,6 +167,11 @@ impl Cluster {
 
     /// Asks the coordinator.
     pub(crate) async fn ask(&self, request: ClusterRequest) -> Outcome<ClusterReply> {
+        // Who changes something is noted with it.
+        let request = match request {
+            change if change.is_change() => ClusterRequest::By { who: me(), request: Box::new(change) },
+            other => other,
+        };
         self.client.cluster(request, self.timeout).await.map_err(|error| self.explain(error))
     }
 

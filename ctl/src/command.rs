@@ -9,6 +9,7 @@ pub(crate) mod etp;
 pub(crate) mod fetch;
 pub(crate) mod hosts;
 pub(crate) mod jobs;
+pub(crate) mod op;
 pub(crate) mod peek;
 pub(crate) mod plan;
 pub(crate) mod route;
@@ -53,6 +54,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &mut Output) 
         Command::Routes(args) => routes::run(args, global, output).await,
         Command::Etp(args) => etp::run(args, global, output).await,
         Command::Scale(args) => Box::pin(scale::run(args, global, output)).await,
+        Command::Op(args) => op::run(args, global, output).await,
         Command::Fetch(args) => fetch::run(args, global, output).await,
         Command::Peek(args) => peek::run(args, global, output).await,
         Command::Tui(args) => Box::pin(tui::run(args, global, output)).await,

@@ -1,5 +1,6 @@
 //! What is shown of a job: counters per stage, the ledger per edge, files; as document and as text.
 
+mod instances;
 mod keys;
 mod response;
 mod sum;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::cluster::DROPPED_BY_STOP;
-use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, VertexId};
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
 use tuplane_wire::message::{
     EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
 };
@@ -21,6 +22,7 @@ use crate::output::number;
 use crate::output::table::counted;
 use crate::output::time::{event_time, now_ms, rfc3339};
 
+use instances::{InstanceView, instance_states, instance_views};
 use response::ResponseView;
 use sum::{Sum, reports, sum};
 pub(crate) use text::{files_text, instances_text, text};
@@ -162,33 +164,6 @@ pub(crate) struct VertexView {
     rates: Rates,
     #[serde(skip)]
     is_source: bool,
-}
-
-/// One instance.
-#[derive(Debug, Serialize)]
-struct InstanceView {
-    instance: u32,
-    vertex: String,
-    /// Among the instances of its vertex, from 0.
-    number: u32,
-    agent: String,
-    rows_in: u64,
-    rows_out: u64,
-    busy: Value,
-    blocked: Value,
-    idle: Value,
-    queue_in: u64,
-    queue_out: u64,
-    state_bytes: u64,
-    #[serde(flatten)]
-    event_time: EventTime,
-    ended: bool,
-    /// running, leaving, retired (by a rescale) or ended
-    state: &'static str,
-    /// Of the job's `partitions`; none where rows come otherwise than by key, or within each agent.
-    key_partitions: Option<u32>,
-    #[serde(skip)]
-    shares: Shares,
 }
 
 /// How far event time has come.
@@ -520,73 +495,6 @@ fn vertex_view(
         notes: now.notes,
         rates,
         is_source: !dag.edges.iter().any(|edge| edge.to == id),
-    }
-}
-
-fn instance_views(dag: &Dag, status: &JobStatus, before: Option<&JobStatus>) -> Vec<InstanceView> {
-    let by_id = |status: &JobStatus| -> BTreeMap<u32, InstanceReport> {
-        status.counters.iter().map(|report| (report.instance, report.clone())).collect()
-    };
-    let (now, earlier) = (by_id(status), before.map(by_id).unwrap_or_default());
-    let (none, held) = (InstanceReport::default(), keys::held(dag, status));
-    let view = |instance: &Instance| {
-        let report = now.get(&instance.id).unwrap_or(&none);
-        let before = earlier.get(&instance.id).unwrap_or(&none);
-        let spent = [
-            report.busy_ns.saturating_sub(before.busy_ns),
-            report.blocked_ns.saturating_sub(before.blocked_ns),
-            report.idle_ns.saturating_sub(before.idle_ns),
-        ];
-        let all: u64 = spent.iter().sum();
-        let [busy, blocked, idle] = spent.map(|ns| (all > 0).then(|| ns as f64 / all as f64));
-        let value = |share: Option<f64>| share.map_or(Value::Null, number);
-        let agent = status.agents.get(usize::from(instance.agent));
-        InstanceView {
-            instance: instance.id,
-            vertex: dag.vertex(instance.vertex).label(),
-            number: instance.number,
-            agent: agent.map_or_else(|| "?".to_owned(), |info| info.id.name.clone()),
-            rows_in: report.rows_in,
-            rows_out: report.rows_out,
-            busy: value(busy),
-            blocked: value(blocked),
-            idle: value(idle),
-            queue_in: report.queue_in,
-            queue_out: report.queue_out,
-            state_bytes: report.state_bytes,
-            event_time: EventTime::of(std::iter::once(report)),
-            ended: report.ended,
-            state: instance_state(status, instance, report),
-            key_partitions: held.get(&instance.id).copied(),
-            shares: Shares { busy, blocked, idle },
-        }
-    };
-    status.instances.iter().map(view).collect()
-}
-
-/// How many instances stand where; those that are coming are not among the others yet.
-fn instance_states(status: &JobStatus) -> BTreeMap<&'static str, u32> {
-    let none = InstanceReport::default();
-    let report = |instance: &Instance| status.counters.iter().find(|report| report.instance == instance.id);
-    let mut states = BTreeMap::new();
-    for instance in &status.instances {
-        let state = instance_state(status, instance, report(instance).unwrap_or(&none));
-        *states.entry(state).or_default() += 1;
-    }
-    if !status.scale.coming.is_empty() {
-        states.insert("coming", status.scale.coming.len() as u32);
-    }
-    states
-}
-
-/// Where an instance stands: a rescale makes it come, leave and retire.
-fn instance_state(status: &JobStatus, instance: &Instance, report: &InstanceReport) -> &'static str {
-    let scale = &status.scale;
-    match instance.id {
-        id if scale.retired.contains(&id) => "retired",
-        id if scale.leaving.contains(&id) => "leaving",
-        _ if report.ended => "ended",
-        _ => "running",
     }
 }
 

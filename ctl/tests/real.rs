@@ -8,6 +8,7 @@ mod etp;
 mod failures;
 mod halves;
 mod jobs;
+mod joins;
 mod keyed;
 mod language;
 mod own;

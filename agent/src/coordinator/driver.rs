@@ -3,10 +3,12 @@
 mod act;
 mod ask;
 mod auto;
+mod flow;
 mod hold;
 mod keys;
 mod measure;
 mod members;
+mod operations;
 mod routes;
 mod scale;
 mod sources;
@@ -17,7 +19,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tuplane_core::cluster::{Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::cluster::{Asked, Command, Effect, Job, Logged, NewJob, Placed, Presence, SealWork, State};
+use tuplane_core::plan::VertexId;
 use tuplane_core::scale::rates::Figure;
 use tuplane_wire::message::{AgentId, ClusterReply, ClusterRequest, FaultCode, JobPhase, WireFault};
 use tuplane_wire::service::Hello;
@@ -28,6 +31,7 @@ use super::links::Links;
 use super::live::{Live, LiveRun};
 use super::log::Log;
 use super::places::Counts;
+use super::scaling::Stands;
 use super::status::Costs;
 use super::{CoordinatorConfig, Ended, OwnAgent};
 
@@ -63,7 +67,7 @@ pub(super) enum Note {
     /// The traces of a run were read, for their mean rates.
     Means { run: u64, means: BTreeMap<String, Figure> },
     /// Agents have taken a change, or not.
-    Changed { run: u64, command: Command, result: Result<(), WireFault>, reply: Reply },
+    Changed { run: u64, asked: Asked, command: Command, result: Result<(), WireFault>, reply: Reply },
 }
 
 /// What one round of notes leads to, once it is on disk.
@@ -100,8 +104,14 @@ pub(super) struct Driver {
     changing: HashMap<u64, u32>,
     /// The plans of each run that were shown only, one for each request.
     shown: HashMap<u64, Vec<scale::Shown>>,
+    /// Vertices of a run that can have no more instances, and what that depends on.
+    fixed: HashMap<u64, (Stands, BTreeMap<VertexId, String>)>,
+    /// When it was looked last for what came of rescales.
+    measured: Option<Instant>,
     autos: auto::Autos,
     hold: hold::Hold,
+    /// Who makes the request that is being looked at, if they have said so.
+    asker: Option<String>,
     ending: bool,
 }
 
@@ -129,8 +139,11 @@ impl Driver {
             settling: HashMap::new(),
             changing: HashMap::new(),
             shown: HashMap::new(),
+            fixed: HashMap::new(),
+            measured: None,
             autos: auto::Autos::new(Instant::now(), wall_ms()),
             hold: hold::Hold::from_environment(),
+            asker: None,
             ending: false,
         }
     }
@@ -301,7 +314,7 @@ impl Driver {
                     self.live.set_means(run, means);
                 }
             }
-            Note::Changed { run, command, result, reply } => {
+            Note::Changed { run, asked, command, result, reply } => {
                 if let Entry::Occupied(mut under_way) = self.changing.entry(run) {
                     *under_way.get_mut() -= 1;
                     if *under_way.get() == 0 {
@@ -310,10 +323,12 @@ impl Driver {
                 }
                 if result.is_ok() {
                     if let Command::OptionSet { run, .. } = &command {
-                        self.live.option_set(*run, Instant::now());
+                        self.option_was_set(turn, *run, Instant::now());
                     }
                     self.apply(turn, command);
                 }
+                let fault = result.as_ref().err().map(|fault| fault.message.clone());
+                self.apply(turn, Command::Asked(Box::new(Asked { fault, ..asked })));
                 turn.answer(reply, result.map(|()| ClusterReply::Done));
             }
         }

@@ -167,12 +167,17 @@ async fn seal_call(
     }
 }
 
-/// Has all agents of a plan prepare it, and checks that they reach each other. Nothing is sent by it yet.
-pub(super) async fn extend(links: &Links, agents: &[AgentId], plan: RunPlan) -> Result<(), WireFault> {
+/// Has all agents of a plan prepare it within the deadline, and checks that they reach each other. Nothing is sent by it yet.
+pub(super) async fn extend(
+    links: &Links,
+    agents: &[AgentId],
+    plan: RunPlan,
+    deadline: Duration,
+) -> Result<(), WireFault> {
     let run = plan.run;
     let request = AgentRequest::Extend(Box::new(plan));
     let calls = agents.iter().map(async |agent| {
-        let made = links.call(agent, request.clone(), PREPARE).await;
+        let made = links.call(agent, request.clone(), deadline).await;
         made.map_err(|fault| WireFault {
             message: format!("agent {}: {}", agent.name, fault.message),
             ..fault

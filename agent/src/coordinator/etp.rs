@@ -18,13 +18,11 @@ use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::driver::Note;
 use super::live::{LiveRun, Measured};
-use super::scaling;
 use crate::source;
 
 /// What was measured of a running job.
 pub(super) struct Seen {
     pub(super) dag: Dag,
-    submitted: job::Job,
     pub(super) kinds: Vec<Kind>,
     pub(super) engine: Engine,
     pub(super) rates: JobRates,
@@ -70,7 +68,7 @@ impl Seen {
             Overflow::Block => Engine::BackPressured,
         };
         let ratio = (submitted.options.settings == Settings::Paper).then_some(PUBLISHED);
-        Ok(Self { dag, submitted, kinds, engine, rates, instances, agents, ratio })
+        Ok(Self { dag, kinds, engine, rates, instances, agents, ratio })
     }
 
     /// As scaling takes it. `fixed` are vertices that can have no more instances.
@@ -89,12 +87,13 @@ impl Seen {
     }
 }
 
-/// Rates, congestion and ETP of a running job.
+/// Rates, congestion and ETP of a running job. `fixed` are vertices that can have no more instances, and why.
 pub(super) fn answer(
     job: &Job,
     live: Option<&LiveRun>,
     ratio: Option<f64>,
     now: Instant,
+    fixed: &BTreeMap<VertexId, String>,
 ) -> Result<JobFlow, WireFault> {
     let seen = Seen::of(job, live, now)?;
     let (congestion, words) = match ratio.or(seen.ratio) {
@@ -107,7 +106,7 @@ pub(super) fn answer(
         }
         None => (Congestion::Demand, "demand > capacity".to_owned()),
     };
-    let etp = seen.running(congestion, &scaling::fixed(job, &seen.submitted, &seen.dag)).etp();
+    let etp = seen.running(congestion, fixed).etp();
     Ok(JobFlow {
         job: job.name.clone(),
         run: job.run,

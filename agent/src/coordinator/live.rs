@@ -222,6 +222,13 @@ impl Live {
         }
     }
 
+    /// Counters of other instances are not needed any more.
+    pub(super) fn keep(&mut self, run: u64, listed: &dyn Fn(u32) -> bool) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.counters.retain(|instance, _| listed(*instance));
+        }
+    }
+
     /// The mean rates of a run's traces.
     pub(super) fn set_means(&mut self, run: u64, means: BTreeMap<String, Figure>) {
         self.runs.entry(run).or_default().rates.means = means;

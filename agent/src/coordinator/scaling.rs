@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{After, Before, Dag, LEAST_QUEUE, SourceMove, Vertex, VertexId};
+use tuplane_core::plan::{After, Before, Dag, Room, SourceMove, Vertex, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
     ExactPlan, Named, ScaleAsk, ScaleCount, ScaleEdge, ScaleInstance, ScaleMove, ScalePlace, ScalePlan,
 };
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::live::LiveRun;
 
 use deal::Dealing;
-pub(super) use planned::fixed;
+pub(super) use deal::Stands;
 
 mod automatic;
 mod deal;
@@ -40,8 +42,8 @@ pub(super) struct Known<'a> {
     pub(super) drained: BTreeSet<String>,
     /// What the agents have said of the run.
     pub(super) live: Option<&'a LiveRun>,
-    /// Bytes that each agent's queues may hold, by its name; as far as it has said so.
-    pub(super) budgets: BTreeMap<String, u64>,
+    /// What queues may hold on each agent, by its name; as far as it has said so.
+    pub(super) rooms: BTreeMap<String, Room>,
     /// Who may choose.
     pub(super) planners: &'a Planners,
     /// Name of the agent that coordinates.
@@ -59,7 +61,7 @@ pub(super) struct Change {
     pub(super) planner: Option<String>,
     /// Rows a second that all sinks together will take.
     pub(super) predicted: Option<f64>,
-    /// Why so; or why nothing is foretold.
+    /// Why so; or why nothing is predicted.
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
@@ -134,6 +136,15 @@ type Joined = (Vec<AgentInfo>, Vec<(VertexId, u16)>);
 fn nowhere_else(instances: usize, agent: &str) -> String {
     let are = if instances == 1 { "1 instance is".to_owned() } else { format!("{instances} instances are") };
     format!("{are} on {agent}, and no other agent takes instances")
+}
+
+/// What tells a plan from every other one for a job: what comes, what goes, and what that makes of the job.
+fn identity(run: u64, new: &NewScale) -> u64 {
+    let NewScale { epoch, joining, coming, going, maps, dag, halt, .. } = new;
+    let joining: Vec<_> = joining.iter().map(|agent| &agent.id).collect();
+    let text = serde_json::to_vec(&(run, epoch, joining, coming, going, maps, dag, halt));
+    // It cannot fail: none of it has a form of its own.
+    xxh3_64(&text.unwrap_or_default())
 }
 
 fn refused(message: impl Into<String>) -> WireFault {
@@ -287,6 +298,8 @@ impl Known<'_> {
             job: self.job.name.clone(),
             run: self.job.run,
             epoch: self.job.epoch(),
+            id: None,
+            operation: None,
             next: None,
             asked: asked(ask),
             planner: change.planner.clone(),
@@ -339,9 +352,8 @@ impl Known<'_> {
             asked: plan.asked.clone(),
             planner: change.planner,
             predicted: change.predicted,
-            agents,
-            before: self.job.instances.len(),
-            instances: self.job.instances.iter().chain(&after.new).copied().collect(),
+            joining: agents.into_iter().skip(self.job.agents.len()).collect(),
+            coming: after.new,
             going: after.going,
             maps: after.maps,
             sources: after.sources,
@@ -351,6 +363,7 @@ impl Known<'_> {
             why: plan.why.clone(),
             halt: change.halt,
         };
+        plan.id = Some(identity(self.job.run, &new));
         Ok((plan, Some(new)))
     }
 
@@ -423,13 +436,11 @@ impl Known<'_> {
         Ok((agents, add))
     }
 
-    /// An agent holds as many instances of a job as have room for their queues: each takes 64 KiB at least, of half
-    /// of what the agent's queues may hold (or of the job's `memory`).
+    /// An agent holds as many instances of a job as have room for their queues, those too that are being drained: see
+    /// [`Room`].
     fn check_room(&self, after: &After, agents: &[AgentInfo]) -> Result<(), WireFault> {
-        let going: BTreeSet<u32> = after.going.iter().copied().collect();
-        let stays = self.running.iter().filter(|one| !going.contains(&one.id));
         let mut here: BTreeMap<u16, (usize, u64)> = BTreeMap::new();
-        for one in stays.chain(&after.new) {
+        for one in self.job.standing().chain(&after.new) {
             let (count, queues) = here.entry(one.agent).or_default();
             *count += 1;
             *queues += self.queues(one.vertex);
@@ -437,15 +448,15 @@ impl Known<'_> {
         let coming: BTreeSet<u16> = after.new.iter().map(|one| one.agent).collect();
         for index in coming {
             let name = agents.get(usize::from(index)).map_or("?", |agent| agent.id.name.as_str());
-            let Some(budget) = self.budgets.get(name) else { continue };
+            let Some(room) = self.rooms.get(name) else { continue };
             let (count, queues) = here.get(&index).copied().unwrap_or_default();
-            let (needed, has) = (queues.saturating_mul(LEAST_QUEUE), self.may_hold(*budget));
-            if needed > has {
+            let memory = self.spec.options.memory;
+            if let Some(needed) = room.shortage(memory, queues) {
                 return Err(refused(format!(
-                    "agent {name} would hold {count} instances of the job, whose queues need {} MiB at least, and may \
-                     hold {} MiB",
+                    "agent {name} would hold {count} instances of the job, those that end included, whose queues need {} \
+                     MiB at least, and may hold {} MiB",
                     needed.div_ceil(1 << 20),
-                    has >> 20
+                    room.may_hold(memory) >> 20
                 )));
             }
         }
@@ -455,11 +466,6 @@ impl Known<'_> {
     /// Queues that an instance of a vertex has.
     fn queues(&self, vertex: VertexId) -> u64 {
         (self.dag.inputs(vertex).count() + self.dag.outputs(vertex).count()) as u64
-    }
-
-    /// Bytes that queues of the job may hold on an agent with such a budget.
-    fn may_hold(&self, budget: u64) -> u64 {
-        self.spec.options.memory.unwrap_or(u64::MAX).min(budget / 2)
     }
 
     fn counts(&self, new: &[Instance], going: &BTreeSet<u32>) -> Vec<ScaleCount> {
@@ -559,7 +565,11 @@ mod tests {
                 live: None,
                 planners: &self.planners,
                 coordinator: "b",
-                budgets: self.agents.iter().filter_map(|a| Some((a.id.name.clone(), budget?))).collect(),
+                rooms: self
+                    .agents
+                    .iter()
+                    .filter_map(|a| Some((a.id.name.clone(), Room { budget: budget?, ..Room::default() })))
+                    .collect(),
             }
         }
 
@@ -609,7 +619,8 @@ mod tests {
         let (plan, new) = known.plan(&ask, change).unwrap();
         assert_eq!((plan.moved[0].from.name.as_str(), plan.moved[0].to.agent.as_str()), ("w#0", "b"));
         let new = new.unwrap();
-        assert_eq!((new.epoch, new.before, new.agents.len()), (2, known.job.instances.len(), 2));
+        let next = known.job.instances.len() as u32;
+        assert_eq!((new.epoch, new.coming[0].id, new.joining.len()), (2, next, 1));
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(super) fn job(job: &Job, live: &Live, costs: &Costs, wall_ms: u64) -> JobSta
     let run = live.run(job.run);
     let mut counters = run.map(|run| run.counters.clone()).unwrap_or_default();
     counters.extend(job.ended.iter().map(|(instance, last)| (*instance, last.clone())));
+    // Of those that are folded an agent may still speak.
+    counters.retain(|id, _| job.lists(*id));
     if !job.is_live() {
         // Nothing waits any more, whatever an agent said before it was lost.
         for last in counters.values_mut() {
@@ -116,10 +118,11 @@ fn scale(job: &Job) -> JobScale {
     JobScale {
         epoch: job.epoch(),
         step: plan.map(|plan| plan.step),
-        coming: coming.map_or_else(Vec::new, |plan| plan.coming().iter().map(|one| one.id).collect()),
+        coming: coming.map_or_else(Vec::new, |plan| plan.new.coming.iter().map(|one| one.id).collect()),
         leaving: leaving.iter().filter(|id| !job.ended.contains_key(id)).copied().collect(),
         retired: job.retired.iter().copied().collect(),
         maps: job.maps(),
+        folded: job.folded.clone(),
         auto: None,
     }
 }

@@ -1,6 +1,7 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
 mod bodies;
+mod bounds;
 mod channels;
 mod joins;
 mod keys;
@@ -17,12 +18,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Job, Op, Settings, Stage};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, LEAST_QUEUE as LEAST_BOUND, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::own_columns;
 use tuplane_expr::types::Asked;
-use tuplane_expr::{KeyExprs, StateOf, Types, VertexProgram, edge_key, resolve_registered, vertex_program};
+use tuplane_expr::{KeyExprs, Types, VertexProgram, edge_key, resolve_registered, vertex_program};
 use tuplane_wire::message::{FaultCode, RunPlan, Split, WireFault};
 
 use super::Shared;
@@ -36,6 +37,7 @@ use super::output::{Exit, ExitKey, Output};
 use super::rescale::Undo;
 use super::routing::RouteTable;
 use super::run::{Beginning, Local, Run, Stand};
+use super::tables::Tables;
 use super::tap::{DEFAULT_RATE, Tap};
 use crate::exchange::body::fingerprint;
 use crate::exchange::costs::Costs;
@@ -47,10 +49,7 @@ use crate::exchange::outqueue::Routes;
 use crate::exchange::quota::Quota;
 use crate::sink::{Parts, SinkContext};
 use channels::{Inputs, Lane};
-
-/// No queue's bound is more: a few queues would otherwise hold all of the budget, which helps nobody's rate and
-/// makes memory swing by tens of megabytes.
-const MOST_BOUND: u64 = 8 << 20;
+pub(crate) use joins::JoinTables;
 
 /// A run that is ready to start, and its instances.
 pub(crate) struct Built {
@@ -73,9 +72,11 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
         let routing = RouteTable::of(&job, Arc::clone(&shared.registry), clock);
         let builder = Builder::new(shared, job, plan, reserved, parts.clone(), started, None, &undo)?;
         let (of, me, policies) = (builder.plan.run, builder.me, builder.plan.policies.clone());
+        let epoch = builder.plan.epoch;
         let job = Arc::clone(&builder.job);
         let made = builder.make(&routing)?;
         let run = Run::new(Beginning { run: of, job, me, parts: parts.clone(), start, routing }, made.stand);
+        run.copies.prepare(epoch, made.copies);
         run.set_routes(&policies).map_err(|e| WireFault::new(FaultCode::Refused, e))?;
         Ok(Built { run, instances: made.instances })
     })();
@@ -106,8 +107,10 @@ pub(crate) struct Made {
     pub(crate) instances: Vec<Ready>,
     /// Edges that there were, whose targets change.
     pub(crate) retargets: Vec<Retarget>,
-    /// Edges that there were, with new senders.
-    pub(crate) joined: Vec<u32>,
+    /// New senders of edges that there were: the edge, and their number there.
+    pub(crate) joined: Vec<(u32, usize)>,
+    /// Tables of joins that leave, and that come.
+    pub(crate) copies: Tables,
 }
 
 /// The targets of an edge change.
@@ -144,7 +147,7 @@ struct Builder<'a> {
     reserved: u64,
     parts: Parts,
     /// What the collectors of each join hand to its joiners here.
-    tables: joins::Tables,
+    tables: JoinTables,
     /// Instances begin once the run has.
     started: watch::Receiver<bool>,
     /// What the plan before has here.
@@ -174,7 +177,8 @@ impl<'a> Builder<'a> {
         let registered = |asked: Asked<'_>| shared.registry.columns_of(asked);
         let types = resolve_registered(&job, &|stage| headers.get(stage).cloned(), &registered);
         let types = types.map_err(|f| refused(&f))?;
-        let tables = joins::tables(&job);
+        let stays = |id: u32| plan.instances.iter().any(|placed| placed.id == id);
+        let tables = joins::tables(&job, old.as_deref(), &stays);
         let (dag, credits) = (Arc::new(dag), RefCell::default());
         Ok(Self { shared, job, dag, types, me, plan, reserved, parts, tables, started, old, undo, credits })
     }
@@ -193,7 +197,8 @@ impl<'a> Builder<'a> {
         let mine: Vec<Placed> = self.plan.instances.iter().filter(|i| i.agent == self.me).copied().collect();
         let is_old = |placed: &&Placed| self.old().any(|local| local.placed.id == placed.id);
         let fresh: Vec<Placed> = mine.iter().filter(|placed| !is_old(placed)).copied().collect();
-        let bound = self.queue_bound(&fresh)?;
+        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
+        let bound = self.queue_bound(&fresh, &in_plan)?;
         let programs = self.programs(&mine)?;
         // What may be refused comes before anything that is there is touched.
         let mut own_splits: HashMap<String, OwnSplits> = HashMap::new();
@@ -208,8 +213,10 @@ impl<'a> Builder<'a> {
             Some(old) => (**old).clone(),
             None => self.nothing(),
         };
-        let in_plan = |id: u32| self.plan.instances.iter().any(|placed| placed.id == id);
         stand.retire(&in_plan);
+        // One that was closed when its agent had no part is made anew if that has one again.
+        stand.sessions.retain(|agent, session| self.plan.has_part(*agent) && !session.is_dead());
+        stand.tables.clone_from(&self.tables);
         (stand.dag, stand.costs) = (Arc::clone(&self.dag), Costs::of(&self.plan, self.me));
         let wakes: HashMap<u32, Arc<Notify>> = (0..self.dag.edges.len() as u32)
             .map(|edge| {
@@ -221,7 +228,7 @@ impl<'a> Builder<'a> {
         self.expect_units()?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
-        let (mut retargets, mut joined) = (Vec::new(), Vec::new());
+        let mut retargets = Vec::new();
         for index in 0..self.dag.edges.len() as u32 {
             let edge = EdgeId(index);
             let from = self.dag.edge(edge).from;
@@ -231,12 +238,8 @@ impl<'a> Builder<'a> {
             }
             let key = edge_key(&self.job, &self.types, &self.dag, edge).map_err(|f| refused(&[f]))?;
             keys.insert(index, key);
-            let joins = fresh.iter().any(|i| i.vertex == from);
             if let Some(old) = self.old_edge(edge) {
                 retargets.extend(self.retarget(edge, old, &mut stand, &inboxes, &programs, &wakes)?);
-                if joins {
-                    joined.push(index);
-                }
                 continue;
             }
             let schema = fingerprint(&programs[&from].output);
@@ -268,7 +271,7 @@ impl<'a> Builder<'a> {
             stand.edges.insert(index, made);
         }
         self.taps(&mut stand, &mine, &programs);
-        let mut instances = Vec::new();
+        let (mut instances, mut joined) = (Vec::new(), Vec::new());
         for (placed, (body, (stamper, arrivals), splits)) in fresh.iter().zip(bodies) {
             let program = &programs[&placed.vertex];
             let room = Arc::new(Notify::new());
@@ -280,6 +283,7 @@ impl<'a> Builder<'a> {
                 let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
                 if self.old_edge(edge).is_some() {
                     self.undo.sender(sending, sender);
+                    joined.push((edge.0, sender));
                 }
                 sending.share_quota(sender, Arc::clone(&quota));
                 if self.dag.edge(edge).spills {
@@ -336,7 +340,7 @@ impl<'a> Builder<'a> {
                 counters,
                 options: changes,
                 asked,
-                state: StateOf::of(&self.job, self.stage(placed.vertex)?, program),
+                keeps: self.keeps(placed.vertex, program)?,
                 settled: Vec::new(),
                 start: self.started.clone(),
                 halt: halted,
@@ -350,8 +354,9 @@ impl<'a> Builder<'a> {
             instances.push((local, instance));
         }
         stand.own_splits.extend(own_splits.into_iter().map(|(stage, own)| (stage, own.all)));
-        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions);
-        Ok(Made { stand, instances, retargets, joined })
+        self.shared.open_roads(&self.plan, self.me, &mut stand.sessions, self.undo);
+        let copies = self.copies(&mut stand)?;
+        Ok(Made { stand, instances, retargets, joined, copies })
     }
 
     /// A run before it has anything here.
@@ -366,6 +371,7 @@ impl<'a> Builder<'a> {
             own_splits: HashMap::new(),
             taps: HashMap::new(),
             costs: Arc::default(),
+            tables: HashMap::new(),
             past: BTreeMap::new(),
         }
     }
@@ -404,10 +410,10 @@ impl<'a> Builder<'a> {
         } else {
             let info = &self.plan.agents[usize::from(target.agent)];
             let session = self.shared.session_to(info);
-            stand
-                .flights
-                .entry((number, target.agent))
-                .or_insert_with(|| session.add_edge(self.plan.run, self.plan.attempt, number, schema));
+            let flight = stand.flights.entry((number, target.agent)).or_default();
+            if session.keep_edge(self.plan.run, self.plan.attempt, number, schema, flight) {
+                self.undo.edge_out(&session, self.plan.run, number);
+            }
             let credit = self.new_credit(target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);
@@ -463,34 +469,6 @@ impl<'a> Builder<'a> {
         inputs.map(|(id, edge)| (id.0, Arc::clone(&programs[&edge.from].output))).collect()
     }
 
-    /// An instance's queues.
-    fn queues_of(&self, placed: &Placed) -> u64 {
-        (self.dag.inputs(placed.vertex).count() + self.dag.outputs(placed.vertex).count()) as u64
-    }
-
-    /// The share of the agent's budget of each queue that is new: of half of what earlier runs have left, so that a
-    /// job which stands still never holds what the next one needs; and of that only what this run has left itself.
-    fn queue_bound(&self, fresh: &[Placed]) -> Result<u64, WireFault> {
-        let mine = self.shared.budget.limit().saturating_sub(self.reserved) / 2;
-        let memory = self.job.options.memory.unwrap_or(mine).min(mine);
-        let queues: u64 = fresh.iter().map(|placed| self.queues_of(placed)).sum();
-        let Some(old) = &self.old else {
-            return Ok((memory / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND));
-        };
-        let all = queues + old.local.iter().map(|local| self.queues_of(&local.placed)).sum::<u64>();
-        if queues > 0 && all.saturating_mul(LEAST_BOUND) > memory.max(old.reserved) {
-            let message = format!(
-                "agent {}: {all} queues need {} KiB at least, and this job may hold {} KiB there",
-                self.shared.me.name,
-                all * (LEAST_BOUND >> 10),
-                memory.max(old.reserved) >> 10
-            );
-            return Err(WireFault::new(FaultCode::Refused, message));
-        }
-        let left = memory.saturating_sub(old.reserved);
-        Ok((left / queues.max(1)).clamp(LEAST_BOUND, MOST_BOUND))
-    }
-
     fn programs(&self, local: &[Placed]) -> Result<HashMap<VertexId, VertexProgram>, WireFault> {
         let mut programs = HashMap::new();
         // Senders' programs are needed too: their output is the schema of what comes in.
@@ -498,7 +476,9 @@ impl<'a> Builder<'a> {
             local.iter().any(|i| i.vertex == *vertex)
                 || self.dag.outputs(*vertex).any(|(_, e)| local.iter().any(|i| i.vertex == e.to))
         });
-        for vertex in wanted {
+        // Of a join nobody may be left who made its tables.
+        let collectors = local.iter().flat_map(|i| self.dag.collectors(i.vertex));
+        for vertex in wanted.chain(collectors) {
             if let std::collections::hash_map::Entry::Vacant(entry) = programs.entry(vertex) {
                 let program = vertex_program(&self.job, &self.types, &self.dag, vertex);
                 entry.insert(program.map_err(|f| refused(&[f]))?);

@@ -17,6 +17,7 @@ use tuplane_expr::{Advanced, Dropped, EvalError, ServiceProgram};
 use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::clock::Doing;
+use super::handover::{Ask, RowsAlone};
 use super::instance::{ADAPT, Body, Instance, LOOK, STEP, fault, instance_fault};
 use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, DroppedRows, OperatorError, Remark};
@@ -372,23 +373,41 @@ impl With<'_> {
 
 /// Runs an instance of calls to the end of its input.
 pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
-    let Instance { name, body, inbox, output, counters, queue_time, .. } = instance;
+    let Instance { name, body, inbox, output, counters, queue_time, asked, .. } = instance;
     let Body::Calls(calls) = body else { return Err(instance_fault(name, "it calls no service")) };
-    let with = With { name, counters };
+    let (with, moving) = (With { name, counters }, RowsAlone { name, inbox, counters });
     let (mut ending, mut began) = (false, Instant::now());
+    // What was asked about its key partitions and has to wait.
+    let mut ask: Option<Ask> = None;
     let mut adapted = (Instant::now(), 0);
     loop {
         while let Some(joined) = calls.running.try_join_next() {
             calls.note(joined, &with)?;
         }
         // A mark that waits for nothing stands in the line after this, and may leave at once.
-        calls.send(ending)?;
+        calls.send(ending || ask.is_some())?;
         // Looked at once: room that came after answers were held back for its want must end the wait below.
         let full = output.is_full();
         if !full {
             calls.release(output, &with).await?;
         }
-        let open = !ending && calls.mark.is_none();
+        if ask.is_none() {
+            ask = asked.try_recv().ok();
+        }
+        // Rows that it has asked the service for are not handed over: they leave first.
+        if ask.as_ref().is_some_and(|ask| !ask.waits_for_rows() || calls.is_empty())
+            && let Some(ask) = ask.take()
+        {
+            // Small pieces that are joined have not gone yet.
+            output.end_step().map_err(|e| fault(name, &e))?;
+            if let Some(settled) = moving.answer(ask) {
+                output.mark(Mark::Resume).map_err(|e| fault(name, &e))?;
+                // Whoever has gone without waiting for an answer needs none.
+                let _ = settled.send(Ok(()));
+            }
+            continue;
+        }
+        let open = !ending && calls.mark.is_none() && ask.is_none();
         let room = calls.room();
         let taken = if open {
             inbox.take(room.max(1), full || room == 0).map_err(|e| instance_fault(name, &e))?
@@ -432,7 +451,7 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
             continue;
         }
         output.end_step().map_err(|e| fault(name, &e))?;
-        let at_most = ending || calls.mark.is_some() || room == 0;
+        let at_most = ending || calls.mark.is_some() || ask.is_some() || room == 0;
         counters.clock.set(match () {
             () if full && calls.line.has_results(calls.ordered) => Doing::Blocked,
             // Rows in hand, and no further one can be taken: it works as hard as it may.

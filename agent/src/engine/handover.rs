@@ -9,6 +9,7 @@ use tuplane_wire::message::{FaultCode, WireFault};
 use tuplane_wire::scaling::{SourceGiven, SourceUnit};
 
 use super::instance::{Body, Instance};
+use super::ledger::Counters;
 use super::rows::Rows;
 use crate::exchange::inbox::Inbox;
 use crate::exchange::mark::Mark;
@@ -18,8 +19,8 @@ use crate::exchange::mark::Mark;
 pub(crate) enum Ask {
     /// The state of key partitions, which is gone from here afterwards.
     Give { partitions: Vec<u16>, answer: Answer<Given> },
-    /// What makes units for it of pieces.
-    Loader { answer: Answer<Loader> },
+    /// What makes units for it of pieces; `None` if it keeps no state, so that none come.
+    Loader { answer: Answer<Option<Loader>> },
     /// Takes the state of key partitions, and rows by input that waited for it elsewhere.
     Take { units: Vec<Unit>, rows: Vec<(usize, Rows)>, answer: Answer<()> },
     /// All rows that waited for these partitions have been taken in. Answered when what comes of it has been passed on.
@@ -32,15 +33,22 @@ pub(crate) enum Ask {
     TakeUnits { units: Vec<SourceUnit>, until: Option<i64>, answer: Answer<()> },
 }
 
+impl Ask {
+    /// What was taken before has to be passed on first.
+    pub(super) fn waits_for_rows(&self) -> bool {
+        matches!(self, Self::Give { .. } | Self::Settle { .. })
+    }
+}
+
 pub(super) type Answer<T> = oneshot::Sender<Result<T, WireFault>>;
 
 /// State that an instance has given.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// One for each partition that was asked for, in that order.
+    /// One for each partition that was asked for, in that order; none of an instance that keeps no state.
     pub(crate) units: Vec<Unit>,
     /// What they belong to.
-    pub(crate) of: StateOf,
+    pub(crate) of: Option<StateOf>,
     /// Rows of the group that leaves, by input, which had come and were not worked on.
     pub(crate) rows: Vec<(usize, Rows)>,
     /// The event time (nanoseconds since 1970, UTC) that the instance has come to.
@@ -51,8 +59,19 @@ impl Given {
     /// All units as bytes, made as they are asked for: a unit after the other.
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Pieces> {
         let of = self.of;
-        self.units.into_iter().map(move |unit| unit.into_pieces(of.clone()))
+        self.units.into_iter().filter_map(move |unit| Some(unit.into_pieces(of.clone()?)))
     }
+}
+
+/// What an instance keeps of the rows that it has worked on.
+#[derive(Debug, Clone)]
+pub(crate) enum Keeps {
+    /// State by key partition, which belongs to this; another instance can go on with it.
+    ByKey(StateOf),
+    /// Nothing, so that only rows move with a key partition.
+    Nothing,
+    /// What nobody else can go on with.
+    Own,
 }
 
 /// Asks one instance. Cheap to clone.
@@ -77,7 +96,7 @@ impl Asking {
     }
 
     /// What makes units of pieces, on the thread of whoever has them.
-    pub(crate) async fn loader(&self) -> Result<Loader, WireFault> {
+    pub(crate) async fn loader(&self) -> Result<Option<Loader>, WireFault> {
         self.ask(|answer| Ask::Loader { answer }).await
     }
 
@@ -127,12 +146,18 @@ impl Instance {
         let mut changed = false;
         while let Ok(ask) = self.asked.try_recv() {
             changed = true;
+            let is_of_source = matches!(ask, Ask::GiveBack { .. } | Ask::TakeUnits { .. });
+            if matches!(self.keeps, Keeps::Nothing) && !is_of_source {
+                let rows = RowsAlone { name: &self.name, inbox: &self.inbox, counters: &self.counters };
+                self.settled.extend(rows.answer(ask));
+                continue;
+            }
             // Whoever has gone without waiting for an answer needs none.
             match ask {
                 Ask::Give { partitions, answer } => drop(answer.send(self.give(&partitions))),
                 Ask::Loader { answer } => {
                     let loader = self.units().and_then(|(units, of)| said(units.loader(of)));
-                    drop(answer.send(loader.map_err(|e| self.refused(&e))));
+                    drop(answer.send(loader.map(Some).map_err(|e| self.refused(&e))));
                 }
                 Ask::Take { units, rows, answer } => {
                     let taken = self.units().and_then(|(table, _)| {
@@ -183,13 +208,13 @@ impl Instance {
         let rows = rows.map_err(|e| self.refused(&e))?;
         let given = self.units().and_then(|(table, of)| Ok((said(table.cut(partitions))?, of)));
         let (units, of) = given.map_err(|e| self.refused(&e))?;
-        Ok(Given { units, of, rows, watermark })
+        Ok(Given { units, of: Some(of), rows, watermark })
     }
 
     /// Its state by key partition, and what it belongs to.
     fn units(&mut self) -> Result<(&mut dyn Units, StateOf), String> {
         let none = || "it keeps no state by key that another instance could go on with".to_owned();
-        let of = self.state.clone().ok_or_else(none)?;
+        let Keeps::ByKey(of) = self.keeps.clone() else { return Err(none()) };
         match &mut self.body {
             Body::Operator(operator) => Ok((operator.units().ok_or_else(none)?, of)),
             _ => Err(none()),
@@ -197,8 +222,49 @@ impl Instance {
     }
 
     fn refused(&self, why: &str) -> WireFault {
-        WireFault::new(FaultCode::Refused, format!("{}: {why}", self.name))
+        refused(&self.name, why)
     }
+}
+
+/// An instance that keeps nothing of its rows: of a key partition only those move that wait.
+pub(super) struct RowsAlone<'a> {
+    pub(super) name: &'a str,
+    pub(super) inbox: &'a Inbox,
+    pub(super) counters: &'a Counters,
+}
+
+impl RowsAlone<'_> {
+    /// Answers between two steps. What is given back is to be answered once all rows that were taken have been passed on,
+    /// and a [`Mark::Resume`] behind them.
+    pub(super) fn answer(&self, ask: Ask) -> Option<Answer<()>> {
+        // Whoever has gone without waiting for an answer needs none.
+        match ask {
+            Ask::Give { answer, .. } => {
+                let watermark = self.counters.watermark();
+                let cut = self.inbox.cut_group();
+                let given = cut.map(|rows| Given { units: Vec::new(), of: None, rows, watermark });
+                drop(answer.send(given.map_err(|e| refused(self.name, &e))));
+            }
+            Ask::Loader { answer } => drop(answer.send(Ok(None))),
+            Ask::Take { units, rows, answer } => {
+                let taken = if units.is_empty() {
+                    self.inbox.resume_group(rows)
+                } else {
+                    Err("state of key partitions came, and it keeps none".to_owned())
+                };
+                drop(answer.send(taken.map_err(|e| refused(self.name, &e))));
+            }
+            Ask::Settle { answer, .. } => return Some(answer),
+            Ask::Sizes { partitions, answer } => drop(answer.send(Ok(vec![0; partitions.len()]))),
+            Ask::GiveBack { answer } => drop(answer.send(Err(refused(self.name, "it reads nothing")))),
+            Ask::TakeUnits { answer, .. } => drop(answer.send(Err(refused(self.name, "it reads nothing")))),
+        }
+        None
+    }
+}
+
+fn refused(name: &str, why: &str) -> WireFault {
+    WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
 }
 
 fn said<T>(result: Result<T, UnitError>) -> Result<T, String> {

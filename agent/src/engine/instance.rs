@@ -7,21 +7,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tuplane_core::time::Moved;
-use tuplane_expr::StateOf;
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::system::{arrivals, own_part};
-use tuplane_wire::message::{FaultCode, SinkFile, Split, WireFault};
+use tuplane_wire::message::{SinkFile, Split, WireFault};
 
 use super::calls::{self, Calls};
 use super::clock::Doing;
 use super::due::DueClock;
 use super::halt::{self, Halted};
-use super::handover::{Answer, Ask};
+use super::handover::{Answer, Ask, Keeps};
 use super::hold::Hold;
 use super::keys::KeyTap;
 use super::ledger::Counters;
 use super::meter::StateMeter;
-use super::operator::{Operator, OperatorError};
+use super::operator::Operator;
 use super::output::Output;
 use super::rows::{MOST_BYTES, MOST_ROWS, Rows};
 use super::splits::Splits;
@@ -31,13 +30,16 @@ use super::work::Work;
 use crate::exchange::inbox::{Inbox, Taken};
 use crate::exchange::mark::Mark;
 use crate::sink::Sink;
-use crate::source::{Polled, Source, SourceError};
+use crate::source::{Polled, Source};
 
 mod early;
+mod faults;
 pub(crate) mod sourcing;
 mod stride;
 
 use early::until_due;
+use faults::source_fault;
+pub(super) use faults::{fault, instance_fault};
 use sourcing::{Hand, Units};
 use stride::Stride;
 
@@ -75,8 +77,7 @@ pub(crate) struct Instance {
     pub(crate) options: mpsc::UnboundedReceiver<SetOption>,
     /// What others ask of its state.
     pub(crate) asked: mpsc::UnboundedReceiver<Ask>,
-    /// What that belongs to, where another instance could go on with it.
-    pub(crate) state: Option<StateOf>,
+    pub(crate) keeps: Keeps,
     /// Who waits until all has been passed on that came of settled partitions.
     pub(crate) settled: Vec<Answer<()>>,
     pub(crate) start: watch::Receiver<bool>,
@@ -129,10 +130,6 @@ impl Instance {
         }
         if let Body::Operator(operator) = &mut self.body {
             operator.begin();
-        }
-        if let Body::Calls(_) = &self.body {
-            // What it has asked a service for stays its own.
-            self.asked.close();
         }
         let result = match self.body {
             Body::Source(_) => self.produce().await.map(|()| Vec::new()),
@@ -589,27 +586,4 @@ async fn until(at: Option<Instant>) {
 
 async fn until_tick(stamper: Option<&Stamper>) {
     until(stamper.and_then(Stamper::next_tick)).await;
-}
-
-pub(super) fn instance_fault(name: &str, message: &str) -> WireFault {
-    WireFault::new(FaultCode::Instance, format!("{name}: {message}"))
-}
-
-pub(super) fn fault(name: &str, error: &OperatorError) -> WireFault {
-    match error {
-        // The coordinator adds the place in words; it says more than an instance and a number would.
-        OperatorError::Row { remark, .. } if remark.place.is_some() => {
-            WireFault::new(FaultCode::Row, remark.text()).at(remark.place)
-        }
-        OperatorError::Row { .. } => WireFault::new(FaultCode::Row, format!("{name}: {error}")),
-        OperatorError::Other(_) => instance_fault(name, &error.to_string()),
-    }
-}
-
-fn source_fault(name: &str, error: &SourceError) -> WireFault {
-    let code = match error {
-        SourceError::Row { .. } => FaultCode::Row,
-        _ => FaultCode::Instance,
-    };
-    WireFault::new(code, format!("{name}: {error}"))
 }

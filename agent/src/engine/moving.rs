@@ -23,7 +23,7 @@ use crate::exchange::parcels::{self, Address, Expected, Parcel};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A step that is done once, by a task of its own, whoever asks for it and however often.
-type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
+pub(super) type Work = Joint<BoxFuture<'static, Result<(), WireFault>>>;
 
 /// A plan and the number of a group in it.
 type Order = (u64, u32);
@@ -140,7 +140,8 @@ impl Engine {
         Ok(Some(Step { group, run: held.run, stand, plan: held.plan }))
     }
 
-    /// How large the state of key partitions of an instance is, each in bytes.
+    /// How large the state of key partitions of an instance is, each in bytes. It is asked when a plan is prepared, and
+    /// when it is carried out.
     ///
     /// # Errors
     /// If it is not here, or has ended.
@@ -151,12 +152,14 @@ impl Engine {
         instance: u32,
         partitions: Vec<u16>,
     ) -> Result<Vec<u64>, WireFault> {
-        let group = KeyGroup { run, epoch, number: u32::MAX, from: instance, to: instance, partitions };
-        let Some(step) = self.step(&group)? else {
+        let held = self.find(run).ok_or_else(|| no_run(run))?;
+        if held.plan.epoch > epoch {
             return Err(WireFault::new(FaultCode::Stale, format!("plan {epoch} of run {run} is over")));
-        };
-        let local = step.local(instance).ok_or_else(|| step.said("it is not on this agent"))?;
-        local.asking.sizes(group.partitions.clone()).await
+        }
+        let stand = held.run.stand();
+        let local = stand.local.iter().find(|local| local.placed.id == instance);
+        let local = local.ok_or_else(|| internal(&format!("instance {instance} is not on this agent")))?;
+        local.asking.sizes(partitions).await
     }
 
     /// A group is about to move. To be said to the agent of the new instance first, then to that of the old one: rows
@@ -315,9 +318,7 @@ impl Engine {
                 to.inbox.end_settling();
                 return;
             }
-            while to.inbox.is_catching_up() {
-                tokio::time::sleep(LOOK).await;
-            }
+            to.inbox.caught_up().await;
             let settled = to.asking.settle(partitions).await;
             to.inbox.end_settling();
             // One that has come to its end has gone through all.
@@ -341,7 +342,7 @@ impl Engine {
             run: step.group.run,
             attempt: step.plan.attempt,
             epoch: step.group.epoch as u32,
-            group: step.group.number,
+            number: i64::from(step.group.number),
             target: step.group.to,
             partitions: step.group.partitions.clone(),
             inputs: to.inputs.clone(),
@@ -363,7 +364,7 @@ impl Engine {
             run: step.group.run,
             attempt: step.plan.attempt,
             epoch: step.group.epoch as u32,
-            group: step.group.number,
+            number: i64::from(step.group.number),
             target: step.group.to,
             edges: from.inputs.iter().map(|(edge, _)| *edge).collect(),
         };
@@ -386,9 +387,9 @@ impl Engine {
     }
 
     /// Runs on the data runtime to its end.
-    fn work(&self, work: impl Future<Output = Result<(), WireFault>> + Send + 'static) -> Work {
+    pub(super) fn work(&self, work: impl Future<Output = Result<(), WireFault>> + Send + 'static) -> Work {
         let task = self.shared.data.spawn(work);
-        let failed = |e| internal(&format!("moving key partitions failed: {e}"));
+        let failed = |e| internal(&format!("moving state failed: {e}"));
         async move { task.await.map_err(failed)? }.boxed().shared()
     }
 }

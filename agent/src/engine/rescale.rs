@@ -41,6 +41,10 @@ enum Step {
     Moves(Arc<Inbox>),
     /// A source may not end while others may hand it something.
     Hand(Arc<Local>),
+    /// A session knows an edge.
+    EdgeOut { session: Arc<Outbound>, run: u64, number: u32 },
+    /// A session is kept for key partitions.
+    Road { session: Arc<Outbound>, run: u64 },
     /// A session knows a channel.
     ChannelOut { session: Arc<Outbound>, key: ChannelKey },
     /// Frames find other targets.
@@ -72,6 +76,14 @@ impl Undo {
         self.push(Step::Hand(Arc::clone(local)));
     }
 
+    pub(crate) fn edge_out(&self, session: &Arc<Outbound>, run: u64, number: u32) {
+        self.push(Step::EdgeOut { session: Arc::clone(session), run, number });
+    }
+
+    pub(crate) fn road(&self, session: &Arc<Outbound>, run: u64) {
+        self.push(Step::Road { session: Arc::clone(session), run });
+    }
+
     pub(crate) fn channel_out(&self, session: &Arc<Outbound>, key: ChannelKey) {
         self.push(Step::ChannelOut { session: Arc::clone(session), key });
     }
@@ -96,14 +108,18 @@ impl Undo {
                 Step::ChannelIn { local, channel, key } => {
                     if let Some(key) = key {
                         lock(&local.channels).remove(&key);
+                        local.inbox.leave_for_good(channel);
+                    } else {
+                        local.inbox.leave(channel);
                     }
-                    local.inbox.leave(channel);
                 }
                 Step::Moves(inbox) => inbox.close_moves(),
                 Step::Hand(local) => {
                     local.hand.forget();
                     local.inbox.nudge();
                 }
+                Step::EdgeOut { session, run, number } => session.remove_edge(run, number),
+                Step::Road { session, run } => session.close_road(run),
                 Step::ChannelOut { session, key } => session.remove_channel(key),
                 Step::Door { session, run, number, before } => session.restore(run, number, before),
             }
@@ -114,15 +130,19 @@ impl Undo {
 impl Run {
     /// Prepares a plan beside what there is.
     fn prepare_next(&self, plan: &Arc<RunPlan>, made: Made, undo: Undo) -> Result<Next, (WireFault, Undo)> {
-        let Made { stand, instances, retargets, joined } = made;
+        let Made { stand, instances, retargets, joined, copies } = made;
         let policies = || -> Result<(), String> {
             for edge in 0..stand.dag.edges.len() as u32 {
                 let Some(given) = self.given(&stand, edge, &plan.policies)? else { continue };
-                let new = !self.stand().edges.contains_key(&edge);
-                if new || joined.contains(&edge) {
-                    self.set_route(&stand, edge, &given)?;
-                } else {
-                    self.listen(&stand, edge, &given)?;
+                match stand.edges.get(&edge) {
+                    Some(sending) if self.stand().edges.contains_key(&edge) => {
+                        let route = self.as_route(&stand, edge, &given);
+                        for (_, sender) in joined.iter().filter(|(of, _)| *of == edge) {
+                            sending.set_route_of(*sender, &route)?;
+                        }
+                        self.listen(&stand, edge, &given)?;
+                    }
+                    _ => self.set_route(&stand, edge, &given)?,
                 }
             }
             Ok(())
@@ -130,6 +150,7 @@ impl Run {
         if let Err(why) = policies() {
             return Err((WireFault::new(FaultCode::Refused, why), undo));
         }
+        self.copies.prepare(plan.epoch, copies);
         let (plan, stand) = (Arc::clone(plan), Arc::new(stand));
         Ok(Next { plan, stand, instances, retargets, undo, started: false })
     }
@@ -188,6 +209,10 @@ impl Engine {
             Some((prepared, false)) => Self::take_back(&held.run, prepared),
             None => {}
         }
+        // Agents that earlier plans have emptied: what there was of them is not met again, and may be gone.
+        for session in held.run.stand().left_by(&plan) {
+            session.forget(run);
+        }
         let reserved = self.reserved_but(run);
         let (shared, run, plan) = (Arc::clone(&self.shared), Arc::clone(&held.run), Arc::new(plan));
         // Compiling expressions takes a while.
@@ -208,10 +233,12 @@ impl Engine {
             let tasks = lock(&held.run.tasks);
             if tasks.is_none() {
                 next.undo.take_back();
+                held.run.copies.give_up();
                 return Err(over(held.run.run));
             }
             *lock(&held.run.next) = Some(next);
         }
+        self.shared.close_unused();
         drop(one);
         if self.is_aborted(held.run.run, epoch) {
             self.abort(held.run.run, epoch).await;
@@ -225,6 +252,9 @@ impl Engine {
     /// # Errors
     /// If it was not prepared here, or an instance gets no thread.
     pub fn start_new(&self, run: u64, epoch: u64) -> Result<(), WireFault> {
+        let switching = self.find(run).ok_or_else(|| no_run(run))?;
+        // A request that is repeated waits for the first.
+        let _one = lock(&switching.run.switching);
         let held = self.find(run).ok_or_else(|| no_run(run))?;
         if held.plan.epoch >= epoch {
             // All of this agent's part is new; or it was asked before.
@@ -262,6 +292,9 @@ impl Engine {
     /// # Errors
     /// If it has not been started here.
     pub fn switch(&self, run: u64, epoch: u64) -> Result<(), WireFault> {
+        let switching = self.find(run).ok_or_else(|| no_run(run))?;
+        // A request that is repeated waits for the first.
+        let _one = lock(&switching.run.switching);
         let held = self.find(run).ok_or_else(|| no_run(run))?;
         if held.plan.epoch >= epoch {
             return Ok(());
@@ -301,7 +334,10 @@ impl Engine {
             self.shared.close_unused();
             return;
         }
+        let _one = self.building.lock().await;
         Self::take_back(&held.run, epoch);
+        // An agent that was to join may have no other use.
+        self.shared.close_unused();
     }
 
     fn take_back(run: &Run, epoch: u64) {
@@ -311,6 +347,7 @@ impl Engine {
         }
         if let Some(next) = next.take() {
             next.undo.take_back();
+            run.copies.give_up();
         }
     }
 

@@ -17,6 +17,7 @@ use tuplane_wire::message::{
 };
 use tuplane_wire::scaling::MovedRows;
 
+use super::build::JoinTables;
 use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
@@ -26,6 +27,7 @@ use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
 use super::sourcing::Sourcing;
+use super::tables::Copies;
 use super::tap::Tap;
 use super::task::Task;
 use crate::exchange::costs::Costs;
@@ -69,10 +71,14 @@ pub(crate) struct Run {
     stand: RwLock<Arc<Stand>>,
     /// What the next plan brings, until it is committed and all rows go by it.
     pub(crate) next: Mutex<Option<Next>>,
+    /// Held while a plan is started, or switched to.
+    pub(crate) switching: Mutex<()>,
     /// Key partitions that are on their way.
     pub(crate) groups: Groups,
     /// What source instances have not read that end.
     pub(crate) sourcing: Sourcing,
+    /// Tables that its last plan copies.
+    pub(crate) copies: Copies,
 }
 
 /// What a run has on this agent; changed as a whole when a plan brings more.
@@ -93,6 +99,8 @@ pub(crate) struct Stand {
     pub(crate) taps: HashMap<u32, Arc<Tap>>,
     /// Costs of rows to other agents.
     pub(crate) costs: Arc<Costs>,
+    /// What its joins look into.
+    pub(crate) tables: JoinTables,
     /// Rows that instances took which a plan has ended: (taken, dropped) by edge.
     pub(crate) past: BTreeMap<u32, (u64, u64)>,
 }
@@ -144,8 +152,10 @@ impl Run {
             routing,
             stand: RwLock::new(Arc::new(stand)),
             next: Mutex::default(),
+            switching: Mutex::default(),
             groups: Groups::default(),
             sourcing: Sourcing::default(),
+            copies: Copies::default(),
         }
     }
 
@@ -159,11 +169,11 @@ impl Run {
         *self.stand.write().unwrap_or_else(PoisonError::into_inner) = stand;
     }
 
-    /// Sessions on which it sends, or will by its next plan.
+    /// Sessions on which it sends, or will by its next plan: agents that have no part in that may be gone.
     pub(crate) fn sessions(&self) -> Vec<Arc<Outbound>> {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let coming = next.iter().flat_map(|next| next.stand.sessions.values().cloned());
-        distinct(self.stand().sessions.values().cloned().chain(coming))
+        let stand = next.as_ref().map_or_else(|| self.stand(), |next| Arc::clone(&next.stand));
+        distinct(stand.sessions.values().cloned())
     }
 
     /// Counters of all instances here.
@@ -187,7 +197,7 @@ impl Stand {
         let queue_out = local
             .exits
             .iter()
-            .filter_map(|(edge, sender)| Some(self.edges.get(edge)?.waiting(*sender)))
+            .filter_map(|(edge, sender)| Some(self.edges.get(edge)?.waiting_of(*sender, local.placed.id)))
             .sum();
         InstanceReport {
             instance: local.placed.id,
@@ -223,7 +233,8 @@ impl Stand {
             let has_ended = || self.edges.get(&edge_of(*number)).is_some_and(|edge| edge.has_ended());
             let sent = flight.rows_sent();
             while flight.rows_arrived() < sent || flight.marks.load(Relaxed) > 0 && has_ended() {
-                if session.is_some_and(|session| session.is_dead()) {
+                // Without a session its agent has nothing of the run any more.
+                if session.is_none_or(|session| session.is_dead()) {
                     break;
                 }
                 tokio::time::sleep(LOOK).await;
@@ -265,6 +276,11 @@ impl Stand {
                 flow.bytes += bytes;
                 *ledger.targets.entry(instance).or_default() += rows;
             }
+            for (agent, rows, bytes) in sent.folded {
+                let flow = ledger.flows.entry((me, agent)).or_default();
+                flow.rows += rows;
+                flow.bytes += bytes;
+            }
         }
         for ((index, agent), flight) in &self.flights {
             use crate::sync::Ordering::Relaxed;
@@ -292,6 +308,12 @@ impl Stand {
         ledgers.into_values().collect()
     }
 
+    /// Sessions to agents that have no part in a plan.
+    pub(crate) fn left_by(&self, plan: &RunPlan) -> Vec<Arc<Outbound>> {
+        let left = self.sessions.iter().filter(|(agent, _)| !plan.has_part(**agent));
+        left.map(|(_, session)| Arc::clone(session)).collect()
+    }
+
     /// Takes out instances that are not kept, which have ended, and keeps what they counted.
     pub(crate) fn retire(&mut self, keep: &dyn Fn(u32) -> bool) {
         let all = std::mem::take(&mut self.local);
@@ -302,6 +324,11 @@ impl Stand {
             for (edge, _, taken, dropped) in local.inbox.counts() {
                 let past = self.past.entry(edge).or_default();
                 *past = (past.0 + taken, past.1 + dropped);
+            }
+            for (edge, sender) in &local.exits {
+                if let Some(edge) = self.edges.get(edge) {
+                    edge.free(*sender, local.placed.id);
+                }
             }
         }
     }

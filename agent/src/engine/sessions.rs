@@ -2,16 +2,56 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tuplane_wire::frame::DATA_VERSION;
-use tuplane_wire::message::{AgentId, AgentInfo, Event, RunPlan};
+use tuplane_wire::message::{AgentId, AgentInfo, Event, FaultCode, RunPlan, WireFault};
 use tuplane_wire::net::Incoming;
 
-use super::{Shared, internal, lock, said};
+use super::rescale::Undo;
+use super::{Engine, Shared, internal, lock, said};
 use crate::exchange::inbound::{Broken, Inbound};
 use crate::exchange::outbound::{Ended, Outbound};
 use crate::exchange::session::{Greeting, Welcome, read_message, write_message};
+
+/// Every peer of a run must have answered within this time.
+const MEET: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Checks that each peer of a run answers.
+    pub async fn connect(&self, run: u64) -> Result<(), WireFault> {
+        let run = self.get(run)?;
+        let sessions = run.sessions();
+        let deadline = tokio::time::Instant::now() + MEET;
+        for session in sessions {
+            loop {
+                match session.met() {
+                    Ok(true) => break,
+                    Ok(false) if tokio::time::Instant::now() < deadline => {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Ok(false) => {
+                        let peer = &session.peer().name;
+                        let message = format!(
+                            "{} cannot reach {peer} for data: no answer in {} s",
+                            self.shared.me.name,
+                            MEET.as_secs()
+                        );
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                    Err(cause) => {
+                        let peer = &session.peer().name;
+                        let message =
+                            format!("{} cannot reach {peer} for data: {cause}", self.shared.me.name);
+                        return Err(WireFault::new(FaultCode::Agent, message));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Shared {
     /// The session by which this agent sends to a peer.
@@ -36,12 +76,17 @@ impl Shared {
         plan: &RunPlan,
         me: u16,
         sessions: &mut HashMap<u16, Arc<Outbound>>,
+        undo: &Undo,
     ) {
         for vertex in &plan.moving {
             if plan.senders_before().any(|one| one.vertex == *vertex && one.agent == me) {
                 for to in plan.targets().filter(|one| one.vertex == *vertex && one.agent != me) {
                     let peer = &plan.agents[usize::from(to.agent)];
-                    sessions.entry(to.agent).or_insert_with(|| self.road_to(peer, plan.run));
+                    sessions.entry(to.agent).or_insert_with(|| {
+                        let session = self.road_to(peer, plan.run);
+                        undo.road(&session, plan.run);
+                        session
+                    });
                 }
             }
         }

@@ -3,12 +3,13 @@
 
 mod ahead;
 mod owners;
+mod past;
 mod pricing;
 mod retarget;
 mod shown;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ use crate::engine::rows::Rows;
 use crate::sync::{Mutex, lock};
 use ahead::Ahead;
 pub(crate) use ahead::Foresight;
+use past::Gone;
 pub(crate) use pricing::{Route, tick_together};
 pub(crate) use retarget::pool_targets;
 use shown::Samples;
@@ -61,8 +63,10 @@ struct State {
     reach: Arc<Reach>,
     /// The last group of key partitions that has another owner.
     moved: Option<(u32, u32)>,
-    /// What went to targets that are no more: (target instance, its agent, rows, bytes).
-    gone: Vec<(u32, u16, u64, u64)>,
+    /// What went to targets that are no more.
+    gone: Gone,
+    /// Places among the senders whose instances are no more, see [`Edge::free`].
+    free: BTreeSet<usize>,
     channels: Channels,
     /// The sender that goes first next time: those who meet at a channel's credit take turns.
     turn: usize,
@@ -119,6 +123,8 @@ struct Sender {
     /// Its end stands behind its rows.
     ending: bool,
     ended: bool,
+    /// So often it was said that older rows may follow, and not taken back: see [`Mark::Hold`].
+    holds: u32,
     /// What it may send in a slot, over all its edges.
     quota: Option<Arc<Quota>>,
     /// It gives rows before they arrive.
@@ -175,6 +181,8 @@ pub(crate) struct Sent {
     pub(crate) dropped: BTreeMap<&'static str, u64>,
     /// (target instance, its agent, rows, bytes)
     pub(crate) targets: Vec<(u32, u16, u64, u64)>,
+    /// What went to targets that are no more and are not listed: (agent, rows, bytes).
+    pub(crate) folded: Vec<(u16, u64, u64)>,
     pub(crate) policy: Option<String>,
 }
 
@@ -203,7 +211,8 @@ impl Edge {
                 outlets,
                 reach: Arc::new(reach),
                 moved: None,
-                gone: Vec::new(),
+                gone: Gone::default(),
+                free: BTreeSet::new(),
                 channels,
                 turn: 0,
                 least: Least::default(),
@@ -232,10 +241,10 @@ impl Edge {
         lock(&self.state).hearing = Hearing::InStep;
     }
 
-    /// Adds a sender; gives its number here.
+    /// Adds a sender, in the first place that is free; gives its number here.
     pub(crate) fn add_sender(&self, instance: u32, queue: OutQueue, bound: u64, room: Arc<Notify>) -> usize {
         let mut state = lock(&self.state);
-        state.senders.push(Sender {
+        let sender = Sender {
             instance,
             queue,
             overflow: None,
@@ -245,9 +254,15 @@ impl Edge {
             barrier: None,
             ending: false,
             ended: false,
+            holds: 0,
             quota: None,
             ahead: None,
-        });
+        };
+        if let Some(place) = state.free.pop_first() {
+            state.senders[place] = sender;
+            return place;
+        }
+        state.senders.push(sender);
         state.senders.len() - 1
     }
 
@@ -341,7 +356,14 @@ impl Edge {
         state.closed || (sender.ended && sender.queue.rows() == 0)
     }
 
+    /// Rows that wait in a sender's queue; none of an instance whose place another one has.
+    pub(crate) fn waiting_of(&self, sender: usize, instance: u32) -> u64 {
+        let state = lock(&self.state);
+        state.senders.get(sender).filter(|of| of.instance == instance).map_or(0, Sender::rows)
+    }
+
     /// Rows that wait in a sender's queue.
+    #[cfg(test)]
     pub(crate) fn waiting(&self, sender: usize) -> u64 {
         lock(&self.state).senders[sender].rows()
     }
@@ -426,14 +448,20 @@ impl Edge {
                 .iter()
                 .flat_map(Outlets::list)
                 .map(|o| (o.instance, o.agent, o.sent_rows, o.sent_bytes))
-                .chain(state.gone.iter().copied())
+                .chain(state.gone.listed())
                 .collect(),
+            folded: state.gone.folded(),
             policy: state.senders.first().and_then(|s| s.queue.policy()).map(str::to_owned),
         }
     }
 }
 
 impl Sender {
+    /// It has ended, and nothing of it waits.
+    fn is_over(&self) -> bool {
+        self.ended && self.rows() == 0
+    }
+
     /// What is said of event time stands behind the rows that have arrived, and before those to come.
     fn mark(&mut self, mark: Mark) {
         match (&mut self.ahead, mark) {
@@ -510,6 +538,11 @@ impl State {
             Mark::Idle if sender.is_woken() => return,
             Mark::Idle => sender.standing.idle = true,
             Mark::Watermark(time) => sender.standing.tell(time),
+            // Its end has taken it back.
+            Mark::Resume if sender.holds == 0 => return,
+            Mark::Resume => sender.holds -= 1,
+            // Nothing follows, so nothing older: its channels may be others' too, and go on.
+            Mark::End => self.take_back_holds(number),
             _ => {}
         }
         if self.channels == Channels::Own {

@@ -278,9 +278,13 @@ impl Inbound {
             };
             written = Instant::now();
             let mut body = Vec::new();
-            let doors: Vec<((u64, u32), Arc<Door>)> =
+            let doors: HashMap<(u64, u32), Arc<Door>> =
                 lock(&self.doors).iter().map(|(key, door)| (*key, Arc::clone(door))).collect();
-            told.retain(|key, _| doors.iter().any(|((run, edge), _)| *run == key.run && *edge == key.edge));
+            // Targets that a plan has ended are behind no door any more.
+            told.retain(|key, _| {
+                let door = doors.get(&(key.run, key.edge));
+                door.is_some_and(|door| door.targets.iter().any(|(target, ..)| *target == key.target))
+            });
             for ((run, edge), door) in doors {
                 for (target, inbox, channel) in &door.targets {
                     let note = inbox.note(*channel);

@@ -7,6 +7,7 @@ mod fresh;
 mod held;
 mod more;
 mod moves;
+mod share;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tuplane_core::time::{Least, Moved, Standing};
 
-use super::credit::{Credit, LEAST_WINDOW};
+use super::credit::Credit;
 use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
@@ -22,9 +23,6 @@ use crate::sync::{Mutex, lock};
 use channel::{Channel, PARTS};
 pub(crate) use moves::Side;
 use moves::{Moves, Room};
-
-/// In the `default` setting what waits at an instance takes about this long (engine.md section 5).
-const QUEUE_TIME_NS: u64 = 100_000_000;
 
 /// Where a channel's credit goes when rows have been taken.
 #[derive(Debug, Clone)]
@@ -84,6 +82,8 @@ pub(crate) struct Inbox {
     wake: Notify,
     /// All who send have said that a group of key partitions moves.
     marked: Notify,
+    /// Rows that have waited for their state have all been taken.
+    caught_up: Notify,
     budget: Arc<Budget>,
 }
 
@@ -175,7 +175,14 @@ impl Inbox {
         if let Some((first, _)) = ended.min_by_key(|(_, input)| input.priority) {
             state.open_those_behind(first);
         }
-        Arc::new(Self { state: Mutex::new(state), load, wake: Notify::new(), marked: Notify::new(), budget })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            load,
+            wake: Notify::new(),
+            marked: Notify::new(),
+            caught_up: Notify::new(),
+            budget,
+        })
     }
 
     /// All senders of an input are in step: see [`Standing::counted`].
@@ -255,32 +262,16 @@ impl Inbox {
     pub(crate) fn take(&self, most_rows: usize, marks_only: bool) -> Result<Taken, String> {
         let mut state = lock(&self.state);
         let over = self.budget.over();
+        let was_behind = state.moves.is_behind();
         let (taken, grant) = state.take(most_rows, marks_only, over)?;
+        let caught_up = was_behind && !state.moves.is_behind();
         let opened = std::mem::take(&mut state.opened);
         drop(state);
+        if caught_up {
+            self.caught_up.notify_waiters();
+        }
         grant.into_iter().chain(opened).for_each(Grant::say);
         Ok(taken)
-    }
-
-    /// Divides the bound over the channels: each 16 KiB, the rest by what was used in the last second
-    /// (called ten times in it); less if what waits would take longer than [`QUEUE_TIME_NS`] at `ns_per_row`.
-    pub(crate) fn adapt(&self, ns_per_row: u64, queue_time: bool) {
-        let mut grants = Vec::new();
-        {
-            let mut state = lock(&self.state);
-            let over = self.budget.over();
-            state.divide(ns_per_row, queue_time);
-            for channel in &mut state.channels {
-                if channel.raise(over)
-                    && let Upstream::Local(credit) = &channel.upstream
-                {
-                    grants.push((Arc::clone(credit), channel.limit, channel.window_now(over)));
-                }
-            }
-        }
-        for (credit, limit, window) in grants {
-            credit.grant(limit, window);
-        }
     }
 
     /// Copies slices that have waited for long while they kept much more than themselves alive.
@@ -323,6 +314,7 @@ impl Inbox {
         }
         moves.clear();
         self.marked.notify_waiters();
+        self.caught_up.notify_waiters();
         for channel in channels {
             inputs[channel.input].dropped_rows += channel.queued_rows;
             channel.queue.clear();
@@ -570,31 +562,6 @@ impl State {
             channel.barrier = None;
         }
         Ok(Some(Taken::Barrier(number)))
-    }
-
-    fn divide(&mut self, ns_per_row: u64, queue_time: bool) {
-        let open = self.channels.iter().filter(|c| !c.ended).count() as u64;
-        if open == 0 {
-            return;
-        }
-        let parts: u64 = self.channels.iter().map(|c| c.used_rows).sum();
-        let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
-        // After a pause the rows are taken to be what they were.
-        self.row_bytes = bytes.saturating_mul(PARTS).checked_div(parts).unwrap_or(self.row_bytes);
-        let row = self.row_bytes.max(1);
-        let mut bound = self.bound;
-        if queue_time && ns_per_row > 0 && self.row_bytes > 0 {
-            bound = bound.min((QUEUE_TIME_NS / ns_per_row).saturating_mul(row));
-        }
-        bound = bound.max(2 * row * open);
-        let base = LEAST_WINDOW.min(bound / open);
-        let rest = bound - base * open;
-        for channel in &mut self.channels {
-            let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(bytes));
-            channel.window = base + share.unwrap_or(0) as u64;
-            channel.used -= channel.used.div_ceil(10);
-            channel.used_rows -= channel.used_rows.div_ceil(10);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sending half of a data session: frames to one other agent, numbered, kept until they are
 //! acknowledged, and sent again after a broken connection.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -212,11 +213,31 @@ impl Outbound {
     }
 
     /// An edge will send here.
+    #[cfg(test)]
     pub(crate) fn add_edge(&self, run: u64, attempt: u32, edge: u32, schema: u64) -> Arc<Flight> {
         let flight = Arc::<Flight>::default();
-        let facts = EdgeFacts { attempt, schema, flight: Arc::clone(&flight) };
-        lock(&self.state).edges.insert((run, edge), facts);
+        self.keep_edge(run, attempt, edge, schema, &flight);
         flight
+    }
+
+    /// The same, for one that may be known; what it has in flight is counted there. False if it is known.
+    pub(crate) fn keep_edge(
+        &self,
+        run: u64,
+        attempt: u32,
+        edge: u32,
+        schema: u64,
+        flight: &Arc<Flight>,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        let Entry::Vacant(place) = state.edges.entry((run, edge)) else { return false };
+        place.insert(EdgeFacts { attempt, schema, flight: Arc::clone(flight) });
+        true
+    }
+
+    /// An edge will not send here after all.
+    pub(crate) fn remove_edge(&self, run: u64, edge: u32) {
+        lock(&self.state).edges.remove(&(run, edge));
     }
 
     /// A channel will send here.
@@ -224,7 +245,7 @@ impl Outbound {
         lock(&self.state).credits.insert(key, credit);
     }
 
-    /// A channel will not send here after all.
+    /// A channel sends no rows here any more, or will not after all.
     pub(crate) fn remove_channel(&self, key: ChannelKey) {
         lock(&self.state).credits.remove(&key);
     }

@@ -1,14 +1,15 @@
 //! Parcels: a group of key partitions that moves to an instance of another agent, with its state and the rows that had
-//! come for it, as frames of the session that is there.
+//! come for it, or a copy of a join's table, as frames of the session that is there.
 //!
 //! The session gives each frame once and in order, also over connections that break, so that a parcel arrives
-//! whole or the peer is dead. No credit is asked for: one group of a job is on its way at a time.
+//! whole or the peer is dead. No credit is asked for: one parcel of a job is on its way between two agents at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tuplane_core::route::groups::MOST_SENT;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::{Loader, MOST_PIECE, Pieces, Unit};
 use tuplane_wire::frame::{
@@ -26,18 +27,19 @@ use crate::sync::{Mutex, lock};
 /// Most bytes of a frame, but for a row that is larger: frames of channels take turns with a parcel's.
 const FRAME: usize = 256 << 10;
 
-/// Most bytes of a parcel. What moves together is at most 16 MiB, or one key partition, which may be large.
-const MOST_PARCEL: u64 = 1 << 30;
+/// Most bytes of a parcel. What moves together is at most 16 MiB, or one key partition or table, which may be large: a plan is
+/// refused if one is larger than half of this when it is prepared.
+pub(crate) const MOST_PARCEL: u64 = 2 * MOST_SENT;
 
-/// Where a group of key partitions goes.
+/// Where a parcel goes.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) run: u64,
     pub(crate) attempt: u32,
     /// The plan.
     pub(crate) epoch: u32,
-    /// The group's number in the plan.
-    pub(crate) group: u32,
+    /// Its number in the plan: that of a group of key partitions, or a negative one of a table. They come in this order.
+    pub(crate) number: i64,
     /// The instance that is to hold it.
     pub(crate) target: u32,
     /// The edge of each of the instance's inputs.
@@ -53,7 +55,7 @@ impl Address {
             from: number,
             target: self.target,
             epoch: self.epoch,
-            value: i64::from(self.group),
+            value: self.number,
             ..Header::new(kind)
         }
     }
@@ -92,6 +94,32 @@ impl Sender<'_> {
         Ok(())
     }
 
+    async fn unit(&mut self, mut pieces: Pieces) -> Result<(), WireFault> {
+        loop {
+            // Making bytes takes long, and other things wait on this thread.
+            let made = tokio::task::spawn_blocking(move || {
+                let piece = pieces.next();
+                (pieces, piece)
+            });
+            let piece;
+            (pieces, piece) = made.await.map_err(|e| internal(&e.to_string()))?;
+            let Some(piece) = piece else { return Ok(()) };
+            let of = Pieces::partition(&pieces);
+            let piece = piece.map_err(|e| internal(&format!("key partition {of} cannot be sent: {e}")))?;
+            self.piece(&piece).await?;
+        }
+    }
+
+    async fn end(&mut self, watermark: Option<i64>) -> Result<(), WireFault> {
+        let mut end = self.header(FrameKind::State);
+        end.flags = FLAG_LAST;
+        if let Some(watermark) = watermark {
+            end.flags |= FLAG_TIME;
+            end.charge = watermark.cast_unsigned();
+        }
+        self.carry(end.encode().to_vec()).await
+    }
+
     async fn rows(&mut self, input: usize, rows: Rows) -> Result<(), WireFault> {
         let edge = self.to.edges.get(input).copied();
         let edge = edge.ok_or_else(|| internal("rows that move came by an input that the vertex has not"))?;
@@ -124,31 +152,28 @@ pub(crate) async fn send(session: &Arc<Outbound>, to: Address, mut given: Given)
     session.open_road(to.run);
     let (rows, watermark) = (std::mem::take(&mut given.rows), given.watermark);
     let mut sender = Sender { session, to, next: 0 };
-    for mut pieces in given.into_pieces() {
-        loop {
-            // Making bytes takes long, and other things wait on this thread.
-            let made = tokio::task::spawn_blocking(move || {
-                let piece = pieces.next();
-                (pieces, piece)
-            });
-            let piece;
-            (pieces, piece) = made.await.map_err(|e| internal(&e.to_string()))?;
-            let Some(piece) = piece else { break };
-            let of = Pieces::partition(&pieces);
-            let piece = piece.map_err(|e| internal(&format!("key partition {of} cannot be sent: {e}")))?;
-            sender.piece(&piece).await?;
-        }
+    for pieces in given.into_pieces() {
+        sender.unit(pieces).await?;
     }
     for (input, rows) in rows {
         sender.rows(input, rows).await?;
     }
-    let mut end = sender.header(FrameKind::State);
-    end.flags = FLAG_LAST;
-    if let Some(watermark) = watermark {
-        end.flags |= FLAG_TIME;
-        end.charge = watermark.cast_unsigned();
-    }
-    sender.carry(end.encode().to_vec()).await
+    sender.end(watermark).await
+}
+
+/// The same, of a copy of a table.
+///
+/// # Errors
+/// If the peer is dead, the run has ended here, or the table cannot be made into bytes.
+pub(crate) async fn send_table(
+    session: &Arc<Outbound>,
+    to: Address,
+    pieces: Pieces,
+) -> Result<(), WireFault> {
+    session.open_road(to.run);
+    let mut sender = Sender { session, to, next: 0 };
+    sender.unit(pieces).await?;
+    sender.end(None).await
 }
 
 /// A parcel that is to come.
@@ -158,11 +183,11 @@ pub(crate) struct Expected {
     pub(crate) attempt: u32,
     /// The plan.
     pub(crate) epoch: u32,
-    /// The group's number in the plan.
-    pub(crate) group: u32,
+    /// See [`Address::number`].
+    pub(crate) number: i64,
     /// The instance that it is for.
     pub(crate) target: u32,
-    /// The group's partitions, in its order.
+    /// The group's partitions, in its order; 0 of a table.
     pub(crate) partitions: Vec<u16>,
     /// Of each input of the instance: its edge, and the columns that come by it.
     pub(crate) inputs: Vec<(u32, SchemaRef)>,
@@ -171,7 +196,7 @@ pub(crate) struct Expected {
 /// What has come of key partitions that move here.
 #[derive(Debug)]
 pub(crate) struct Parcel {
-    /// The state of each, in their order.
+    /// The state of each, in their order; nothing where none is kept.
     pub(crate) units: Vec<Unit>,
     /// Rows that had come to the former owner and were not worked on, by input, in their order.
     pub(crate) rows: Vec<(usize, Rows)>,
@@ -182,7 +207,7 @@ pub(crate) struct Parcel {
 /// Where a parcel arrives.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    group: u32,
+    number: i64,
     partitions: Vec<u16>,
     came: mpsc::UnboundedReceiver<Came>,
 }
@@ -197,24 +222,28 @@ enum Came {
 }
 
 impl Arrival {
-    /// All of it; state is made of bytes as they come.
+    /// All of it; state is made of bytes as they come. Without a loader none may.
     ///
     /// # Errors
     /// If it cannot be read, or does not come any more: the peer is dead, or the run has ended here.
-    pub(crate) async fn parcel(mut self, loader: Loader) -> Result<Parcel, WireFault> {
-        let group = self.group;
-        let broken = |why: &str| internal(&format!("group {group} of key partitions cannot be taken: {why}"));
-        let (mut loader, mut units, mut rows) = (loader, Vec::<Unit>::new(), Vec::new());
+    pub(crate) async fn parcel(mut self, mut loader: Option<Loader>) -> Result<Parcel, WireFault> {
+        let what = name(self.number);
+        let broken = |why: &str| internal(&format!("{what} cannot be taken: {why}"));
+        let (mut units, mut rows) = (Vec::<Unit>::new(), Vec::new());
+        let all = if loader.is_some() { self.partitions.len() } else { 0 };
         loop {
             match self.came.recv().await {
                 Some(Came::Piece(piece, charge)) => {
+                    let Some(mut takes) = loader.take() else {
+                        return Err(broken("state came for an instance that keeps none"));
+                    };
                     let loaded = tokio::task::spawn_blocking(move || {
-                        let unit = loader.load(&piece);
+                        let unit = takes.load(&piece);
                         drop(charge);
-                        (loader, unit)
+                        (takes, unit)
                     });
-                    let unit;
-                    (loader, unit) = loaded.await.map_err(|e| broken(&e.to_string()))?;
+                    let (takes, unit) = loaded.await.map_err(|e| broken(&e.to_string()))?;
+                    loader = Some(takes);
                     let Some(unit) = unit.map_err(|e| broken(&e.to_string()))? else { continue };
                     let wanted = self.partitions.get(units.len()).copied();
                     if wanted != Some(unit.partition()) {
@@ -225,22 +254,26 @@ impl Arrival {
                     units.push(unit);
                 }
                 Some(Came::Rows(input, came)) => rows.push((input, came)),
-                Some(Came::Last(watermark)) if units.len() == self.partitions.len() => {
+                Some(Came::Last(watermark)) if units.len() == all => {
                     return Ok(Parcel { units, rows, watermark });
                 }
                 Some(Came::Last(_)) => {
-                    let (came, all) = (units.len(), self.partitions.len());
+                    let came = units.len();
                     return Err(broken(&format!("it has ended with {came} of {all} partitions")));
                 }
                 Some(Came::Failed(why)) => return Err(broken(&why)),
                 None => {
-                    let message =
-                        format!("group {group} of key partitions does not come: its sender is gone");
+                    let message = format!("{what} does not come: its sender is gone");
                     return Err(WireFault::new(FaultCode::Agent, message));
                 }
             }
         }
     }
+}
+
+/// What a parcel with this number is.
+fn name(number: i64) -> String {
+    if number < 0 { "a table".to_owned() } else { format!("group {number} of key partitions") }
 }
 
 /// Parcels that a peer may send, of each run.
@@ -258,16 +291,17 @@ struct State {
 
 #[derive(Debug, Default)]
 struct OfRun {
-    coming: Option<Coming>,
+    /// In their order.
+    coming: VecDeque<Coming>,
     /// The last one that has come, or can no longer come.
-    last: Option<(u32, u32)>,
+    last: Option<(u32, i64)>,
     /// One could not be taken: the run is about to end, and what comes still is dropped.
     failed: bool,
 }
 
 #[derive(Debug)]
 struct Coming {
-    order: (u32, u32),
+    order: (u32, i64),
     attempt: u32,
     target: u32,
     partitions: Partitions,
@@ -282,20 +316,22 @@ struct Coming {
 
 impl Parcels {
     pub(super) fn expect(&self, expected: Expected) -> Option<Arrival> {
-        let Expected { run, attempt, epoch, group, target, partitions, inputs } = expected;
+        let Expected { run, attempt, epoch, number, target, partitions, inputs } = expected;
         let (to, came) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
-        let arrival = Arrival { group, partitions, came };
+        let arrival = Arrival { number, partitions, came };
         if state.closed {
             return Some(arrival);
         }
-        let (of, order) = (state.runs.entry(run).or_default(), (epoch, group));
-        let known = of.coming.as_ref().map(|coming| coming.order).max(of.last);
+        let (of, order) = (state.runs.entry(run).or_default(), (epoch, number));
+        // What nobody waits for any more was of a plan that was given up before anything was sent.
+        of.coming.retain(|coming| !coming.to.is_closed());
+        let known = of.coming.back().map(|coming| coming.order).max(of.last);
         if known.is_some_and(|known| known >= order) {
             return None;
         }
         let partitions = arrival.partitions.iter().copied().collect();
-        of.coming = Some(Coming {
+        of.coming.push_back(Coming {
             order,
             attempt,
             target,
@@ -340,13 +376,11 @@ impl Parcels {
         if of.failed {
             return Ok(());
         }
-        let order = (header.epoch, u32::try_from(header.value).unwrap_or(u32::MAX));
-        let Some(coming) = of.coming.as_mut().filter(|coming| coming.order == order) else {
+        let order = (header.epoch, header.value);
+        let Some(coming) = of.coming.front_mut().filter(|coming| coming.order == order) else {
             of.failed = true;
-            let (epoch, group) = (header.epoch, header.value);
-            return Err(io::Error::other(format!(
-                "group {group} of key partitions of plan {epoch} was not to come"
-            )));
+            let (epoch, what) = (header.epoch, name(header.value));
+            return Err(io::Error::other(format!("{what} of plan {epoch} was not to come")));
         };
         if header.attempt != coming.attempt {
             return Ok(());
@@ -355,14 +389,14 @@ impl Parcels {
             Ok(false) => {}
             Ok(true) => {
                 of.last = Some(order);
-                of.coming = None;
+                of.coming.pop_front();
             }
             Err(why) => {
                 of.failed = true;
                 // Whoever waits for it may have gone.
                 let _ = coming.to.send(Came::Failed(why.clone()));
-                of.coming = None;
-                return Err(io::Error::other(format!("group {} of key partitions: {why}", order.1)));
+                of.coming.clear();
+                return Err(io::Error::other(format!("{}: {why}", name(order.1))));
             }
         }
         Ok(())

@@ -112,6 +112,7 @@ fn make(
 ) -> Report {
     let mut host = probe.facts(Instant::now()).clone();
     (host.charged, host.budget) = member.engine.charged();
+    host.reserved = member.engine.reserved();
     Report {
         agent: Some(member.id.clone()),
         sequence,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::automatic::AutoWhat;
+use super::operation::Asked;
 use super::rescale::Named;
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
 use super::units::SourceGiven;
@@ -193,14 +194,14 @@ pub enum Command {
         /// The plan's number.
         epoch: u64,
     },
-    /// What came of a rescale was measured.
+    /// What came of a rescale was measured, or will not be.
     RescaleMeasured {
         /// The run.
         run: u64,
         /// The plan's number.
         epoch: u64,
-        /// Rows a second that all sinks took together.
-        rows_per_second: f64,
+        /// Rows a second that all sinks took together, or why that is not known.
+        rows_per_second: Result<f64, String>,
     },
     /// The sizes of key partitions that a plan moves are known, and so is what moves together.
     GroupsMade {
@@ -257,6 +258,8 @@ pub enum Command {
         /// What it did or said, why, and the plan that came of it.
         note: Option<(AutoWhat, String, Option<u64>)>,
     },
+    /// A change was asked for: it gets a number. What it does are commands of their own.
+    Asked(Box<Asked>),
     /// Source instances that a plan ends have stopped, and said what they have not read.
     SourcesGiven {
         /// The run.
@@ -284,14 +287,12 @@ pub struct NewScale {
     pub asked: String,
     /// Who chose, if a planner did.
     pub planner: Option<String>,
-    /// Rows a second that all sinks together are to take, as was foretold.
+    /// Rows a second that all sinks together are to take, as was predicted.
     pub predicted: Option<f64>,
-    /// Agents that take part: those of the plan before in their order, then new ones.
-    pub agents: Vec<AgentInfo>,
-    /// All instances of the attempt: those of the plan before, then new ones.
-    pub instances: Vec<Instance>,
-    /// How many of them the plan before had.
-    pub before: usize,
+    /// Agents that join the job's: their indices go on from those that it has.
+    pub joining: Vec<AgentInfo>,
+    /// Instances that it starts: their ids go on from those that there were.
+    pub coming: Vec<Instance>,
     /// Ids of instances that end with it.
     pub going: Vec<u32>,
     /// Key partitions that it moves.

@@ -8,8 +8,8 @@ use super::automatic::Automatic;
 use super::command::{Command, Effect, NewJob, Placed};
 use super::state::Alive;
 use super::types::{
-    AgentId, AgentInfo, DROPPED_BY_LOSS, EdgeLedger, FaultCode, InstanceReport, JobPhase, Pending, SinkFile,
-    Split, Unasked, WireFault,
+    AgentId, AgentInfo, DROPPED_BY_LOSS, EdgeLedger, FaultCode, Folded, InstanceReport, JobPhase, Pending,
+    SinkFile, Split, Unasked, WireFault,
 };
 use crate::job::Restart;
 use crate::plan::VertexId;
@@ -19,6 +19,8 @@ mod automatic;
 mod scaling;
 mod seal;
 
+#[cfg(test)]
+pub(super) use scaling::LISTED;
 pub use scaling::PlanUnderWay;
 use scaling::Plans;
 
@@ -72,10 +74,12 @@ pub struct Job {
     pub restart: Restart,
     /// Agents of the current attempt.
     pub agents: Vec<AgentInfo>,
-    /// Instances of the current attempt, those too that a rescale has ended.
+    /// Instances of the current attempt by their ids, those too that a rescale has ended and that are not folded.
     pub instances: Vec<Instance>,
     /// Ids of instances that a rescale has ended; their last counters are in `ended`.
     pub retired: BTreeSet<u32>,
+    /// Older ones that a rescale has ended.
+    pub folded: BTreeMap<VertexId, Folded>,
     /// How many agents the current attempt began with: rows are numbered by it.
     pub first_agents: u16,
     plans: Plans,
@@ -171,6 +175,7 @@ impl Job {
             agents: new.placed.agents,
             instances: new.placed.instances,
             retired: BTreeSet::new(),
+            folded: BTreeMap::new(),
             plans: Plans::first(),
             splits: splits(new.placed.splits),
             ended: BTreeMap::new(),
@@ -281,6 +286,13 @@ impl Job {
         }
     }
 
+    /// An instance asks for no split any more.
+    fn splits_given(&mut self, instance: u32) {
+        for splits in self.splits.values_mut() {
+            splits.taken.remove(&instance);
+        }
+    }
+
     pub(super) fn prepared(&mut self, at_ms: u64, alive: &Alive) -> Vec<Effect> {
         if self.phase != JobPhase::Starting {
             return Vec::new();
@@ -300,8 +312,7 @@ impl Job {
         files: Vec<SinkFile>,
         alive: &Alive,
     ) -> Vec<Effect> {
-        let known = (instance as usize) < self.instances.len();
-        if !known || !self.is_active() || self.ended.contains_key(&instance) {
+        if !self.lists(instance) || !self.is_active() || self.ended.contains_key(&instance) {
             return Vec::new();
         }
         self.ended.insert(instance, last);
@@ -422,8 +433,7 @@ impl Job {
             return Vec::new();
         }
         let why = format!("the job was stopped: {reason}");
-        let all = self.agents.iter().chain(self.agents_to_come());
-        let agents = all.map(|agent| &agent.id).filter(|id| alive.has(id)).cloned().collect();
+        let agents = self.all_agents().map(|agent| &agent.id).filter(|id| alive.has(id)).cloned().collect();
         let stop = Effect::Stop { run: self.run, agents, reason, discard: !self.has_begun() };
         self.end_rescale(at_ms, &why);
         vec![stop]
@@ -484,6 +494,7 @@ impl Job {
         self.agents = placed.agents;
         self.instances = placed.instances;
         self.retired.clear();
+        self.folded.clear();
         self.plans.another_attempt();
         self.splits = splits(placed.splits);
         self.ended.clear();

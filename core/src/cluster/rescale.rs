@@ -74,11 +74,21 @@ pub struct Rescale {
     pub committed_ms: Option<u64>,
     /// When it was done, or failed.
     pub ended_ms: Option<u64>,
-    /// Rows a second that all sinks together take with the new plan, as was foretold.
+    /// Rows a second that all sinks together take with the new plan, as was predicted.
     pub predicted: Option<f64>,
     /// The same as it was measured once a whole window had passed.
     pub measured: Option<f64>,
+    /// Why it was not measured, where that will not come any more.
+    #[serde(default)]
+    pub unmeasured: Option<String>,
     /// Why so, in words; a planner's, or those of the automatic mode.
     #[serde(default)]
     pub why: Option<String>,
+}
+
+impl Rescale {
+    /// Neither is it known what came of it, nor that this will not be known.
+    pub fn is_unmeasured(&self) -> bool {
+        self.measured.is_none() && self.unmeasured.is_none()
+    }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Command, Effect, Logged, NewJob};
 use super::job::Job;
+use super::operation::Operations;
 use super::types::{AgentId, AgentInfo, FaultCode, WireFault};
 
 mod members;
@@ -28,6 +29,7 @@ pub struct State {
     drained: BTreeSet<String>,
     /// Agents that were released, by name: the process that ran one does not join again.
     released: BTreeMap<String, AgentInfo>,
+    operations: Operations,
 }
 
 /// One agent by name: its newest incarnation.
@@ -106,6 +108,11 @@ impl State {
             self.jobs.values().find(|job| job.run == number || job.id == number)
         };
         by_number().or_else(by_name)
+    }
+
+    /// What was asked of the cluster while jobs ran.
+    pub fn operations(&self) -> &Operations {
+        &self.operations
     }
 
     /// A shutdown was asked for: no new jobs.
@@ -230,7 +237,7 @@ impl State {
                 Vec::new()
             }),
             Command::GroupsMade { run, epoch, groups } => {
-                self.on_run(run, |job, _| job.groups_made(epoch, groups))
+                self.on_run(run, |job, alive| job.groups_made(at_ms, epoch, groups, alive))
             }
             Command::GroupMoved { run, epoch, group } => {
                 self.on_run(run, |job, _| job.group_moved(epoch, group))
@@ -258,7 +265,14 @@ impl State {
                 job.automatic_noted(at_ms, *memory, plan, note);
                 Vec::new()
             }),
+            Command::Asked(asked) => {
+                let job = asked.run.and_then(|run| self.jobs.values().find(|job| job.run == run));
+                self.operations.begin(*asked, job, at_ms);
+                Vec::new()
+            }
         };
+        let Self { operations, jobs, .. } = self;
+        operations.close(at_ms, |id| jobs.get(&id));
         effects.extend(self.forget_oldest());
         if self.shutting_down && !self.jobs.values().any(Job::is_live) {
             effects.push(Effect::EndAgents);

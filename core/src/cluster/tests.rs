@@ -12,6 +12,7 @@ use crate::plan::placement::Instance;
 
 mod automatic;
 mod members;
+mod operations;
 mod rescales;
 
 fn info(name: &str, incarnation: u64) -> AgentInfo {

@@ -227,6 +227,34 @@ pub struct InstanceReport {
     pub response: Response,
 }
 
+impl InstanceReport {
+    /// Counts what another instance, which has ended, has counted too: rows, times and response times. What says how
+    /// one instance stands (its number, its queues, its watermark, its last note) stays.
+    pub fn add_ended(&mut self, other: &Self) {
+        self.rows_in += other.rows_in;
+        self.rows_out += other.rows_out;
+        for (reason, rows) in &other.dropped {
+            *self.dropped.entry(reason.clone()).or_default() += rows;
+        }
+        self.busy_ns += other.busy_ns;
+        self.waiting_core_ns += other.waiting_core_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.idle_ns += other.idle_ns;
+        self.ahead += other.ahead;
+        self.unanswered += other.unanswered;
+        self.response.add(&other.response);
+    }
+}
+
+/// Instances of a vertex that rescales have ended, as far as they are not listed one by one any more.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Folded {
+    /// How many they are.
+    pub instances: u32,
+    /// What they have counted together (see [`InstanceReport::add_ended`]).
+    pub counters: InstanceReport,
+}
+
 /// One edge as one agent sees it. Sums over agents make the edge's ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeLedger {

@@ -7,13 +7,16 @@ use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
 use super::placement::Instance;
 use crate::fault::suggestion;
 use crate::job::{Job, Op};
-pub use keyed::KeyMap;
+pub use joins::TableCopy;
+pub use keyed::{KeyMap, keeps_nothing};
 pub use sources::{Giver, SourceMove, reads_on};
 
 use companions::Wanted;
 
 mod companions;
+mod joins;
 mod keyed;
+mod pairs;
 mod sources;
 
 /// More instances of one vertex than this are a slip, not a plan.
@@ -86,7 +89,7 @@ impl Before<'_> {
         remove: &[u32],
         ended: &dyn Fn(u32) -> bool,
     ) -> Result<After, String> {
-        let Wanted { add, remove, companions, mut notes } = self.with_companions(add, remove);
+        let Wanted { add, remove, companions, collectors, mut notes } = self.with_companions(add, remove);
         let add = &add[..];
         let going: BTreeSet<u32> = remove.iter().copied().collect();
         let known: BTreeMap<u32, VertexId> = self.standing().map(|one| (one.id, one.vertex)).collect();
@@ -96,6 +99,7 @@ impl Before<'_> {
             touched.insert(*found);
         }
         touched.extend(add.iter().map(|(vertex, _)| *vertex));
+        touched.retain(|vertex| !collectors.contains(vertex));
         for vertex in &touched {
             self.may_change(*vertex, add, &going, ended, &mut notes)?;
             let planned = self.dag.vertex(*vertex);
@@ -120,22 +124,13 @@ impl Before<'_> {
         for vertex in &touched {
             let count = after.iter().filter(|one| one.vertex == *vertex).count();
             dag.vertices[vertex.0 as usize].parallelism = Parallelism::Total(count as u32);
-            if self.keeps_by_key(self.dag.vertex(*vertex)) {
+            if self.takes_by_key(*vertex) {
                 maps.extend(self.key_map(*vertex, &after)?);
             }
         }
-        notes.extend(maps.iter().map(|map| {
-            let label = self.dag.vertex(map.vertex).label();
-            format!("{} of the {} key partitions of `{label}` move", map.moves(), map.before.len())
-        }));
+        notes.extend(maps.iter().flat_map(|map| self.moved_notes(map)));
         let sources = self.source_moves(&going, &after);
-        for moved in &sources {
-            let label = self.dag.vertex(moved.vertex).label();
-            notes.push(match moved.givers.len() {
-                1 => format!("what 1 instance of `{label}` has not read goes to others of it"),
-                count => format!("what {count} instances of `{label}` have not read goes to others of it"),
-            });
-        }
+        notes.extend(sources.iter().map(|moved| self.source_note(moved)));
         Ok(After { dag, new, going: remove, edges, maps, sources, notes })
     }
 
@@ -181,6 +176,7 @@ impl Before<'_> {
                 own.len()
             ));
         }
+        self.has_tables(vertex, ended)?;
         match own.len() + come - gone {
             0 => return Err(format!("`{name}` has {} instances, and needs one at least", own.len())),
             count if count > MOST_INSTANCES => {
@@ -218,36 +214,31 @@ impl Before<'_> {
     ) -> Result<Option<EdgeChange>, String> {
         let (name, label) = (self.dag.edge_name(id), |vertex| self.dag.vertex(vertex).label());
         let enters = touched.contains(&edge.to);
+        if enters && self.dag.hands_table(edge) {
+            // It has done so, and nothing more goes by it.
+            return Ok(None);
+        }
         let ends = if enters { edge.to } else { edge.from };
         if edge.routing == Routing::Isolated {
-            return Err(format!(
-                "{name} joins fixed pairs of instances, so that order is kept ({}): both ends would have to move \
-                 together, which is not possible yet",
-                edge.why
-            ));
+            self.pairs(id, edge, after)?;
         }
         if edge.ordered {
-            return Err(format!("{name} merges its senders in order: their number stays as it is"));
+            return Err(format!(
+                "{name} merges its senders in order: their number stays as it is; submit the job with another number"
+            ));
         }
-        let keyed = enters && self.keeps_by_key(self.dag.vertex(edge.to));
+        let keyed = enters && self.takes_by_key(edge.to);
         if keyed && edge.routing != Routing::AllToOne {
             self.key_input(id, edge)?;
-        } else if enters && edge.routing != Routing::Unicast && !by_itself {
+        } else if enters && !matches!(edge.routing, Routing::Unicast | Routing::Isolated) && !by_itself {
             let to = label(edge.to);
-            return Err(match &edge.routing {
-                Routing::Partitioned { .. } => format!(
-                    "rows come to `{to}` by key on {name}, and it keeps no state by key: which instance gets a key \
-                     cannot be changed while a job runs yet"
-                ),
-                Routing::AllToOne => {
-                    format!("all rows of {name} go to one instance: more of `{to}` would get none")
-                }
-                _ => {
-                    format!("every instance of `{to}` has had all rows of {name}: a new one would lack them")
-                }
+            return Err(if edge.routing == Routing::AllToOne {
+                format!("all rows of {name} go to one instance: more of `{to}` would get none")
+            } else {
+                format!("every instance of `{to}` has had all rows of {name}: a new one would lack them")
             });
         }
-        if !enters && edge.spills && self.keeps_by_key(self.dag.vertex(edge.from)) {
+        if !enters && edge.spills && self.takes_by_key(edge.from) {
             return Err(format!(
                 "rows of {name} may wait on disk, where it is not known which of them came out of keys that move: the \
                  instances of `{}` stay as they are",
@@ -317,6 +308,8 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
         | Op::Peek { .. }
         // What it reads is looked at beside this.
         | Op::Source(_)
+        // Its tables are complete, which was looked at before.
+        | Op::HashJoin { .. }
         // Their partitions are moved: what comes in by key is looked at edge by edge.
         | Op::GroupBy { .. }
         | Op::Window(_)
@@ -340,12 +333,10 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
             ));
             Ok(())
         }
-        Op::HashJoin { .. } => Err(format!(
-            "`{name}` is a join: a new instance would have to be given its table, which cannot be done yet"
+        Op::Sort { .. } => Err(format!(
+            "`{name}` sorts: it holds all its rows until the end, and they cannot be moved; scale what is in front of it or \
+             behind it, or submit the job with another `parallelism` of `{name}`"
         )),
-        Op::Sort { .. } => {
-            Err(format!("`{name}` sorts: it holds all its rows until the end, and they cannot be moved"))
-        }
         Op::AddTimestamps { .. } => Err(kept(name, Role::Timestamps)),
     }
 }
@@ -353,7 +344,9 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
 fn kept(name: &str, role: Role) -> String {
     let why = match role {
         Role::Timestamps => "gives the rows of one source instance their times, and stays with it",
-        Role::Collector { .. } => "holds the table of a join",
+        Role::Collector { .. } => {
+            "makes the table of a join on each agent that has an instance of it, and goes with those"
+        }
         Role::Prepare | Role::Combine => {
             "keeps partial results, and those cannot be moved while a job runs yet"
         }
@@ -504,6 +497,122 @@ mod tests {
         assert_eq!(stateless.maps, []);
     }
 
+    /// A stage without state to which rows come by key.
+    fn by_key(stage: &str, more: &str, agents: u16) -> World {
+        world(
+            &format!(
+                "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='r'\nop='rebalance'\nin='s'\n\
+                 key='id'\n{stage}\n[[stage]]\nid='k'\nop='sink'\nin='x'\nconnector='file'\nformat='csv'\npath='p'\n{more}"
+            ),
+            agents,
+        )
+    }
+
+    #[test]
+    fn fixed_pairs_begin_and_end_together_on_an_agent() {
+        let text = "[job]\npreserve_order = true\n[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n\
+             [[stage]]\nid='r'\nop='rebalance'\nin='s'\nkey='id'\n\
+             [[stage]]\nid='x'\nop='map'\nin='r'\nselect=['id']\n[[stage]]\nid='w'\nop='work'\nin='x'\nms=1\n\
+             [[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\n";
+        let mut world = world(text, 2);
+        let (x, w) = (world.id("x"), world.id("w"));
+        assert_eq!(world.dag.inputs(w).next().unwrap().1.routing, Routing::Isolated);
+        let (of_x, of_w) = (world.of("x"), world.of("w"));
+        // One end alone, or where the other has its pairs already.
+        for (add, remove) in
+            [(vec![("x", 2)], vec![]), (vec![], vec![of_w[0]]), (vec![("x", 0), ("w", 0)], vec![])]
+        {
+            let why = world.refused(&add, &remove);
+            assert!(why.contains("x..w joins fixed pairs"), "{why}");
+        }
+        let after = world.before().change(&[(x, 2), (w, 2)], &[of_x[0], of_w[0]], &|_| false).unwrap();
+        assert_eq!((after.new.len(), after.maps.len()), (2, 1));
+        let all: Vec<Instance> = world.instances.iter().chain(&after.new).copied().collect();
+        let edge = after.dag.inputs(w).next().unwrap().0;
+        assert_eq!(targets_of(&after.dag, edge, &all, &after.new[0]), [after.new[1].id]);
+        world.retired.extend(after.going);
+        world.instances.extend(after.new);
+        (world.dag, world.maps) =
+            (after.dag, after.maps.into_iter().map(|map| (map.vertex, map.after)).collect());
+        let back = world.refused(&[("x", 0), ("w", 0)], &[]);
+        assert!(back.contains("agent a0") && back.contains("if it has had none"), "{back}");
+    }
+
+    #[test]
+    fn keys_move_to_where_nothing_is_kept_of_them_too() {
+        let to_map = by_key("[[stage]]\nid='x'\nop='map'\nin='r'\nselect=['id']", "", 2);
+        let x = to_map.id("x");
+        let after = to_map.before().change(&[(x, 1)], &[], &|_| false).unwrap();
+        assert_eq!((after.maps.len(), after.maps[0].vertex, after.maps[0].moves()), (1, x, 90));
+        assert!(!after.notes.iter().any(|note| note.contains("files")), "{:?}", after.notes);
+        let sinks = "[[stage]]\nid='x'\nop='map'\nin='s'\nselect=['id']";
+        let to_sink = by_key(sinks, "type='distributed_partitioned'\nkey='id'", 2);
+        let (k, of_k) = (to_sink.id("k"), to_sink.of("k"));
+        let after = to_sink.before().change(&[], &of_k[..1], &|_| false).unwrap();
+        assert_eq!((after.maps[0].vertex, after.maps[0].moves()), (k, 136));
+        assert!(
+            after.notes.iter().any(|note| note.contains("in files of two instances")),
+            "{:?}",
+            after.notes
+        );
+        // By key within each agent alone, and an operator that may keep what nobody knows.
+        let local = by_key(sinks, "type='partitioned'\nkey='id'", 2);
+        assert!(local.refused(&[("k", 0)], &[]).contains("with a rebalance in front of"));
+        let own = by_key("[[stage]]\nid='x'\nop='custom_transform'\nin='r'\ncall='mine'", "", 2);
+        assert!(own.refused(&[("x", 0)], &[]).contains("cannot be handed over"));
+        let mixed = by_key("[[stage]]\nid='x'\nop='merge'\nin=['r', 's']", "", 2);
+        let why = mixed.refused(&[("x", 0)], &[]);
+        assert!(why.contains("takes rows by key, and rows come to it on s:1..x:1 otherwise"), "{why}");
+    }
+
+    #[test]
+    fn joins_are_changed_once_their_tables_are_there_and_take_what_made_them_along() {
+        let text = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n\
+             [[stage]]\nid='t'\nop='source'\nconnector='ids'\nn=9\n\
+             [[stage]]\nid='u'\nop='source'\nconnector='ids'\nn=9\n\
+             [[stage]]\nid='j'\nop='hash_join'\nin=['s', 't', 'u']\non=['s.id = t.id', 's.id = u.id']\n\
+             [[stage]]\nid='k'\nop='sink'\nin='j'\nconnector='count'\n";
+        let mut world = world(text, 2);
+        let (j, of_j) = (world.id("j"), world.of("j"));
+        let [first, second] = ["j/collector1", "j/collector2"].map(|name| world.of(name));
+        let why = world.before().change(&[(j, 2)], &[], &|id| first.contains(&id)).unwrap_err();
+        assert!(why.contains("`j/collector2` still reads its table on 2 of 2 agents"), "{why}");
+        let over = |id| first.contains(&id) || second.contains(&id);
+        assert!(
+            world
+                .before()
+                .change(&[(world.id("j/collector1"), 0)], &[], &|_| false)
+                .unwrap_err()
+                .contains("makes the table")
+        );
+        // On an agent that has one nothing is copied.
+        let here = world.before().change(&[(j, 1)], &[], &over).unwrap();
+        assert_eq!((here.new.len(), here.going.len(), here.maps.len()), (1, 0, 0));
+        assert!(!here.notes.iter().any(|note| note.contains("copied")), "{:?}", here.notes);
+        // A third agent gets two, and the first loses its only one.
+        let after = world.before().change(&[(j, 2), (j, 2)], &of_j[..1], &over).unwrap();
+        assert_eq!(after.going, [of_j[0], first[0], second[0]]);
+        assert!(
+            after.notes.iter().any(|note| note.starts_with("what `j` joins with is copied to a2")),
+            "{:?}",
+            after.notes
+        );
+        assert_eq!(after.edges.len(), 2, "none of those that hand over tables: {:?}", after.edges);
+        let all: Vec<Instance> = world.instances.iter().chain(&after.new).copied().collect();
+        let new: BTreeSet<u32> = after.new.iter().map(|one| one.id).collect();
+        let copies = after.dag.table_copies(&all, &|id| new.contains(&id));
+        assert_eq!(copies, [TableCopy { vertex: j, from: 0, to: 2, target: after.new[0].id }]);
+        assert_eq!(after.dag.collectors(j).count(), 2);
+        // A run that begins copies nothing.
+        assert_eq!(world.dag.table_copies(&world.instances, &|_| true), []);
+        world.retired.extend(after.going.clone());
+        world.instances.extend(after.new);
+        world.dag = after.dag;
+        // Where a copy has come no collector stands, and the next change needs none.
+        let next = world.before().change(&[(j, 0)], &[], &over).unwrap();
+        assert_eq!((next.new.len(), next.going.len()), (1, 0));
+    }
+
     #[test]
     fn first_halves_of_aggregations_come_and_go_with_who_sends_to_them() {
         let stages = "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n\
@@ -583,7 +692,10 @@ mod tests {
         assert!(early.contains("gives its rows before they arrive"), "{early}");
         let ordered = world(&format!("[job]\npreserve_order = true\n{LINE}"), 2);
         let isolated = ordered.refused(&[("w", 0)], &[]);
-        assert!(isolated.contains("joins fixed pairs"), "{isolated}");
+        assert!(
+            isolated.contains("s..w joins fixed pairs") && isolated.contains("scale apply"),
+            "{isolated}"
+        );
     }
 
     #[test]

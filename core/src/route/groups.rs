@@ -3,6 +3,10 @@
 /// Most bytes of state of a group that has several partitions.
 pub const MOST_STATE: u64 = 16 << 20;
 
+/// Most bytes of state of a key partition that goes to another agent, when its plan is prepared. Twice as much may come:
+/// it grows until it moves, and rows go with it.
+pub const MOST_SENT: u64 = 512 << 20;
+
 /// Partitions with the size of their state (bytes), in groups of at most `most` bytes, in the order they have; a
 /// partition that is larger by itself is a group by itself. Every partition is in one group, and none is empty.
 pub fn groups(sizes: &[(u16, u64)], most: u64) -> Vec<Vec<u16>> {

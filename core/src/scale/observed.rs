@@ -95,7 +95,7 @@ impl Running<'_> {
                 f64::INFINITY
             });
             FlowVertex {
-                selectivity: rates.selectivity.clone().unwrap_or(1.0),
+                selectivity: if self.is_sink(index) { 1.0 } else { rates.selectivity.clone().unwrap_or(1.0) },
                 offered: self.offered(index, rates, &mut assumed),
                 max_instances: self.no_more(index).map(|_| rates.instances),
                 ..FlowVertex::new(id, rates.instances, capacity)
@@ -147,12 +147,13 @@ impl Running<'_> {
 
     /// What the vertices do, if that is known of all.
     fn measured(&self, ids: &[String]) -> Result<Vec<Rates>, String> {
-        let of = |(rates, id): (&VertexRates, &String)| {
+        let of = |(index, (rates, id)): (usize, (&VertexRates, &String))| {
             let named = |figure: &Figure| figure.clone().map_err(|why| format!("{id}: {why}"));
             if rates.instances == 0 {
                 return Ok(Rates::default());
             }
-            let (processed, emitted) = (named(&rates.processed)?, named(&rates.emitted)?);
+            let processed = named(&rates.processed)?;
+            let emitted = if self.is_sink(index) { processed } else { named(&rates.emitted)? };
             // A source that is as fast as it can be is offered what it gives.
             let input = if rates.offered.is_some() {
                 rates.input.clone().unwrap_or(processed)
@@ -161,7 +162,12 @@ impl Running<'_> {
             };
             Ok(Rates { input, processed, emitted })
         };
-        self.rates.vertices.iter().zip(ids).map(of).collect()
+        self.rates.vertices.iter().zip(ids).enumerate().map(of).collect()
+    }
+
+    /// What it takes it gives away, to nobody here: it counts as emitted, as of the sinks that Stela's authors measured.
+    fn is_sink(&self, index: usize) -> bool {
+        self.dag.outputs(VertexId(index as u32)).next().is_none()
     }
 
     fn offered(&self, index: usize, rates: &VertexRates, assumed: &mut Vec<String>) -> Option<f64> {

@@ -271,6 +271,12 @@ pub trait Planner: Send + Sync + fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &str;
 
+    /// How many instances are added with so many new machines, to a job of so many instances on so many machines. Without
+    /// an answer of its own it is that of Stela's slide: the mean number on a machine stays.
+    fn slots(&self, new_machines: u32, instances: u32, machines: u32) -> u32 {
+        slots_by_slide(new_machines, instances, machines)
+    }
+
     /// Where more instances go. Every slot is used, or left with a reason; no vertex gets more than its most.
     ///
     /// # Errors
@@ -359,6 +365,21 @@ impl Planners {
             return Err(Refusal("the machines host other numbers of instances than the graph has".into()));
         }
         check::scale_out(planner, ask)
+    }
+
+    /// How many instances the planner of that name adds with so many new machines, where nobody says how many.
+    ///
+    /// # Errors
+    /// If there is no such planner, or it panics.
+    pub fn slots(
+        &self,
+        name: &str,
+        new_machines: u32,
+        instances: u32,
+        machines: u32,
+    ) -> Result<u32, Refusal> {
+        let planner = self.get(name).map_err(|error| Refusal(error.to_string()))?;
+        check::caught(planner, || Ok(planner.slots(new_machines, instances, machines)))
     }
 
     /// The planner for more instances where none is named.

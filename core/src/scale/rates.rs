@@ -185,7 +185,8 @@ impl RateWindow {
         }
         track.looks.push_back(look);
         let oldest = at.saturating_sub(self.options.history);
-        while track.looks.len() > 2 && track.looks.front().is_some_and(|look| look.at < oldest) {
+        // The first one is as old or older, so that a window of that length is full at every look.
+        while track.looks.len() > 2 && track.looks.get(1).is_some_and(|look| look.at <= oldest) {
             track.looks.pop_front();
         }
     }

@@ -175,3 +175,21 @@ fn a_source_that_gave_nothing_because_it_is_held_up_offers_more_than_any_plan_ta
     assert_eq!((found.vertices[1].congested.clone(), found.vertices[1].gain.clone()), (Ok(false), Ok(0.0)));
     assert!(found.assumed.contains(&"rows offers what it gives, 0 rows/s".into()), "{:?}", found.assumed);
 }
+
+#[test]
+fn the_authors_planner_counts_what_a_sink_takes() {
+    let all = [seen(100.0, 10, 900), seen(100.0, 1000, 0), seen(100.0, 20, 0)];
+    let none = BTreeMap::new();
+    let plan = running(&chain(", rate = 300", ""), &all, Congestion::Demand, &none, |running| {
+        let observed = running.observe().unwrap();
+        let rates = observed.rates.clone().unwrap();
+        assert_eq!((rates[2].processed, rates[2].emitted), (100.0, 100.0), "its counter of rows given is 0");
+        let ask = Ask {
+            rates,
+            congestion: Congestion::Demand,
+            ..Ask::new(&observed.graph, Engine::BackPressured, 2)
+        };
+        Planners::default().scale_out("stela-code", &ask).unwrap()
+    });
+    assert_eq!((plan.instances, plan.left), (vec![1, 3, 1], None));
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::planner::{Move, Step};
 use tuplane_core::scale::{
     Ask, Engine, FlowEdge, FlowGraph, FlowVertex, Machine, Placement, Plan, Planner, Planners, Refusal,
@@ -143,4 +144,43 @@ fn machines_that_cannot_go_are_refused() {
         let refused = planners.scale_in("mine", &ask).unwrap_err().0;
         assert!(refused.contains("`mine`") && refused.contains(words), "{refused}");
     }
+}
+
+#[test]
+fn a_machine_that_takes_nothing_gets_nothing_by_a_move_either() {
+    let (graph, mut placement) = job();
+    placement.machines[2].takes = Takes::Nothing;
+    let mut planners = Planners::default();
+    planners.add(Spoiled {
+        out: |_, plan| Plan { moves: vec![Move { vertex: 0, instance: 1, from: 1, to: 2 }], ..plan },
+        take: |_, removal| removal,
+    });
+    let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 2) };
+    let said = planners.scale_out("mine", &ask).unwrap_err().0;
+    assert!(said.contains("it moves to new, which takes no instances"), "{said}");
+}
+
+/// As many as there are machines then.
+#[derive(Debug)]
+struct OneEach;
+
+impl Planner for OneEach {
+    fn name(&self) -> &'static str {
+        "one-each"
+    }
+
+    fn slots(&self, new_machines: u32, _: u32, machines: u32) -> u32 {
+        assert!(new_machines < 100, "too many");
+        new_machines + machines
+    }
+}
+
+#[test]
+fn a_planner_may_say_how_many_instances_new_machines_are_worth() {
+    let mut planners = Planners::default();
+    planners.add(OneEach);
+    let slots = |name: &str, new: u32| planners.slots(name, new, 12, 4).map_err(|refusal| refusal.0);
+    assert_eq!(slots("one-each", 2), Ok(6));
+    assert_eq!(slots("one-each", 100), Err("planner `one-each` failed: it panicked: too many".to_owned()));
+    assert_eq!((slots("stela", 2), slots("stela-code", 2), slots("best", 2)), (Ok(6), Ok(2), Ok(6)));
 }

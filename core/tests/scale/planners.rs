@@ -267,6 +267,21 @@ fn storm_deals_anew_and_adds_nothing() {
 }
 
 #[test]
+fn storm_gives_the_last_machines_back_and_deals_anew_over_the_others() {
+    let (graph, placement) = on_machines();
+    let removal = Planners::default()
+        .scale_in("storm-default", &TakeAsk::new(&graph, &placement, Engine::BackPressured, 2))
+        .unwrap();
+    assert_eq!((removal.machines, removal.placement.hosted()), (vec![1, 2], vec![12, 0, 0]));
+    let mut kept = placement;
+    kept.machines[2].kept = Some("the only one with a disk".to_owned());
+    let removal = Planners::default()
+        .scale_in("storm-default", &TakeAsk::new(&graph, &kept, Engine::BackPressured, 1))
+        .unwrap();
+    assert_eq!((removal.machines, removal.placement.hosted()), (vec![1], vec![6, 0, 6]));
+}
+
+#[test]
 fn the_least_loaded_links_move_until_the_new_machine_has_its_mean() {
     let (graph, placement) = on_machines();
     let ask = Ask { placement: Some(&placement), ..Ask::new(&graph, Engine::BackPressured, 2) };

@@ -215,3 +215,24 @@ fn what_cannot_be_given_back_is_refused_with_the_numbers() {
     let said = refused(&placement, 1, "ds2");
     assert_eq!(said, "planner `ds2` only plans where more instances go");
 }
+
+#[test]
+fn a_choice_that_takes_too_long_is_refused_with_what_does_not() {
+    let vertices = vec![
+        FlowVertex { offered: Some(1000.0), ..FlowVertex::new("src", 1024, 1.0) },
+        FlowVertex::new("sink", 1024, 1.0),
+    ];
+    let graph = FlowGraph::new(vertices, vec![FlowEdge { from: 0, to: 1, selectivity: 1.0 }]).unwrap();
+    let machines = (0..1024).map(|index| Machine::new(format!("m{index}"), 4.0)).collect();
+    let placement = Placement { machines, on: vec![(0..1024).collect(); 2] };
+    let ask = |machines| TakeAsk::new(&graph, &placement, Engine::BackPressured, machines);
+    let said = Planners::default().scale_in("best", &ask(512)).unwrap_err().to_string();
+    assert!(
+        said.contains(
+            "512 machines are to be given back, of 1024 with 2048 instances: that takes `best` too long"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("ask for at most 3 at a time, or for another planner (`etp-sum`)"), "{said}");
+    assert_eq!(Planners::default().scale_in("etp-sum", &ask(512)).unwrap().machines.len(), 512);
+}

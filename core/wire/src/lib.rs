@@ -8,6 +8,7 @@ pub mod launch;
 pub mod members;
 pub mod message;
 pub mod net;
+pub mod operation;
 pub mod routing;
 pub mod scaling;
 pub mod service;

@@ -14,14 +14,19 @@ pub use tuplane_core::cluster::types::{
 use tuplane_core::place::RowPlace;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{SourceMove, VertexId};
-use tuplane_core::scale::KeyLoad;
 
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
+use crate::operation::OperationList;
 use crate::routing::EdgeRouting;
 use crate::scaling::{
-    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, MovedRows, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
+    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
 };
+pub use peek::{PeekRow, PeekValue, Peeked};
+pub use report::{Event, HostFacts, Report, RunReport};
+
+mod peek;
+mod report;
 
 /// Everything an agent needs to run its share of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,6 +78,11 @@ impl RunPlan {
     /// Instances that take rows by this plan.
     pub fn targets(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().filter(|instance| !self.going.contains(&instance.id))
+    }
+
+    /// An agent, by index, has instances by this plan or the one before.
+    pub fn has_part(&self, agent: u16) -> bool {
+        self.instances.iter().any(|instance| instance.agent == agent)
     }
 
     /// It moves key partitions of this vertex.
@@ -184,6 +194,8 @@ pub enum ClusterRequest {
         ask: ScaleAsk,
         /// Refused unless the plan of this epoch holds.
         if_epoch: Option<u64>,
+        /// Refused unless this is the plan that it makes ([`ScalePlan::id`]).
+        if_plan: Option<u64>,
         /// The plan is made and not carried out.
         dry_run: bool,
     },
@@ -222,6 +234,30 @@ pub enum ClusterRequest {
         /// What.
         ask: AutoAsk,
     },
+    /// A request, and who makes it: `user@host`, as the asker says it. Answered as the request is.
+    By {
+        /// Who.
+        who: String,
+        /// What.
+        request: Box<ClusterRequest>,
+    },
+    /// What was asked of the cluster while jobs ran.
+    Operations {
+        /// Of this job alone (name, or run id).
+        job: Option<String>,
+    },
+}
+
+impl ClusterRequest {
+    /// It may change something of what runs: the one who asks is noted.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Scale { dry_run, .. } | Self::Drain { dry_run, .. } => !dry_run,
+            Self::Auto { ask, .. } => *ask != AutoAsk::Show,
+            Self::Set { .. } | Self::Route { .. } | Self::Release { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// Replies of the coordinator.
@@ -270,6 +306,8 @@ pub enum ClusterReply {
     Drained(Box<AgentDrain>),
     /// To `Auto`.
     Auto(Box<JobAuto>),
+    /// To `Operations`.
+    Operations(Box<OperationList>),
 }
 
 /// How the edges of a job stand that choose their targets.
@@ -456,136 +494,6 @@ pub enum AgentReply {
     KeySizes(Vec<u64>),
     /// To [`SourceAsk::Give`].
     SourceGiven(Box<SourceGiven>),
-}
-
-/// Rows of a sample, as text.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Peeked {
-    /// Names of the columns.
-    pub columns: Vec<String>,
-    /// Rows that were not fetched yet; they stay until they are acknowledged by `from`.
-    pub rows: Vec<PeekRow>,
-    /// The number of the row that comes next.
-    pub next: u64,
-    /// Rows of the sample that had to go before they were fetched.
-    pub missed: u64,
-    /// Rows that went by since the follower began.
-    pub passed: u64,
-    /// The attempt of the run; another one numbers its rows from 0.
-    pub attempt: u32,
-    /// All instances of the vertex here have ended: nothing more comes.
-    pub ended: bool,
-}
-
-/// One row of a sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PeekRow {
-    /// The instance's number among those of its vertex.
-    pub instance: u32,
-    /// A value each column.
-    pub values: Vec<PeekValue>,
-}
-
-/// One value of a row of a sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PeekValue {
-    /// JSON; of a value that was cut it is a text.
-    pub json: String,
-    /// Bytes of its text that were cut off.
-    pub cut: u64,
-}
-
-/// Something that happened on an agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Event {
-    /// An instance has ended: its input is done and all its rows have left.
-    InstanceEnded {
-        /// The run.
-        run: u64,
-        /// Dense instance id.
-        instance: u32,
-        /// Final counters of the instance.
-        last: Box<InstanceReport>,
-        /// Rows of the edges it touched (taken side, sent side), final.
-        edges: Vec<EdgeLedger>,
-        /// A sink's part files (still hidden).
-        files: Vec<SinkFile>,
-    },
-    /// An instance failed.
-    InstanceFailed {
-        /// The run.
-        run: u64,
-        /// Dense instance id.
-        instance: u32,
-        /// What and where.
-        fault: WireFault,
-    },
-    /// A peer's port refuses connections: its process is gone.
-    PeerGone {
-        /// Who.
-        peer: AgentId,
-        /// What was seen.
-        cause: String,
-    },
-}
-
-/// One agent's report.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// Who; an older incarnation is refused.
-    pub agent: Option<AgentId>,
-    /// Grows with each report of this incarnation.
-    pub sequence: u64,
-    /// The agent's wall clock, ns since 1970.
-    pub now_ns: u64,
-    /// Measured against the coordinator: offset of our clock and its error, ns (null if unknown).
-    pub clock_offset_ns: Option<(i64, u64)>,
-    /// Facts about the machine and the process.
-    pub host: HostFacts,
-    /// Per run.
-    pub runs: Vec<RunReport>,
-    /// Round trips to peers of open sessions, in microseconds, smoothed.
-    pub round_trips: Vec<(String, u64)>,
-}
-
-/// Facts about a machine, by sysinfo.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// Of the whole machine, 0 to 1.
-    pub cpu: f32,
-    /// Processors.
-    pub processors: u32,
-    /// Bytes.
-    pub memory_total: u64,
-    /// Bytes.
-    pub memory_used: u64,
-    /// Resident bytes of the agent (anonymous pages).
-    pub rss_anon: u64,
-    /// CPU seconds that the agent has used.
-    pub cpu_seconds: f64,
-    /// Bytes of rows the agent's queues keep alive.
-    pub charged: u64,
-    /// The bound of that.
-    pub budget: u64,
-    /// Operating system and kernel.
-    pub os: String,
-}
-
-/// One run on one agent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunReport {
-    /// The run.
-    pub run: u64,
-    /// Instances on this agent.
-    pub instances: Vec<InstanceReport>,
-    /// Edges as this agent sees them.
-    pub edges: Vec<EdgeLedger>,
-    /// In answer to a stop: part files that stay.
-    pub parts: Vec<SinkFile>,
-    /// What instances on this agent say of their rows by key.
-    pub keys: Vec<(u32, KeyLoad)>,
-    /// Rows that have left with key partitions, and may count at their new owner, too.
-    pub moved: MovedRows,
 }
 
 /// A line of `tuplane jobs`.

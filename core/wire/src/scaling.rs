@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::automatic::{AutoNote, AutoWhat};
 pub use tuplane_core::cluster::rescale::{Named, Rescale, Step};
+pub use tuplane_core::cluster::types::Folded;
 pub use tuplane_core::cluster::units::{Handed, Paced, Rest, SourceGiven, SourceUnit};
 use tuplane_core::plan::VertexId;
 pub use tuplane_core::scale::AutoOptions;
@@ -101,6 +102,10 @@ pub struct ScalePlan {
     pub run: u64,
     /// The epoch of the plan that holds now.
     pub epoch: u64,
+    /// What tells it from every other plan for the job; `None`: it changes nothing.
+    pub id: Option<u64>,
+    /// The number of the operation that carries it out.
+    pub operation: Option<u64>,
     /// The epoch of this one; `None`: it was not carried out, for it was only asked for, or changes nothing.
     pub next: Option<u64>,
     /// What was asked for, in words.
@@ -119,7 +124,7 @@ pub struct ScalePlan {
     pub notes: Vec<String>,
     /// Rows a second that all sinks together take with the new plan.
     pub predicted: Option<f64>,
-    /// Why these operators; or why nothing is foretold.
+    /// Why these operators; or why nothing is predicted.
     pub why: Option<String>,
     /// Instances of each vertex that changes, before and after.
     pub counts: Vec<ScaleCount>,
@@ -234,7 +239,7 @@ pub struct JobAuto {
 }
 
 /// Instances of a job that are not simply running, and the plan that holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobScale {
     /// The epoch of the plan that holds.
     pub epoch: u64,
@@ -244,8 +249,10 @@ pub struct JobScale {
     pub coming: Vec<u32>,
     /// Instances that are being drained.
     pub leaving: Vec<u32>,
-    /// Instances that have ended because a rescale left them out.
+    /// Instances that have ended because a rescale left them out, the newest of them.
     pub retired: Vec<u32>,
+    /// Older ones, which are not listed one by one any more, by vertex.
+    pub folded: BTreeMap<VertexId, Folded>,
     /// Who holds each key partition, of the vertices whose partitions a rescale has moved or moves now.
     pub maps: BTreeMap<VertexId, Vec<u32>>,
     /// What the automatic mode thinks; `None`: it is off.

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tuplane_core::scale::planner::MOST;
 use tuplane_wire::message::{ClusterReply, ClusterRequest, JobPhase};
 use tuplane_wire::scaling::{JobScalings, Rescale, Restarted, ScaleAsk, ScalePlace, ScalePlan, Step};
 
@@ -21,8 +22,8 @@ use crate::output::Output;
 use crate::output::time::parse_span;
 use crate::report::phase_word;
 
-/// Between two looks at a rescale.
-const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at a rescale. Each brings all that is remembered of the job's rescales.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A vertex that grows by this factor may be a slip.
 const GROWTH: u32 = 10;
@@ -59,6 +60,9 @@ struct Carry {
     /// Refused unless the job's plan has this number: 1, then one more with each rescale (`tuplane scale history`)
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), allow_hyphen_values = true)]
     if_epoch: Option<u64>,
+    /// Refused unless this is the plan that would be carried out: what --dry-run printed as its id
+    #[arg(long, value_name = "ID", value_parser = plan_id)]
+    if_plan: Option<u64>,
     /// Waits until what ends has been drained, at most TIME
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = parse_span)]
     #[expect(clippy::option_option, reason = "clap's shape for an option whose value may be left out")]
@@ -81,6 +85,10 @@ enum Mechanism {
 }
 
 impl Carry {
+    fn held(&self) -> Held {
+        Held { epoch: self.if_epoch, plan: self.if_plan }
+    }
+
     /// What is asked, carried out as these options have it.
     fn with_mechanism(&self, ask: ScaleAsk) -> ScaleAsk {
         let what = match self.mechanism {
@@ -126,7 +134,7 @@ struct OutArgs {
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
     agents: Option<u32>,
     /// So many more instances; without --agents on the agents that have some
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 10_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, u64::from(MOST)))]
     instances: Option<u32>,
     /// Who chooses the stages: best, stela, stela-code, ds2, round-robin, storm-default, least-link-load [default: best;
     /// stela in the setting paper]
@@ -160,7 +168,7 @@ struct InArgs {
     /// This agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Who chooses the agents: best, etp-sum, random [default: best; etp-sum in the setting paper]
+    /// Who chooses the agents: best, etp-sum, random, storm-default [default: best; etp-sum in the setting paper]
     #[arg(long, value_name = "NAME", conflicts_with = "agent")]
     planner: Option<String>,
     /// The agents stay in the cluster. Otherwise the command waits until they are empty, and releases those that no other
@@ -199,7 +207,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
                 anywhere: place == OutPlace::Anywhere,
             };
             let wanted = agents.unwrap_or(0);
-            let asked = request(&job, &carry.with_mechanism(ask.clone()), carry.if_epoch, true);
+            let asked = request(&job, &carry.with_mechanism(ask.clone()), &carry.held(), true);
             let started = if wanted == 0 {
                 Vec::new()
             } else {
@@ -278,8 +286,22 @@ impl Ends {
     }
 }
 
-fn request(job: &str, ask: &ScaleAsk, if_epoch: Option<u64>, dry_run: bool) -> ClusterRequest {
-    ClusterRequest::Scale { job: job.to_owned(), ask: ask.clone(), if_epoch, dry_run }
+/// What must hold for a plan to be carried out: the number of the job's plan, and the id of the one that is made.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    epoch: Option<u64>,
+    plan: Option<u64>,
+}
+
+fn request(job: &str, ask: &ScaleAsk, held: &Held, dry_run: bool) -> ClusterRequest {
+    let Held { epoch: if_epoch, plan: if_plan } = *held;
+    ClusterRequest::Scale { job: job.to_owned(), ask: ask.clone(), if_epoch, if_plan, dry_run }
+}
+
+fn plan_id(text: &str) -> Result<u64, String> {
+    let digits = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    id.ok_or_else(|| "an id has 16 hexadecimal digits, as --dry-run prints it".to_owned())
 }
 
 /// A plan, and what came of it where that was waited for.
@@ -319,7 +341,7 @@ async fn carry_out(
 ) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
     let ask = carry.with_mechanism(ask);
-    let mut plan = interrupt.or(planned(cluster, request(&job, &ask, carry.if_epoch, true))).await?;
+    let mut plan = interrupt.or(planned(cluster, request(&job, &ask, &carry.held(), true))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;
     }
@@ -330,11 +352,16 @@ async fn carry_out(
         return Ok(Done { plan, outcome: None });
     }
     confirm_growth(&plan, global)?;
-    // What was shown is what is done.
-    plan = interrupt.or(planned(cluster, request(&job, &ask, Some(plan.epoch), false))).await?;
+    // What was shown is what is done, or nothing.
+    let shown = Held { epoch: Some(plan.epoch), plan: plan.id };
+    plan = interrupt.or(planned(cluster, request(&job, &ask, &shown, false))).await?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
-            output.notice(&format!("`tuplane scale history {}` shows how far it is", plan.job));
+            output.notice(&format!(
+                "`tuplane scale history {}` shows how far it is{}",
+                plan.job,
+                plan.operation.map(|id| format!(", `tuplane op wait {id}` waits for it")).unwrap_or_default()
+            ));
         }
         return Ok(Done { plan, outcome: None });
     };
@@ -379,14 +406,22 @@ async fn scalings(cluster: &Cluster, job: String) -> Outcome<JobScalings> {
 /// A plan that failed, and what goes on.
 pub(super) async fn given_up(cluster: &Cluster, job: &str, run: u64, plan: &Rescale) -> Failure {
     let status = cluster.status(Some(run.to_string())).await;
-    let rest = match status.map(|status| status.summary.phase) {
-        Ok(JobPhase::Running) => "and the old one goes on".to_owned(),
-        Ok(phase) => format!("and the job is {}", phase_word(phase)),
-        Err(_) => "and what became of the job is not known".to_owned(),
+    let phase = status.ok().map(|status| status.summary.phase);
+    Failure::Failed { kind: "agent", message: what_became(job, phase, plan) }
+}
+
+/// The same in words; the phase is the job's, where that is known.
+fn what_became(job: &str, phase: Option<JobPhase>, plan: &Rescale) -> String {
+    let holds = plan.committed_ms.is_some();
+    let rest = match phase {
+        Some(JobPhase::Running) if holds => "and the job has begun again by it".to_owned(),
+        Some(JobPhase::Running) => "and the old one goes on".to_owned(),
+        Some(phase) => format!("and the job is {}", phase_word(phase)),
+        None => "and what became of the job is not known".to_owned(),
     };
+    let what = if holds { "held when its attempt ended" } else { "was given up" };
     let why = plan.fault.as_deref().unwrap_or("no reason was kept");
-    let message = format!("plan {} of job {job} was given up, {rest}: {why}", plan.epoch);
-    Failure::Failed { kind: "agent", message }
+    format!("plan {} of job {job} {what}, {rest}: {why}", plan.epoch)
 }
 
 /// Waits until a plan is done, or was given up.
@@ -425,5 +460,40 @@ mod tests {
         for wrong in ["work", "=3", "work=", "work=-1", "work=two"] {
             assert!(assignment(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_plan_that_held_was_not_given_up() {
+        let plan = |committed_ms| Rescale {
+            epoch: 4,
+            attempt: 1,
+            asked: "set w=6".into(),
+            planner: None,
+            step: Step::Failed,
+            fault: Some("agent c was lost".into()),
+            started: Vec::new(),
+            stopped: Vec::new(),
+            asked_ms: 1,
+            prepared_ms: Some(2),
+            committed_ms,
+            ended_ms: Some(9),
+            predicted: None,
+            measured: None,
+            unmeasured: None,
+            why: None,
+        };
+        let said = |committed_ms, phase| what_became("j", phase, &plan(committed_ms));
+        assert_eq!(
+            said(None, Some(JobPhase::Running)),
+            "plan 4 of job j was given up, and the old one goes on: agent c was lost"
+        );
+        assert_eq!(
+            said(Some(3), Some(JobPhase::Running)),
+            "plan 4 of job j held when its attempt ended, and the job has begun again by it: agent c was lost"
+        );
+        assert_eq!(
+            said(Some(3), Some(JobPhase::Failed)),
+            "plan 4 of job j held when its attempt ended, and the job is failed: agent c was lost"
+        );
     }
 }

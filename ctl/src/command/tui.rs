@@ -1,5 +1,6 @@
 //! `tuplane tui`, and `tuplane` alone on a terminal.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -201,6 +202,7 @@ fn planned(path: &Path, output: &mut Output) -> Outcome<Telemetry> {
         cost_per_second: 0.0,
         running_ms: None,
         retired: Vec::new(),
+        folded: BTreeMap::new(),
     };
     Ok(Telemetry { wall_ms: now_ms(), job: Some(facts), ..Telemetry::default() })
 }

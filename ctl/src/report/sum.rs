@@ -23,21 +23,20 @@ pub(super) struct Sum {
     pub(super) notes: Vec<String>,
 }
 
-/// Counters of a vertex's instances.
+/// Counters of a vertex's instances, and of those together that are not listed any more.
 pub(super) fn reports(status: &JobStatus, id: VertexId) -> impl Iterator<Item = &InstanceReport> + Clone {
-    status.counters.iter().filter(move |report| {
+    let listed = status.counters.iter().filter(move |report| {
         status.instances.iter().any(|instance| instance.id == report.instance && instance.vertex == id)
-    })
+    });
+    listed.chain(status.scale.folded.get(&id).map(|folded| &folded.counters))
 }
 
 /// Adds up the reports of a vertex's instances.
 pub(super) fn sum(status: &JobStatus, id: VertexId) -> Sum {
-    let counters: BTreeMap<u32, &InstanceReport> =
-        status.counters.iter().map(|report| (report.instance, report)).collect();
-    let mut sum = Sum::default();
-    for instance in status.instances.iter().filter(|instance| instance.vertex == id) {
-        sum.instances += u32::from(!status.scale.retired.contains(&instance.id));
-        let Some(report) = counters.get(&instance.id) else { continue };
+    let own = status.instances.iter().filter(|instance| instance.vertex == id);
+    let standing = own.filter(|instance| !status.scale.retired.contains(&instance.id));
+    let mut sum = Sum { instances: standing.count() as u32, ..Sum::default() };
+    for report in reports(status, id) {
         sum.rows_in += report.rows_in;
         sum.rows_out += report.rows_out;
         sum.busy_ns += report.busy_ns;

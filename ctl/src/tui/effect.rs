@@ -82,6 +82,8 @@ pub(crate) enum Ask {
         ask: ScaleAsk,
         /// The plan of this number held when it was shown.
         epoch: u64,
+        /// The plan that was shown.
+        id: Option<u64>,
         /// What was asked for, in words.
         words: String,
     },
@@ -112,8 +114,9 @@ impl Ask {
             Self::Route { run, edge, policy, options } => {
                 ClusterRequest::Route { job: run.to_string(), edge, policy, options }
             }
-            Self::Scale { run, ask, epoch, .. } => {
-                ClusterRequest::Scale { job: run.to_string(), ask, if_epoch: Some(epoch), dry_run: false }
+            Self::Scale { run, ask, epoch, id, .. } => {
+                let job = run.to_string();
+                ClusterRequest::Scale { job, ask, if_epoch: Some(epoch), if_plan: id, dry_run: false }
             }
         }
     }
@@ -278,7 +281,8 @@ pub(crate) async fn ask<A: Asks>(asks: Arc<A>, ask: Ask, out: mpsc::Sender<What>
 /// Asks for a plan, and says what it would do.
 pub(crate) async fn plan<A: Asks>(asks: Arc<A>, run: u64, ask: ScaleAsk, out: mpsc::Sender<What>) {
     let job = run.to_string();
-    let request = ClusterRequest::Scale { job, ask: ask.clone(), if_epoch: None, dry_run: true };
+    let request =
+        ClusterRequest::Scale { job, ask: ask.clone(), if_epoch: None, if_plan: None, dry_run: true };
     let plan = asks.plan(request).await;
     // A UI that has ended needs no answer.
     let _ = out.send(What::Planned(Box::new(PlanFacts { run, ask, plan }))).await;

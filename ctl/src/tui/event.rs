@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tuplane_core::plan::Instance;
+use tuplane_core::plan::{Instance, VertexId};
 use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentInfo, AgentStatus, EdgeLedger, InstanceReport, JobRoutes, JobStatus, JobSummary,
 };
 use tuplane_wire::routing::EdgeRouting;
-use tuplane_wire::scaling::{Rescale, ScaleAsk, ScalePlan};
+use tuplane_wire::scaling::{Folded, Rescale, ScaleAsk, ScalePlan};
 
 use super::key::Key;
 
@@ -173,6 +173,9 @@ pub(crate) struct JobFacts {
     /// Instances that a rescale has ended.
     #[serde(default)]
     pub(crate) retired: Vec<u32>,
+    /// Older ones, which are not listed one by one any more, by vertex.
+    #[serde(default)]
+    pub(crate) folded: BTreeMap<VertexId, Folded>,
 }
 
 impl From<JobStatus> for JobFacts {
@@ -187,6 +190,7 @@ impl From<JobStatus> for JobFacts {
             cost_per_second: status.cost_per_second,
             running_ms: status.running_ms,
             retired: status.scale.retired,
+            folded: status.scale.folded,
         }
     }
 }

@@ -35,7 +35,7 @@ connector = "count"
 instances = 1
 "#;
 
-const COOLDOWN_S: u64 = 8;
+const COOLDOWN_S: u64 = 10;
 
 fn notes<'a>(document: &'a Value, what: &str) -> Vec<&'a Value> {
     document["auto"]["notes"].as_array().unwrap().iter().filter(|note| note["what"] == what).collect()
@@ -113,7 +113,7 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
     let first = seen["history"][0].clone();
     assert_eq!((&first["planner"], &first["asked"].as_str().unwrap()[..9]), (&"auto".into(), "set work="));
     assert!(first["why"].as_str().unwrap().starts_with("`work` needs "), "{first}");
-    assert!(first["predicted_per_s"].as_f64().unwrap() > 200.0, "{first}");
+    assert!(first["predicted_per_s"].as_f64().unwrap() > 0.0, "{first}");
     // What no number of instances that there are slots for can take; and another coordinator sees it, which has not
     // acted itself.
     cluster.at(&["set", "line", "work.ms=200"]);
@@ -121,7 +121,7 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
     let resumed = cluster.history();
     assert_eq!(
         (&resumed["history"][0], &resumed["auto"]["cooldown_ms"]),
-        (&first, &8000.into()),
+        (&first, &10_000.into()),
         "{resumed}"
     );
     wait("it is at its limit", Duration::from_mins(1), || {
@@ -132,9 +132,13 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
     assert_eq!(vertex(&status, "work")["instances"], 6, "{seen}");
     assert!(status["auto"].as_str().unwrap().contains("6 slots"), "{status}");
     let entries = seen["history"].as_array().unwrap();
-    let apart = seconds(&first["asked_at"], &entries[1]["asked_at"]);
-    println!("it acted again after {apart} s, the coordinator was killed between");
-    assert!(apart >= COOLDOWN_S as f64, "{seen}");
+    let at = entries.iter().map(|entry| &entry["asked_at"]).chain([&notes(&seen, "at_limit")[0]["at"]]);
+    let at: Vec<&Value> = at.collect();
+    let apart: Vec<f64> = at.windows(2).map(|pair| seconds(pair[0], pair[1])).collect();
+    println!(
+        "it acted, and said something, {apart:?} s apart; its coordinator was killed after the first time"
+    );
+    assert!(apart.iter().all(|seconds| *seconds >= COOLDOWN_S as f64), "{seen}");
     let asked = notes(&seen, "out").into_iter().map(|note| note["plan"].as_u64().unwrap());
     let plans: Vec<u64> = entries.iter().map(|e| e["epoch"].as_u64().unwrap()).collect();
     assert_eq!(asked.collect::<Vec<_>>(), plans, "{seen}");

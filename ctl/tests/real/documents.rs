@@ -201,6 +201,8 @@ fn every_field_of_every_document_is_on_the_page() {
         &["status", "endless"][..],
         &["routes", "endless", "--decisions"],
         &["etp", "endless"],
+        &["op", "wait", "4", "--within", "20s"],
+        &["op", "list", "endless"],
         &["scale", "set", "endless", "work=2"],
         &["scale", "history", "endless"],
         &["scale", "auto", "endless", "off"],

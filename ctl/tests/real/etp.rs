@@ -245,7 +245,7 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     });
     let came = number(&history["history"][0]["measured_per_s"]);
     is(&history["history"][0]["predicted_per_s"], predicted);
-    assert!((came / predicted - 1.0).abs() < 0.3, "{came} came, {predicted} was foretold");
+    assert!((came / predicted - 1.0).abs() < 0.3, "{came} was measured, {predicted} predicted");
     // Back again: the source's agent is kept.
     let back = at(&["scale", "in", "short", "--agents", "1", "--keep", "--wait=60s"]);
     assert_eq!(back["outcome"]["step"], "done", "{back}");

@@ -201,7 +201,7 @@ fn twenty_rescales_of_a_keyed_stage_at_full_queues_skip_no_count_and_repeat_none
     cluster.finish(ROWS, 2);
 }
 
-/// Windows of 10 s over windows of 1 s, whose rows are some 2 KiB long, and a stage behind that takes few of them.
+/// Windows of 10 s over windows of 1 s, whose rows are some 1 KiB long, and a stage behind that takes few of them.
 fn windows(world: &World, rows: u64) -> String {
     let out = world.path("out");
     let text = format!(
@@ -214,7 +214,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {rows}
-payload = 2000
+payload = 1000
 on = ["a", "b"]
 time = {{ column = "id * {STEP_MS}", format = "unix_ms", lateness = "0s" }}
 [[stage]]
@@ -259,7 +259,7 @@ instances = 2
 id = "slow"
 op = "work"
 in = "sums"
-ms = 4
+ms = 10
 instances = 1
 [[stage]]
 id = "narrow"
@@ -300,7 +300,7 @@ fn of_windows(rows: u64) -> BTreeMap<(u64, u64), (u64, u64)> {
 /// Nobody is late who is not late without rescales, where nobody is; and results are the same.
 #[test]
 fn twenty_rescales_of_windows_at_full_queues_make_no_row_late_and_change_no_result() {
-    const ROWS: u64 = 60_000;
+    const ROWS: u64 = 80_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];

@@ -325,10 +325,16 @@ impl Processes {
         Self { began, connected }
     }
 
-    /// They are the same processes, up since the same moment, and each connection is there that was there.
-    pub(crate) fn assert_same(&self) {
+    /// They are the same processes, up since the same moment.
+    pub(crate) fn assert_up(&self) -> Self {
         let now = Self::of(self.began.keys().copied());
         assert_eq!(now.began, self.began, "a process was started anew");
+        now
+    }
+
+    /// And each connection is there that was there.
+    pub(crate) fn assert_same(&self) {
+        let now = self.assert_up();
         assert!(self.connected.is_subset(&now.connected), "{:?}, then {:?}", self.connected, now.connected);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use tuplane_core::cluster::{Command, Effect};
+use tuplane_core::cluster::{Asked, Command, Effect};
 use tuplane_wire::message::{AgentId, AgentRequest, EdgeLedger, FaultCode};
 
-use super::{Driver, Note, Reply, Turn, ids};
+use super::{Driver, Note, Reply, Turn, ids, wall_ms};
 use crate::coordinator::live::LiveRun;
 use crate::coordinator::{check, effects};
 
@@ -17,17 +17,20 @@ impl Driver {
     pub(super) fn change(
         &mut self,
         run: u64,
+        what: String,
         agents: Vec<AgentId>,
         ask: AgentRequest,
         command: Command,
         reply: Reply,
     ) {
+        let (by, at_ms) = (self.asker(), wall_ms());
+        let asked = Asked { what, by, at_ms, run: Some(run), plan: None, fault: None };
         *self.changing.entry(run).or_default() += 1;
         let (links, notes) = (self.links.clone(), self.notes.clone());
         tokio::spawn(async move {
             let result = effects::change(&links, &agents, ask).await;
             // Without its receiver the coordinator has ended.
-            let _ = notes.send(Note::Changed { run, command, result, reply });
+            let _ = notes.send(Note::Changed { run, asked, command, result, reply });
         });
     }
 
@@ -111,6 +114,7 @@ impl Driver {
             Effect::Forget { run, agents } => {
                 self.live.forget(run);
                 self.shown.remove(&run);
+                self.fixed.remove(&run);
                 tokio::spawn(
                     async move { effects::tell(&links, &agents, AgentRequest::Forget { run }).await },
                 );

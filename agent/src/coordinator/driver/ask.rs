@@ -6,12 +6,12 @@ use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::ahead::refuses_route;
 use tuplane_core::plan::{Dag, Routing};
-use tuplane_wire::etp::JobFlow;
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase, Report,
     WireFault,
 };
 
+use super::scale::Held;
 use super::{Driver, Note, Reply, Turn, ids, phase_name, routes, wall_ms, wall_ns};
 use crate::coordinator::check::{self, Mixing, Surroundings};
 use crate::coordinator::places::{self, Lookup};
@@ -46,13 +46,14 @@ impl Driver {
                         option: option.clone(),
                         value: value.clone(),
                     };
+                    let what = format!("set {stage}.{option}={value}");
                     let command = Command::OptionSet { run, stage, option, value };
-                    return self.change(run, agents, ask, command, reply);
+                    return self.change(run, what, agents, ask, command, reply);
                 }
                 Err(fault) => Err(fault),
             },
-            ClusterRequest::Route { job, edge, policy, options } => {
-                match self.routable(&job, &edge, &policy, &options) {
+            ClusterRequest::Route { job, edge: name, policy, options } => {
+                match self.routable(&job, &name, &policy, &options) {
                     Ok((run, edge, agents)) => {
                         let ask = AgentRequest::Route {
                             run,
@@ -60,8 +61,9 @@ impl Driver {
                             policy: policy.clone(),
                             options: options.clone(),
                         };
+                        let what = format!("route {name} {policy} {options}").trim_end().to_owned();
                         let command = Command::PolicySet { run, edge, policy, options };
-                        return self.change(run, agents, ask, command, reply);
+                        return self.change(run, what, agents, ask, command, reply);
                     }
                     Err(fault) => Err(fault),
                 }
@@ -70,17 +72,21 @@ impl Driver {
                 Ok(job) => return routes::ask(job, decisions, self.links.clone(), self.notes.clone(), reply),
                 Err(fault) => Err(fault),
             },
-            ClusterRequest::Scale { job, ask, if_epoch, dry_run } => {
-                self.scale(turn, &job, &ask, if_epoch, dry_run)
+            ClusterRequest::Scale { job, ask, if_epoch, if_plan, dry_run } => {
+                self.scale(turn, &job, &ask, Held { epoch: if_epoch, plan: if_plan }, dry_run)
             }
             ClusterRequest::Scalings { job } => self.scalings(&job),
-            ClusterRequest::Etp { job, ratio } => self.running(&job).and_then(|job| {
-                let flow = etp::answer(job, self.live.run(job.run), ratio, Instant::now())?;
-                Ok(ClusterReply::Etp(Box::new(JobFlow { auto: self.thought(job), ..flow })))
-            }),
+            ClusterRequest::Etp { job, ratio } => self.etp(&job, ratio),
             ClusterRequest::Drain { agent, undo, dry_run } => self.drain(turn, &agent, undo, dry_run),
             ClusterRequest::Release { agent } => self.release(turn, &agent),
             ClusterRequest::Auto { job, ask } => self.set_automatic(turn, &job, ask),
+            ClusterRequest::By { who, request } => {
+                self.asked_by(&who);
+                self.asked(turn, *request, reply);
+                self.asker = None;
+                return;
+            }
+            ClusterRequest::Operations { job } => self.operations(job.as_deref()),
             ClusterRequest::Shutdown => {
                 self.apply(turn, Command::ShutdownRequested);
                 Ok(ClusterReply::Done)
@@ -101,7 +107,12 @@ impl Driver {
                 self.links.remove(&old);
             }
             tracing::info!(agent = %info.id.name, address = info.address, "an agent joined");
+            let known = self.state.agents().any(|agent| agent.info.id.name == info.id.name);
             self.apply(turn, Command::AgentRegistered(Box::new(info.clone())));
+            // One that joins while jobs run is room for them.
+            if !known && self.state.jobs().any(Job::is_live) {
+                self.operation(turn, format!("add {}", info.id.name), info.id.name.clone(), None, None);
+            }
         }
         self.links.add(&info);
         Ok(ClusterReply::Registered {
@@ -133,6 +144,7 @@ impl Driver {
         let now = Instant::now();
         for run in &runs {
             let Some(job) = self.state.run(*run) else { continue };
+            self.live.keep(*run, &|instance| job.lists(instance));
             if self.live.plan_is(*run, job.epoch(), job.under_way().is_some(), now) {
                 // The first that is heard of it, by this coordinator.
                 etp::read_traces(*run, job.job.clone(), self.config.folder.clone(), self.notes.clone());

@@ -16,13 +16,16 @@ use tuplane_wire::scaling::{AutoAsk, AutoView, JobAuto, ScaleAsk, ScalePlace};
 use super::scale::read;
 use super::{Driver, Turn, phase_name};
 use crate::coordinator::etp::Seen;
-use crate::coordinator::scaling::Known;
+use crate::coordinator::scaling::{Known, Stands};
 
 /// Between two looks at a job.
 const LOOK: Duration = Duration::from_millis(900);
 
 /// Who chose, as the history says it.
 const PLANNER: &str = "auto";
+
+/// Who asks for its plans, as operations say it.
+const ITSELF: &str = "automatic mode";
 
 /// The jobs that are looked at.
 #[derive(Debug)]
@@ -56,13 +59,10 @@ struct Watch {
     plan: u64,
     /// Its own plan of which it is not known what became.
     own: Option<u64>,
-    bounds: Option<(BoundsOf, Vec<Bound>)>,
+    bounds: Option<(Stands, Vec<Bound>)>,
     /// Live options as they were set when it looked last.
     options: Vec<(String, String, String)>,
 }
-
-/// What bounds depend on: plan, instances that have ended, agents that take instances with their slots.
-type BoundsOf = (u64, usize, Vec<(String, u32)>);
 
 /// What is to be noted of a look.
 type Noted = Option<(AutoWhat, String, Option<u64>)>;
@@ -155,7 +155,7 @@ impl Driver {
         };
         let Some(new) = new else { return Some((what, why, None)) };
         let asked = new.asked.clone();
-        match self.carry_out(turn, run, *new) {
+        match self.carry_out(turn, run, *new, ITSELF.to_owned()) {
             Ok(epoch) => {
                 tracing::info!(run, epoch, asked, why, "the automatic mode acts");
                 (watch.plan, watch.own) = (epoch, Some(epoch));
@@ -274,6 +274,8 @@ impl Driver {
         let is_so = is_so || (options.is_none() && job.automatic.is_none());
         if !is_so {
             self.apply(turn, Command::AutoSet { run, options });
+            let what = format!("scale auto {}", if options.is_some() { "on" } else { "off" });
+            self.operation(turn, what, self.asker(), Some(run), None);
         }
         Ok(self.shown_automatic(self.find(name)?))
     }
@@ -286,8 +288,7 @@ impl Driver {
 
 /// The bounds of a job's vertices, found anew only when what they depend on has changed.
 fn known_bounds(watch: &mut Watch, known: &Known<'_>, mode: &Automatic, running: &Running<'_>) -> Vec<Bound> {
-    let open = known.open().map(|agent| (agent.id.name.clone(), agent.slots)).collect();
-    let of = (known.job.epoch(), known.job.ended.len(), open);
+    let of = known.stands();
     match &watch.bounds {
         Some((known, bounds)) if *known == of => bounds.clone(),
         _ => {

@@ -3,9 +3,11 @@
 use std::future::Future;
 
 use tuplane_core::cluster::{Command, Job};
+use tuplane_core::plan::{KeyMap, Vertex, VertexId};
 use tuplane_wire::message::{FaultCode, WireFault};
 use tuplane_wire::scaling::KeyGroup;
 
+use super::scale::read;
 use super::{Driver, Note};
 use crate::coordinator::effects::keys::{self, Places};
 
@@ -13,10 +15,21 @@ impl Driver {
     /// The plan of a run that moves key partitions, and where its instances are.
     pub(super) fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
-        let new = &job.under_way().filter(|plan| plan.new.epoch == epoch)?.new;
+        job.under_way().filter(|plan| plan.new.epoch == epoch)?;
         // An agent that an earlier plan has emptied knows nothing of this one.
-        let stands = new.instances.iter().filter(|one| !job.retired.contains(&one.id));
-        Some((job, Places::new(&new.agents, stands)))
+        Some((job, Places::new(&job.agents, job.standing())))
+    }
+
+    /// Key partitions that a plan moves, with their vertex as people call it, and where its instances are.
+    pub(super) fn to_move(&self, run: u64, epoch: u64) -> (Places, Vec<(String, KeyMap)>) {
+        let Some((job, places)) = self.moving(run, epoch) else { return (Places::default(), Vec::new()) };
+        let dag = read(job).map(|(_, dag)| dag);
+        let label = |vertex: VertexId| {
+            let known = dag.as_ref().ok().and_then(|dag| dag.vertices.get(vertex.0 as usize));
+            known.map_or_else(|| format!("vertex {}", vertex.0), Vertex::label)
+        };
+        let maps = job.under_way().map(|plan| plan.new.maps.clone()).unwrap_or_default();
+        (places, maps.into_iter().map(|map| (label(map.vertex), map)).collect())
     }
 
     /// Finds out what moves together.

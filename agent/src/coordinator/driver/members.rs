@@ -21,6 +21,8 @@ impl Driver {
         let (id, _) = self.member(name)?;
         if !dry_run && self.state.is_drained(name) == undo {
             self.apply(turn, Command::AgentDrained { name: name.to_owned(), drained: !undo });
+            let what = format!("drain {name}{}", if undo { " --undo" } else { "" });
+            self.operation(turn, what, self.asker(), None, None);
             // They may have had new instances there.
             self.shown.clear();
         }
@@ -70,7 +72,8 @@ impl Driver {
         }
         let (mut plan, new) = known.plan(&ask, change)?;
         if let Some(new) = new.filter(|_| !dry_run) {
-            plan.next = Some(self.carry_out(turn, run, new)?);
+            plan.next = Some(self.carry_out(turn, run, new, self.asker())?);
+            plan.operation = Some(self.state.operations().last());
         }
         answer.plan = Some(plan);
         Ok(())
@@ -93,6 +96,7 @@ impl Driver {
         }
         tracing::info!(agent = name, "an agent is released");
         self.apply(turn, Command::AgentReleased { id: id.clone() });
+        self.operation(turn, format!("release {name}"), self.asker(), None, None);
         self.live.forget_agent(&id);
         Ok(ClusterReply::Done)
     }

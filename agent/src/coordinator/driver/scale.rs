@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use tuplane_core::cluster::rescale::Step;
 use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::job;
-use tuplane_core::plan::Dag;
-use tuplane_wire::message::{AgentId, ClusterReply, FaultCode, JobPhase, RunPlan, WireFault};
+use tuplane_core::plan::{Dag, Room};
+use tuplane_wire::message::{AgentId, AgentInfo, ClusterReply, FaultCode, JobPhase, RunPlan, WireFault};
 use tuplane_wire::scaling::{JobScalings, ScaleAsk};
 
 use super::{Driver, Note, Turn};
-use crate::coordinator::effects;
+use crate::coordinator::effects::{self, keys};
 use crate::coordinator::scaling::{self, Change, Known};
 
 /// A plan is prepared within this time, or fails.
@@ -34,11 +34,11 @@ impl Driver {
         turn: &mut Turn,
         name: &str,
         ask: &ScaleAsk,
-        if_epoch: Option<u64>,
+        held: Held,
         dry_run: bool,
     ) -> Result<ClusterReply, WireFault> {
         let job = self.running(name)?;
-        if let Some(wanted) = if_epoch.filter(|wanted| *wanted != job.epoch()) {
+        if let Some(wanted) = held.epoch.filter(|wanted| *wanted != job.epoch()) {
             let message = format!("job {} has plan {}, and not plan {wanted}", job.name, job.epoch());
             return Err(WireFault::new(FaultCode::Stale, message));
         }
@@ -59,21 +59,32 @@ impl Driver {
         let known = self.known(job, &spec, &dag);
         let epoch = job.epoch();
         let shown = self.shown.get(&run).into_iter().flatten().filter(|_| !dry_run);
-        let change = match shown.rev().find(|shown| shown.is(ask, epoch)) {
+        let meant = |shown: &&Shown| held.plan.is_none_or(|wanted| shown.id == Some(wanted));
+        let change = match shown.rev().filter(meant).find(|shown| shown.is(ask, epoch)) {
             Some(shown) => shown.change.clone(),
             None => scaling::wanted(ask, &known)?,
         };
         let (mut plan, new) = known.plan(ask, change.clone())?;
+        if let Some(wanted) = held.plan.filter(|wanted| plan.id != Some(*wanted)) {
+            let message = format!(
+                "{} would be another plan for job {} now than {wanted:016x}, which was shown: its rates, its agents or what \
+                 they hold have changed; look at it again (--dry-run)",
+                plan.asked, plan.job
+            );
+            return Err(WireFault::new(FaultCode::Stale, message));
+        }
         if dry_run {
             let shown = self.shown.entry(run).or_default();
-            shown.retain(|shown| shown.ask != *ask && shown.at.elapsed() < AGREED);
+            // Another one of the same request stays: somebody else may be about to agree to it.
+            shown.retain(|shown| shown.id != plan.id && shown.at.elapsed() < AGREED);
             if shown.len() >= MOST_SHOWN {
                 shown.remove(0);
             }
-            shown.push(Shown { ask: ask.clone(), epoch, change, at: Instant::now() });
+            shown.push(Shown { ask: ask.clone(), epoch, id: plan.id, change, at: Instant::now() });
         }
         if let Some(new) = new.filter(|_| !dry_run) {
-            plan.next = Some(self.carry_out(turn, run, new)?);
+            plan.next = Some(self.carry_out(turn, run, new, self.asker())?);
+            plan.operation = Some(self.state.operations().last());
         }
         Ok(ClusterReply::Scaled(Box::new(plan)))
     }
@@ -83,15 +94,19 @@ impl Driver {
         let going = job.under_way().filter(|plan| plan.step == Step::Committed);
         let going = going.map_or(&[][..], |plan| &plan.new.going);
         let agents: Vec<_> = self.state.alive().cloned().collect();
-        let budget =
-            |id: &AgentId| self.live.agent(id).map(|agent| agent.host.budget).filter(|budget| *budget > 0);
+        let room = |id: &AgentId| {
+            let host = &self.live.agent(id)?.host;
+            let (own, others): (Vec<_>, Vec<_>) = host.reserved.iter().partition(|(run, _)| *run == job.run);
+            let sum = |of: Vec<(u64, u64)>| of.iter().map(|(_, bytes)| bytes).sum();
+            (host.budget > 0).then(|| Room { budget: host.budget, others: sum(others), own: sum(own) })
+        };
         let drained = agents.iter().map(|agent| &agent.id.name).filter(|name| self.state.is_drained(name));
         Known {
             job,
             spec,
             dag,
             running: job.standing().filter(|one| !going.contains(&one.id)).copied().collect(),
-            budgets: agents.iter().filter_map(|a| Some((a.id.name.clone(), budget(&a.id)?))).collect(),
+            rooms: agents.iter().filter_map(|a| Some((a.id.name.clone(), room(&a.id)?))).collect(),
             drained: drained.cloned().collect(),
             agents,
             live: self.live.run(job.run),
@@ -114,9 +129,15 @@ impl Driver {
         Err(busy(message))
     }
 
-    /// Begins to carry out a plan; gives its number.
-    pub(super) fn carry_out(&mut self, turn: &mut Turn, run: u64, new: NewScale) -> Result<u64, WireFault> {
-        let epoch = new.epoch;
+    /// Begins to carry out a plan that somebody has asked for; gives its number. It is an operation.
+    pub(super) fn carry_out(
+        &mut self,
+        turn: &mut Turn,
+        run: u64,
+        new: NewScale,
+        by: String,
+    ) -> Result<u64, WireFault> {
+        let (epoch, what) = (new.epoch, format!("scale {}", new.asked));
         if self.changing.contains_key(&run) {
             // What agents have been told and the log does not have yet would not reach the plan's new instances.
             let name = self.state.run(run).map_or("?", |job| job.name.as_str());
@@ -135,6 +156,7 @@ impl Driver {
             };
             return Err(busy(message));
         }
+        self.operation(turn, what, by, Some(run), Some(epoch));
         Ok(epoch)
     }
 
@@ -166,19 +188,18 @@ impl Driver {
     /// The plan of a run as its agents get it: the one that holds, or the one that is under way.
     pub(super) fn run_plan(&self, job: &Job) -> RunPlan {
         let next = job.under_way();
-        let (agents, instances) =
-            next.map_or((&job.agents, &job.instances), |plan| (&plan.new.agents, &plan.new.instances));
+        let agents: Vec<AgentInfo> = job.all_agents().cloned().collect();
         RunPlan {
             run: job.run,
             attempt: job.attempt,
             job: job.job.clone(),
             dag: next.map_or(&job.dag, |plan| &plan.new.dag).clone(),
-            agents: agents.clone(),
-            instances: instances.iter().filter(|one| !job.retired.contains(&one.id)).copied().collect(),
+            costs: self.costs.table(&agents),
+            agents,
+            instances: job.standing_by_plan().copied().collect(),
             headers: job.headers.clone(),
-            costs: self.costs.table(agents),
             epoch: next.map_or(job.epoch(), |plan| plan.new.epoch),
-            coming: next.map_or_else(Vec::new, |plan| plan.coming().iter().map(|one| one.id).collect()),
+            coming: next.map_or_else(Vec::new, |plan| plan.new.coming.iter().map(|one| one.id).collect()),
             going: next.map_or_else(Vec::new, |plan| plan.new.going.clone()),
             first_agents: job.first_agents,
             options: job.changed_options(),
@@ -205,6 +226,7 @@ impl Driver {
         let Some(job) = self.state.run(run).filter(|job| at(job, epoch)) else { return };
         let plan = self.run_plan(job);
         let (agents, links, notes) = (Self::agents_in(&plan), self.links.clone(), self.notes.clone());
+        let (places, maps) = self.to_move(run, epoch);
         tracing::info!(
             run,
             epoch,
@@ -213,7 +235,11 @@ impl Driver {
             "a plan is prepared"
         );
         tokio::spawn(async move {
-            let prepared = tokio::time::timeout(PREPARE, effects::extend(&links, &agents, plan)).await;
+            let prepared = async {
+                effects::extend(&links, &agents, plan, PREPARE).await?;
+                keys::check_sizes(&links, run, epoch, &places, &maps).await
+            };
+            let prepared = tokio::time::timeout(PREPARE, prepared).await;
             let prepared = prepared.unwrap_or_else(|_| {
                 let message = format!("not all agents had prepared it after {} s", PREPARE.as_secs());
                 Err(WireFault::new(FaultCode::Agent, message))
@@ -263,11 +289,21 @@ impl Driver {
     }
 }
 
+/// What must hold for a request to scale to be carried out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    /// The job has the plan of this number.
+    pub(super) epoch: Option<u64>,
+    /// The plan that is made now is this one.
+    pub(super) plan: Option<u64>,
+}
+
 /// A plan that was shown and not carried out. Rates that a planner sees change from one second to the next: who agrees to
 /// what was shown gets that.
 pub(super) struct Shown {
     ask: ScaleAsk,
     epoch: u64,
+    id: Option<u64>,
     change: Change,
     at: Instant,
 }

@@ -13,7 +13,7 @@ impl Driver {
         let Some(plan) = job.under_way().filter(|plan| plan.new.epoch == epoch) else { return };
         // Those too that have ended under an earlier coordinator: their agents know what they have not read.
         let knows = |id: u32| !job.retired.contains(&id) || plan.new.going.contains(&id);
-        let places = Places::new(&plan.new.agents, plan.new.instances.iter().filter(|one| knows(one.id)));
+        let places = Places::new(&job.agents, job.instances.iter().filter(|one| knows(one.id)));
         let moves = plan.new.sources.clone();
         let (links, on) = (self.links.clone(), places.clone());
         self.step(run, places, async move {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use futures::future::try_join_all;
 use tuplane_core::plan::KeyMap;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::route::groups::MOST_STATE;
+use tuplane_core::route::groups::{MOST_SENT, MOST_STATE};
 use tuplane_core::route::moves::{Group, moved, moves};
 use tuplane_wire::message::{AgentId, AgentInfo, AgentReply, AgentRequest, FaultCode, WireFault};
 use tuplane_wire::scaling::{KeyAsk, KeyGroup};
@@ -13,7 +13,7 @@ use tuplane_wire::scaling::{KeyAsk, KeyGroup};
 use super::{Links, unexpected, until_answered};
 
 /// Where the instances of a plan are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::coordinator) struct Places {
     agents: Vec<AgentInfo>,
     instances: HashMap<u32, u16>,
@@ -72,21 +72,64 @@ pub(in crate::coordinator) async fn divide(
         for ((from, _), partitions) in moved(before, after) {
             held.entry(from).or_default().extend(partitions);
         }
-        let sizes = held.into_iter().map(async |(instance, partitions)| {
-            let agent = places.agent(instance)?;
-            let sizes = KeyAsk::Sizes { run, epoch, instance, partitions: partitions.clone() };
-            match ask(links, agent, sizes).await? {
-                AgentReply::KeySizes(sizes) if sizes.len() == partitions.len() => {
-                    Ok(partitions.into_iter().zip(sizes).collect::<Vec<(u16, u64)>>())
-                }
-                other => Err(unexpected(agent, &other)),
-            }
-        });
-        let sizes: HashMap<u16, u64> = try_join_all(sizes).await?.into_iter().flatten().collect();
+        let sizes = sizes_of(links, run, epoch, places, held).await?;
         let size = |partition: u16| sizes.get(&partition).copied().unwrap_or_default();
         groups.extend(moves(before, after, &size, MOST_STATE));
     }
     Ok(groups)
+}
+
+/// How large key partitions are, each in bytes; by who holds them.
+async fn sizes_of(
+    links: &Links,
+    run: u64,
+    epoch: u64,
+    places: &Places,
+    held: BTreeMap<u32, Vec<u16>>,
+) -> Result<HashMap<u16, u64>, WireFault> {
+    let sizes = held.into_iter().map(async |(instance, partitions)| {
+        let agent = places.agent(instance)?;
+        let sizes = KeyAsk::Sizes { run, epoch, instance, partitions: partitions.clone() };
+        match ask(links, agent, sizes).await? {
+            AgentReply::KeySizes(sizes) if sizes.len() == partitions.len() => {
+                Ok(partitions.into_iter().zip(sizes).collect::<Vec<(u16, u64)>>())
+            }
+            other => Err(unexpected(agent, &other)),
+        }
+    });
+    Ok(try_join_all(sizes).await?.into_iter().flatten().collect())
+}
+
+/// Refuses a plan that would move a key partition to another agent which is too large for that: behind the commit it would
+/// end the job. `maps` are those that it moves, each with its vertex as people call it.
+pub(in crate::coordinator) async fn check_sizes(
+    links: &Links,
+    run: u64,
+    epoch: u64,
+    places: &Places,
+    maps: &[(String, KeyMap)],
+) -> Result<(), WireFault> {
+    for (label, KeyMap { before, after, .. }) in maps {
+        let mut held: BTreeMap<u32, Vec<u16>> = BTreeMap::new();
+        for ((from, to), partitions) in moved(before, after) {
+            if places.agent(from)? != places.agent(to)? {
+                held.entry(from).or_default().extend(partitions);
+            }
+        }
+        let sizes = sizes_of(links, run, epoch, places, held).await?;
+        if let Some((partition, bytes)) = sizes.into_iter().max_by_key(|(_, bytes)| *bytes)
+            && bytes > MOST_SENT
+        {
+            let message = format!(
+                "key partition {partition} of `{label}` has {} MiB of state, and one that goes to another agent may have at \
+                 most {}: keep its instances on the agents that have them, or give the job more `partitions`",
+                bytes >> 20,
+                MOST_SENT >> 20
+            );
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+    }
+    Ok(())
 }
 
 /// Moves a group, each step once those before it are done. What was done of it before, also by an earlier coordinator,

@@ -62,7 +62,7 @@ impl Known<'_> {
 
     /// So many queues of the least size fit into what an agent may hold of the job, where that is known.
     pub(super) fn queues_held(&self, agent: &str) -> Option<u64> {
-        Some(self.may_hold(*self.budgets.get(agent)?) / LEAST_QUEUE)
+        Some(self.rooms.get(agent)?.may_hold(self.spec.options.memory) / LEAST_QUEUE)
     }
 
     /// So many instances of every vertex, by index: new ones where there are fewest.

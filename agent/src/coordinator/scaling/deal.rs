@@ -9,6 +9,10 @@ use tuplane_wire::message::{AgentInfo, WireFault};
 
 use super::{Change, Known, refused};
 
+/// What decides which vertices can have more instances, or fewer: the plan, how many instances have ended, and the agents
+/// that take some, with their slots.
+pub(in crate::coordinator) type Stands = (u64, usize, Vec<(String, u32)>);
+
 /// What an agent has of a job.
 #[derive(Debug, Default)]
 struct Here {
@@ -206,8 +210,14 @@ impl Known<'_> {
         Ok(takers)
     }
 
+    /// See [`Stands`].
+    pub(in crate::coordinator) fn stands(&self) -> Stands {
+        let open = self.open().map(|agent| (agent.id.name.clone(), agent.slots)).collect();
+        (self.job.epoch(), self.job.ended.len(), open)
+    }
+
     /// Vertices of which no instance can be added on any of these agents, and why.
-    pub(super) fn fixed_on(&self, agents: &[&AgentInfo]) -> BTreeMap<VertexId, String> {
+    pub(in crate::coordinator) fn fixed_on(&self, agents: &[&AgentInfo]) -> BTreeMap<VertexId, String> {
         let ids = (0..self.dag.vertices.len() as u32).map(VertexId);
         let none = Change::default();
         ids.filter_map(|id| Some((id, self.takers(id, agents, &none, None).err()?.message))).collect()

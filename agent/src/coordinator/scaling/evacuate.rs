@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Role, VertexId};
 use tuplane_wire::members::Stays;
 use tuplane_wire::message::AgentInfo;
 use tuplane_wire::scaling::Named;
@@ -20,9 +20,11 @@ impl Known<'_> {
     /// Instances of an agent go to these.
     pub(super) fn evacuate_to(&self, agent: &str, to: &[&AgentInfo]) -> (Change, Vec<Stays>) {
         let others: Vec<&AgentInfo> = to.iter().copied().filter(|info| info.id.name != agent).collect();
-        let mut here: BTreeMap<VertexId, Vec<&Instance>> = BTreeMap::new();
+        let mut here: BTreeMap<(bool, VertexId), Vec<&Instance>> = BTreeMap::new();
         for one in self.running.iter().filter(|one| self.agent_of(one) == agent) {
-            here.entry(one.vertex).or_default().push(one);
+            // What has made a join's table goes once the join's instances do.
+            let follows = matches!(self.dag.vertex(one.vertex).role, Role::Collector { .. });
+            here.entry((follows, one.vertex)).or_default().push(one);
         }
         let (mut change, mut stays) = (Change::default(), Vec::new());
         for own in here.values() {

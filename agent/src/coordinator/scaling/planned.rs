@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tuplane_core::cluster::Job;
-use tuplane_core::job;
+use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{Before, Dag, VertexId};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
-use tuplane_core::scale::planner::{Move, Moving, slots_by_code, slots_by_slide};
+use tuplane_core::scale::planner::{Move, Moving};
 use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk, calibrated};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
@@ -18,34 +16,12 @@ use super::deal::Dealing;
 use super::{Change, Known, refused};
 use crate::coordinator::etp::Seen;
 
-/// With `--place anywhere` instances move, too, if a plan with moves is foretold so much more than one without, as a share: rates
+/// With `--place anywhere` instances move, too, if a plan with moves is predicted to bring so much more than one without, as a share: rates
 /// as measured differ by a few percent from one window to the next.
 const MOVES_PAY: f64 = 0.05;
 
 /// A planner looks at each vertex and edge once for each new instance, at least, and nothing else is answered meanwhile.
 const MOST_LOOKS: u64 = 1_000_000;
-
-/// Vertices of which no instance can be added while the job runs, wherever it would be, and why.
-pub(in crate::coordinator) fn fixed(job: &Job, spec: &job::Job, dag: &Dag) -> BTreeMap<VertexId, String> {
-    // An agent that has nothing of the job stands for all others.
-    let names: Vec<String> =
-        job.agents.iter().map(|agent| agent.id.name.clone()).chain(["?".to_owned()]).collect();
-    let maps = job.maps();
-    let (instances, retired) = (&job.instances, &job.retired);
-    let before = Before { dag, job: spec, instances, retired, agents: &names, maps: &maps };
-    let has_ended = |id: u32| job.ended.contains_key(&id);
-    let why = |vertex: VertexId| {
-        let mut first = None;
-        for agent in 0..names.len() as u16 {
-            match before.change(&[(vertex, agent)], &[], &has_ended) {
-                Ok(_) => return None,
-                Err(why) => first = first.or(Some(why)),
-            }
-        }
-        first
-    };
-    (0..dag.vertices.len() as u32).map(VertexId).filter_map(|id| Some((id, why(id)?))).collect()
-}
 
 /// What a planner is asked about.
 struct Question {
@@ -89,10 +65,12 @@ impl Known<'_> {
         }
         fresh.truncate(agents as usize);
         let (running, hosts) = (self.running.len() as u32, used.len() as u32);
-        let slots = match (instances, planner) {
-            (0, "stela-code") => slots_by_code(agents, running, hosts),
-            (0, _) => slots_by_slide(agents, running, hosts),
-            (given, _) => given,
+        let slots = match instances {
+            0 => {
+                let slots = self.planners.slots(planner, agents, running, hosts);
+                slots.map_err(|refusal| refused(refusal.0))?
+            }
+            given => given,
         };
         if slots == 0 {
             return Err(refused(format!(
@@ -217,13 +195,13 @@ impl Known<'_> {
             format!("{agent} {}", self.afterwards(agent, &change, keep))
         }));
         if !as_planned {
-            notes.push("what was planned for agents that are drained goes to others".to_owned());
+            notes.push("what was planned for agents that take no instances goes to others".to_owned());
         }
         change.notes = notes;
         Ok(change)
     }
 
-    /// Moves of a plan: an instance ends, another one begins elsewhere. An agent that is drained gets none: what a planner
+    /// Moves of a plan: an instance ends, another one begins elsewhere. An agent that takes none gets none: what a planner
     /// would have there goes to the emptiest of those that stay (not `leave`, by index). False if that was so.
     fn moved(
         &self,
@@ -244,11 +222,11 @@ impl Known<'_> {
             if let Some(gone) = running.get(&id) {
                 dealing.leaves(gone);
             }
-            if self.drained.contains(&to.id.name) {
+            if self.is_open(to) {
+                dealing.put(vertex, &to.id.name, change);
+            } else {
                 as_planned = false;
                 dealing.deal(vertex, Some(id), change)?;
-            } else {
-                dealing.put(vertex, &to.id.name, change);
             }
             change.remove.push(id);
         }

@@ -89,7 +89,7 @@ impl Known<'_> {
     pub(super) fn keeps_no_state(&self, maps: &[KeyMap]) -> Result<(), WireFault> {
         match maps.first() {
             Some(map) => Err(refused(format!(
-                "`{}` keeps state by key, which a restart would lose: use --mechanism live",
+                "key partitions of `{}` would have to move, which a restart does not do: use --mechanism live",
                 self.dag.vertex(map.vertex).label()
             ))),
             None => Ok(()),

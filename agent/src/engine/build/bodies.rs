@@ -7,14 +7,15 @@ use tuplane_core::job::{Files, Op, SourceConnector, Stage, UsingService};
 use tuplane_core::place::{Numbering, SourcePlaces, source_number};
 use tuplane_core::plan::ahead::ahead;
 use tuplane_core::plan::placement::Instance as Placed;
-use tuplane_core::plan::{Role, VertexId};
+use tuplane_core::plan::{Role, VertexId, keeps_nothing};
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::{SystemColumn, SystemColumns, own_columns};
-use tuplane_expr::{Program, SortProgram, VertexProgram};
+use tuplane_expr::{Program, SortProgram, StateOf, VertexProgram};
 use tuplane_wire::message::WireFault;
 
 use super::{Builder, OwnSplits, internal, sink_context, stage_refused};
 use crate::engine::calls::Calls;
+use crate::engine::handover::Keeps;
 use crate::engine::instance::Body;
 use crate::engine::operator::{
     Aggregate, ChainOperator, Collect, Keyed, Operator, OperatorError, Pass, Sort, Stamp, Windowed,
@@ -113,6 +114,16 @@ impl Builder<'_> {
             (_, Program::Pass) => Box::new(Pass::default()),
         };
         Ok(Body::Operator(operator))
+    }
+
+    /// What the instances of a vertex keep of the rows that they have worked on.
+    pub(super) fn keeps(&self, vertex: VertexId, program: &VertexProgram) -> Result<Keeps, WireFault> {
+        let stage = self.stage(vertex)?;
+        if let Some(of) = StateOf::of(&self.job, stage, program) {
+            return Ok(Keeps::ByKey(of));
+        }
+        let whole = matches!(program.role, Role::Whole | Role::Merge { .. });
+        Ok(if whole && keeps_nothing(&stage.op) { Keeps::Nothing } else { Keeps::Own })
     }
 
     /// What the instances of a stage call.

@@ -222,7 +222,9 @@ impl Builder<'_> {
     ) -> Result<Inputs, WireFault> {
         let (mut inputs, mut numbers) = (Vec::new(), HashMap::new());
         for (id, edge) in self.dag.inputs(placed.vertex) {
-            let takes = self.takers(id).iter().any(|t| t.id == placed.id);
+            // To one that joins a run the tables of a join come otherwise.
+            let has_table = self.dag.hands_table(edge) && self.plan.coming.contains(&placed.id);
+            let takes = !has_table && self.takers(id).iter().any(|t| t.id == placed.id);
             let mut channels = Vec::new();
             for lane in if takes { self.lanes_to(id, placed) } else { Vec::new() } {
                 let number = lane.number(id)?;

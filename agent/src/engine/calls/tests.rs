@@ -8,21 +8,22 @@ use proptest::prelude::*;
 use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::job::{FileFormat, Job, Op};
 use tuplane_core::route::{Targets, make_policy};
-use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
+use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, StringArray, UInt16Array};
 use tuplane_expr::arrow::datatypes::Int64Type;
 use tuplane_expr::{Program, answer_columns, resolve, vertex_program};
 
 use super::*;
 use crate::engine::due::DueClock;
-use crate::engine::handover::Asking;
+use crate::engine::handover::{Asking, Keeps};
 use crate::engine::output::Exit;
 use crate::engine::rows::Budget;
 use crate::engine::splits::Splits;
 use crate::engine::timer::Timer;
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec};
-use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
+use crate::exchange::inbox::{Inbox, InputSpec, Side, Upstream};
 use crate::exchange::mark::Item;
+use crate::exchange::moving::Group;
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
 use crate::service::{Answering, CallError};
@@ -144,8 +145,22 @@ fn ended(target: &Inbox, seen: &mut Vec<String>) -> bool {
     }
 }
 
-/// Runs an instance over the steps; gives what left it, its counters and the most calls at once.
-async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Arc<Counters>, usize) {
+/// An instance that is yet to run, and what stands around it.
+struct Made {
+    instance: Instance,
+    source: Arc<Inbox>,
+    target: Arc<Inbox>,
+    edge: Arc<Edge>,
+    asking: Asking,
+    counters: Arc<Counters>,
+    most: Arc<AtomicUsize>,
+    budget: Arc<Budget>,
+    _options: mpsc::UnboundedSender<crate::engine::instance::SetOption>,
+    _start: watch::Sender<bool>,
+}
+
+/// An instance with a queue of so many bytes behind it.
+fn made(form: Form, queue_bytes: u64) -> Made {
     let budget = Budget::new(64 << 20);
     let inbox = |credit| {
         let channels = vec![Upstream::Local(credit)];
@@ -160,7 +175,7 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
     let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
     let room = Arc::<Notify>::default();
     let queue = OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0]]), vec![0]);
-    let sender = edge.add_sender(0, queue, around.queue, Arc::clone(&room));
+    let sender = edge.add_sender(0, queue, queue_bytes, Arc::clone(&room));
     let counters = Arc::new(Counters::new("c".to_owned(), Arc::clone(source.load())));
     let (program, using) = compiled(form);
     let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -169,8 +184,9 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
     let exit = Exit { edge: Arc::clone(&edge), sender, key: None };
     let output =
         Output::new(vec![exit], room, Arc::clone(&budget), Arc::clone(&counters), schema, OnError::Fail);
-    let (_options, changes) = mpsc::unbounded_channel();
-    let (_start, started) = watch::channel(true);
+    let (options, changes) = mpsc::unbounded_channel();
+    let (start, started) = watch::channel(true);
+    let (asking, asked) = Asking::new(&source);
     let instance = Instance {
         name: "c#0".to_owned(),
         body: Body::Calls(Box::new(Calls::new("c", program, &using, service))),
@@ -178,9 +194,9 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         output,
         counters: Arc::clone(&counters),
         options: changes,
-        asked: Asking::new(&source).1,
+        asked,
         settled: Vec::new(),
-        state: None,
+        keeps: Keeps::Nothing,
         start: started,
         halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
@@ -194,6 +210,12 @@ async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Ar
         hold: None,
         clock: DueClock::begin(0),
     };
+    Made { instance, source, target, edge, asking, counters, most, budget, _options: options, _start: start }
+}
+
+/// Runs an instance over the steps; gives what left it, its counters and the most calls at once.
+async fn outcome(form: Form, steps: &[Step], around: Around) -> (Vec<String>, Arc<Counters>, usize) {
+    let Made { instance, source, target, edge, counters, most, budget, .. } = made(form, around.queue);
     let running = tokio::spawn(instance.run());
     let pump = tokio::spawn({
         let edge = Arc::clone(&edge);
@@ -321,6 +343,58 @@ fn what_is_answered_leaves_while_the_input_is_quiet() {
         steps.push(Step::Mark);
         let (seen, ..) = runtime.block_on(outcome(form, &steps, around));
         assert_eq!(groups(&seen), groups(&wanted(&steps, |_| false)), "{form:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_asked_of_a_key_partition_leaves_before_it_is_given_and_before_it_is_settled() {
+    for round in 0..20 {
+        let form =
+            Form { concurrency: 1 + round % 4, batch: None, ordered: round % 2 == 0, blocks: round % 3 == 0 };
+        let Made { instance, source, target, edge, asking, counters, budget, .. } = made(form, 8 << 20);
+        let running = tokio::spawn(instance.run());
+        let pump = tokio::spawn({
+            let edge = Arc::clone(&edge);
+            async move { edge.run().await }
+        });
+        source.open_moves().unwrap();
+        let (all, mut seen) = (0..120, Vec::new());
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(all.clone()));
+        let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+        let of: UInt16Array = all.clone().map(|id| Some((id % 2) as u16)).collect();
+        source.push(0, Item::Rows(Rows::new(batch, Some(of), &budget).unwrap()));
+        while counters.rows_in.load(Ordering::Relaxed) < 3 + round as u64 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        let partitions = [0u16].into_iter().collect();
+        let group = Group { epoch: 1, number: 0, from: 0, to: 1, partitions };
+        source.begin_group(group.clone(), Side::Gives).unwrap();
+        source.push(0, Item::Mark(Mark::Moved { epoch: 1, group: 0 }));
+        let given = asking.give(vec![0]).await.unwrap();
+        assert!(!ended(&target, &mut seen));
+        assert!(given.units.is_empty());
+        let given = given
+            .rows
+            .iter()
+            .flat_map(|(_, rows)| rows.batch().column(0).as_primitive::<Int64Type>().values().to_vec());
+        let given: Vec<i64> = given.collect();
+        assert!(!given.is_empty(), "all were taken before");
+        for id in all.clone().filter(|id| id % 2 == 0 && id % 7 != 6) {
+            assert_ne!(seen.contains(&format!("r{id}")), given.contains(&id), "round {round}: {id}");
+        }
+        // As one that has taken a group.
+        source.end_group(group.order());
+        while source.counts().iter().any(|(_, waiting, ..)| *waiting > 0) {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        asking.settle(vec![0]).await.unwrap();
+        assert!(!ended(&target, &mut seen));
+        let rest = all.filter(|id| id % 7 != 6 && !given.contains(id));
+        assert_eq!(seen.len(), rest.count(), "round {round}");
+        source.close_moves();
+        source.push(0, Item::Mark(Mark::End));
+        running.await.unwrap().unwrap();
+        pump.abort();
     }
 }
 

@@ -109,7 +109,7 @@ fn running(body: Body, state: Option<StateOf>, columns: &SchemaRef, queue: u64, 
         options: changes,
         asked,
         settled: Vec::new(),
-        state,
+        keeps: state.map_or(Keeps::Own, Keeps::ByKey),
         start: started,
         halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
@@ -240,7 +240,7 @@ async fn instances_go_on_with_each_others_partitions() {
         let given = first.asking.give(moved.clone()).await.unwrap();
         assert_eq!(given.watermark, None);
         assert_eq!(first.asking.sizes(moved.clone()).await.unwrap(), vec![0; moved.len()]);
-        let mut loader = second.asking.loader().await.unwrap();
+        let mut loader = second.asking.loader().await.unwrap().unwrap();
         let mut units = Vec::new();
         for pieces in given.into_pieces() {
             for piece in pieces {

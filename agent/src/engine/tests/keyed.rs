@@ -17,6 +17,8 @@ struct Scaled {
     retired: BTreeSet<u32>,
     /// Its owners now.
     owners: Vec<u32>,
+    /// Files that instances which a plan has ended have written.
+    files: Vec<SinkFile>,
 }
 
 impl Scaled {
@@ -29,7 +31,7 @@ impl Scaled {
         let owners = plan.instances.iter().filter(|one| one.vertex == vertex).map(|one| one.id).collect();
         engine.prepare(plan.clone()).await.unwrap();
         engine.start(1).unwrap();
-        Self { engine, events, plan, vertex, retired: BTreeSet::new(), owners }
+        Self { engine, events, plan, vertex, retired: BTreeSet::new(), owners, files: Vec::new() }
     }
 
     /// So many more instances, and these go. Each request comes twice, and none does harm when it comes too early.
@@ -104,7 +106,10 @@ impl Scaled {
         let mut going: BTreeSet<u32> = remove.iter().copied().collect();
         while !going.is_empty() {
             match self.events.recv().await.unwrap() {
-                Event::InstanceEnded { instance, .. } => assert!(going.remove(&instance), "{instance} ended"),
+                Event::InstanceEnded { instance, files, .. } => {
+                    assert!(going.remove(&instance), "{instance} ended");
+                    self.files.extend(files);
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -137,16 +142,26 @@ impl Scaled {
     }
 
     /// What the sink has written, when all has come to its end; each row's columns.
-    async fn end(mut self) -> Vec<Vec<String>> {
-        let sink = self.plan.instances.iter().max_by_key(|one| one.vertex).unwrap().id;
-        let files = loop {
+    async fn end(self) -> Vec<Vec<String>> {
+        self.end_files().await.remove(0)
+    }
+
+    /// The same, of each file that its instances have written.
+    async fn end_files(mut self) -> Vec<Vec<Vec<String>>> {
+        let vertex = self.plan.instances.iter().map(|one| one.vertex).max().unwrap();
+        let of = self.plan.instances.iter().filter(|one| one.vertex == vertex);
+        let mut sinks: BTreeSet<u32> = of.map(|one| one.id).collect();
+        sinks.retain(|id| !self.retired.contains(id));
+        while !sinks.is_empty() {
             let event = tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await;
             match event.unwrap().unwrap() {
-                Event::InstanceEnded { instance, files, .. } if instance == sink => break files,
-                Event::InstanceEnded { .. } => {}
+                Event::InstanceEnded { instance, files, .. } => {
+                    sinks.remove(&instance);
+                    self.files.extend(files);
+                }
                 other => panic!("{other:?}"),
             }
-        };
+        }
         let report = self.engine.reports().remove(0);
         for edge in &report.edges {
             assert_eq!(edge.emitted, edge.accounted(), "{edge:?}");
@@ -155,8 +170,11 @@ impl Scaled {
         for instance in &report.instances {
             assert!(instance.dropped.is_empty(), "{instance:?}");
         }
-        let text = std::fs::read_to_string(&files[0].path).unwrap();
-        text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+        let read = |file: &SinkFile| {
+            let text = std::fs::read_to_string(&file.path).unwrap();
+            text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+        };
+        self.files.iter().map(read).collect()
     }
 }
 
@@ -293,5 +311,120 @@ path = "out"
     for ((key, second), sum) in sums {
         let expected = (second * 1000..(second + 1) * 1000).filter(|id| id % 7 == key).count() as u64;
         assert_eq!(sum, expected, "key {key}, second {second}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keyed_sinks_take_each_row_once_and_a_key_changes_files_once_a_plan() {
+    let text = format!(
+        r#"
+name = "sinks"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+n = {ROWS}
+rate = 5000
+[[stage]]
+id = "out"
+op = "sink"
+in = "rows"
+type = "distributed_partitioned"
+key = "id % 53"
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut scaled = Scaled::new(folder.path(), &text, "out").await;
+    wait("rows flow", || scaled.taken() > 500).await;
+    scaled.change_often(1).await;
+    scaled.engine.set(1, "rows", "rate", "200000").unwrap();
+    // Of the rows of a key from one source instance: which file each is in.
+    let mut keys: BTreeMap<(u64, u64), BTreeMap<u64, usize>> = BTreeMap::new();
+    for (file, rows) in scaled.end_files().await.into_iter().enumerate() {
+        let mut last: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for row in rows {
+            let id: u64 = row[0].parse().unwrap();
+            let of = (id % 53, id % 2);
+            assert!(last.insert(of, id).is_none_or(|last| last < id), "{id} came behind a later one");
+            assert_eq!(keys.entry(of).or_default().insert(id, file), None, "{id} came twice");
+        }
+    }
+    assert_eq!(keys.values().map(BTreeMap::len).sum::<usize>() as u64, ROWS);
+    for (of, rows) in keys {
+        let files: Vec<usize> = rows.into_values().collect();
+        let changes = files.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(changes <= 5, "{of:?}: its rows went to and fro, {changes} times");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_go_by_key_through_a_stage_without_state_at_full_queues_and_none_is_late() {
+    let text = format!(
+        r#"
+name = "through"
+[job]
+memory = "2MiB"
+[[stage]]
+id = "rows"
+op = "source"
+connector = "ids"
+payload = 200
+n = {ROWS}
+time = {{ column = "id", format = "unix_ms" }}
+[[stage]]
+id = "spread"
+op = "rebalance"
+in = "rows"
+key = "id % 53"
+[[stage]]
+id = "through"
+op = "work"
+in = "spread"
+ms = 0.3
+[[stage]]
+id = "by_key"
+op = "group_by"
+in = "through"
+key = "id % 7 as k"
+[[stage]]
+id = "second"
+op = "window"
+in = "by_key"
+type = "tumbling"
+size = "1s"
+[[stage]]
+id = "counts"
+op = "aggregate"
+in = "second"
+compute = ["count(*) as c", "sum(id) as s"]
+[[stage]]
+id = "out"
+op = "sink"
+in = "counts"
+parallelism = 1
+connector = "file"
+format = "csv"
+path = "out"
+"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut scaled = Scaled::new(folder.path(), &text, "through").await;
+    wait("rows flow", || scaled.taken() > 500).await;
+    scaled.change_often(1).await;
+    scaled.engine.set(1, "through", "ms", "0.005").unwrap();
+    let mut found = BTreeMap::new();
+    for row in scaled.end().await {
+        // Key, start and end of the window, count, sum
+        let (key, second): (u64, u64) = (row[0].parse().unwrap(), row[1][17..19].parse().unwrap());
+        let given: (u64, u64) = (row[3].parse().unwrap(), row[4].parse().unwrap());
+        assert_eq!(found.insert((key, second), given), None, "a window came twice");
+    }
+    assert_eq!(found.len() as u64, 7 * ROWS / 1000);
+    for ((key, second), given) in found {
+        let ids = || (second * 1000..(second + 1) * 1000).filter(|id| id % 7 == key);
+        assert_eq!(given, (ids().count() as u64, ids().sum()), "key {key}, second {second}");
     }
 }

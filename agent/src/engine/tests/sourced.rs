@@ -20,7 +20,7 @@ struct Sourced {
 
 impl Sourced {
     async fn new(folder: &std::path::Path, text: &str) -> Self {
-        let (engines, agents, events) = engines(folder).await;
+        let (engines, agents, events) = engines(folder, &["a", "b"]).await;
         let plan = plan_for(text, 1, agents);
         let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
         let vertex = dag.find_vertex("rows").unwrap();
@@ -151,8 +151,12 @@ impl Sourced {
         }
     }
 
-    /// What the sink has written, when all has come to its end; each row's columns.
+    /// What the sink has written, when all has come to its end, which is soon; each row's columns.
     async fn end(mut self) -> Vec<Vec<String>> {
+        for engine in &self.engines {
+            engine.set(1, "rows", "rate", "200000").unwrap();
+            engine.set(1, "slow", "ms", "0.001").unwrap();
+        }
         let sink = self.plan.instances.iter().max_by_key(|one| one.vertex).unwrap().id;
         let files = loop {
             let event = tokio::time::timeout(Duration::from_mins(1), self.events.recv()).await;
@@ -172,8 +176,14 @@ impl Sourced {
     }
 }
 
-/// A source of so many rows by key into a stage that counts them.
-fn job(rows: &str, counts: &str) -> String {
+/// More than come by [`PACES`] while sources change.
+const ROWS: u64 = 100_000;
+
+/// Under a schedule, and at full queues; with the time that a row costs behind them.
+const PACES: [(&str, &str); 2] = [("rate = 4000", "0.02"), ("", "0.2")];
+
+/// A source of [`ROWS`] rows by key into a stage that counts them.
+fn job(rows: &str, ms: &str, counts: &str) -> String {
     format!(
         r#"
 name = "sourced"
@@ -185,6 +195,8 @@ id = "rows"
 op = "source"
 connector = "ids"
 instances = 2
+n = {ROWS}
+payload = 300
 {rows}
 [[stage]]
 id = "by_key"
@@ -196,7 +208,7 @@ key = "id % 5 as k"
 id = "slow"
 op = "work"
 in = "counts"
-ms = 0.02
+ms = {ms}
 instances = 1
 [[stage]]
 id = "out"
@@ -212,13 +224,11 @@ path = "out"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_changes_agents_and_no_row_is_lost_given_twice_or_out_of_order() {
-    const ROWS: u64 = 60_000;
-    for pace in ["rate = 6000", ""] {
+    for (pace, ms) in PACES {
         let counts = "[[stage]]\nid = 'counts'\nop = 'rolling_aggregate'\nin = 'by_key'\ncompute = ['count(*) as c']\n\
                       instances = 2";
         let folder = tempfile::tempdir().unwrap();
-        let mut sourced =
-            Sourced::new(folder.path(), &job(&format!("n = {ROWS}\npayload = 300\n{pace}"), counts)).await;
+        let mut sourced = Sourced::new(folder.path(), &job(pace, ms, counts)).await;
         sourced.change_often().await;
         let mut keys: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
         for row in sourced.end().await {
@@ -238,14 +248,12 @@ async fn a_source_changes_agents_and_no_row_is_lost_given_twice_or_out_of_order(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_row_is_late_where_a_source_changes_agents() {
-    const ROWS: u64 = 60_000;
     let counts = "[[stage]]\nid = 'tens'\nop = 'window'\nin = 'by_key'\ntype = 'tumbling'\nsize = '10ms'\n\
                   [[stage]]\nid = 'counts'\nop = 'aggregate'\nin = 'tens'\ncompute = ['count(*) as c']\ninstances = 2";
-    for pace in ["rate = 6000", ""] {
-        let source =
-            format!("n = {ROWS}\npayload = 300\n{pace}\ntime = {{ column = 'id', format = 'unix_ms' }}");
+    for (pace, ms) in PACES {
+        let source = format!("{pace}\ntime = {{ column = 'id', format = 'unix_ms' }}");
         let folder = tempfile::tempdir().unwrap();
-        let mut sourced = Sourced::new(folder.path(), &job(&source, counts)).await;
+        let mut sourced = Sourced::new(folder.path(), &job(&source, ms, counts)).await;
         sourced.change_often().await;
         // A row that came late would have been dropped, or its window given twice.
         let rows = sourced.end().await;

@@ -37,10 +37,8 @@ impl Edge {
         }
         state.greet(&add);
         let Some(outlets) = state.outlets.first_mut() else { return Ok(()) };
-        for outlet in outlets.retarget(add, keep, me) {
-            outlet.mark(Mark::End);
-            state.gone.push((outlet.instance, outlet.agent, outlet.sent_rows, outlet.sent_bytes));
-        }
+        let gone = outlets.retarget(add, keep, me);
+        state.let_go(gone);
         let now = state.instances();
         let place = |list: &[u32], id: u32| list.iter().position(|one| *one == id);
         let former: Vec<Option<usize>> = now.iter().map(|id| place(&before, *id)).collect();
@@ -105,10 +103,11 @@ impl Edge {
     /// A sender's rows may be older from now on than what its targets have heard of event time, until its
     /// [`Mark::Resume`]: they hold theirs as soon as this has come to them.
     pub(crate) fn hold(&self, sender: usize) {
-        let state = lock(&self.state);
-        if state.closed {
+        let mut state = lock(&self.state);
+        if state.closed || state.senders[sender].ended {
             return;
         }
+        state.senders[sender].holds += 1;
         let set = if state.channels == Channels::Own { sender } else { 0 };
         if let Some(outlets) = state.outlets.get(set) {
             outlets.send_mark(Mark::Hold);
@@ -137,12 +136,23 @@ impl State {
         first.iter().map(|outlet| outlet.instance).collect()
     }
 
-    /// The first word to new targets.
+    /// A sender has ended that may have had older rows to give.
+    pub(super) fn take_back_holds(&mut self, sender: usize) {
+        let set = if self.channels == Channels::Own { sender } else { 0 };
+        let holds = std::mem::take(&mut self.senders[sender].holds);
+        if let Some(outlets) = self.outlets.get(set) {
+            (0..holds).for_each(|_| outlets.send_mark(Mark::Resume));
+        }
+    }
+
+    /// The first word to new targets. Where older rows may follow, that is said before any event time.
     pub(super) fn greet(&self, new: &[Outlet]) {
         let mut first = Vec::new();
         if self.ended {
             first.push(Mark::End);
         } else {
+            let holds: u32 = self.senders.iter().map(|sender| sender.holds).sum();
+            first.extend((0..holds).map(|_| Mark::Hold));
             first.extend(self.least.watermark().map(Mark::Watermark));
             first.extend(self.least.is_idle().then_some(Mark::Idle));
         }

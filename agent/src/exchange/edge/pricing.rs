@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tuplane_core::route::{
-    Component, DEAL, Decision, Heaps, Order, Policies, RouteOptions, Scratch, Want, fast, policy_names,
-    repriced,
+    Component, DEAL, Decision, Heaps, Order, Policies, Policy, RouteOptions, Scratch, Want, fast,
+    policy_names, repriced,
 };
 use tuplane_wire::routing::DecidedEdge;
 
@@ -35,6 +35,41 @@ pub(crate) struct Route<'a> {
     pub(crate) ahead: Option<Foresight>,
 }
 
+/// Why an edge has no policy.
+const NO_CHOICE: &str = "only unicast edges have a policy";
+
+/// Its targets are priced. A policy of the user's own may hold rows: release rules and slots' ends are for it too.
+fn prices(policy: &dyn Policy, route: &Route<'_>) -> bool {
+    policy.reads_queues() || !policy_names().contains(&route.name)
+}
+
+impl Sender {
+    fn choose_by(
+        &mut self,
+        policy: Box<dyn Policy>,
+        prices: bool,
+        edge: u32,
+        route: &Route<'_>,
+        now: Instant,
+    ) {
+        self.queue.set_policy(policy);
+        self.queue.keep_ages(prices && route.ahead.is_none(), now);
+        let (admission, slots) = (route.options.admission, (route.slots.clone(), route.options.slot));
+        match (&mut self.ahead, route.ahead) {
+            (Some(ahead), _) => ahead.admit(admission),
+            (ahead, Some(foresight)) => {
+                let waiting = self.queue.rows();
+                *ahead = Some(Box::new(Ahead::new(foresight, slots, admission, waiting, now)));
+            }
+            (None, None) => {}
+        }
+        if let Some(quota) = &self.quota {
+            let limit = route.options.gamma.filter(|_| prices);
+            quota.set(edge, limit.map(|rows| (rows, route.options.slot)));
+        }
+    }
+}
+
 impl Edge {
     /// What a sender may send in a slot is counted over all its edges.
     pub(crate) fn share_quota(&self, sender: usize, quota: Arc<Quota>) {
@@ -49,38 +84,39 @@ impl Edge {
         Ok(())
     }
 
+    /// Gives a sender that has joined the policy that the others have; what those have chosen and learnt stays.
+    ///
+    /// # Errors
+    /// If the policy cannot be made.
+    pub(crate) fn set_route_of(&self, sender: usize, route: &Route<'_>) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        let made = self.policy_of(state.senders[sender].instance, route)?;
+        if state.channels == Channels::Own || state.senders[sender].queue.policy().is_none() {
+            return Err(NO_CHOICE.to_owned());
+        }
+        let prices = prices(&*made, route);
+        state.senders[sender].choose_by(made, prices, self.index, route, Instant::now());
+        Ok(())
+    }
+
+    fn policy_of(&self, instance: u32, route: &Route<'_>) -> Result<Box<dyn Policy>, String> {
+        let made = route.policies.make(route.name, route.options, policy_seed(self.index, instance));
+        made.map_err(|e| e.to_string())
+    }
+
     pub(super) fn set_route_in(&self, state: &mut State, route: &Route<'_>) -> Result<(), String> {
-        let make = |instance: u32| {
-            let made = route.policies.make(route.name, route.options, policy_seed(self.index, instance));
-            made.map_err(|e| e.to_string())
-        };
         let mut made = Vec::new();
         for sender in &state.senders {
-            made.push(make(sender.instance)?);
+            made.push(self.policy_of(sender.instance, route)?);
         }
-        let own = make(u32::MAX)?;
+        let own = self.policy_of(u32::MAX, route)?;
         if state.channels == Channels::Own || state.senders.iter().any(|s| s.queue.policy().is_none()) {
-            return Err("only unicast edges have a policy".to_owned());
+            return Err(NO_CHOICE.to_owned());
         }
-        // A policy of the user's own may hold rows: release rules and slots' ends are for it too.
-        let prices = own.reads_queues() || !policy_names().contains(&route.name);
+        let prices = prices(&*own, route);
         let now = Instant::now();
         for (sender, policy) in state.senders.iter_mut().zip(made) {
-            sender.queue.set_policy(policy);
-            sender.queue.keep_ages(prices && route.ahead.is_none(), now);
-            let (admission, slots) = (route.options.admission, (route.slots.clone(), route.options.slot));
-            match (&mut sender.ahead, route.ahead) {
-                (Some(ahead), _) => ahead.admit(admission),
-                (ahead, Some(foresight)) => {
-                    let waiting = sender.queue.rows();
-                    *ahead = Some(Box::new(Ahead::new(foresight, slots, admission, waiting, now)));
-                }
-                (None, None) => {}
-            }
-            if let Some(quota) = &sender.quota {
-                let limit = route.options.gamma.filter(|_| prices);
-                quota.set(self.index, limit.map(|rows| (rows, route.options.slot)));
-            }
+            sender.choose_by(policy, prices, self.index, route, now);
         }
         let outlets = &state.outlets[0];
         let costs = outlets.list().iter().map(|o| route.costs.to(o.agent, &route.options.cost)).collect();

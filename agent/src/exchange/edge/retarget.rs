@@ -69,11 +69,13 @@ impl Edge {
         state.senders.iter_mut().for_each(|sender| sender.ended = true);
     }
 
-    /// A sender that has joined will not send after all.
+    /// A sender that has joined will not send after all: its place is free again.
     pub(crate) fn has_left(&self, sender: usize) {
         if !self.has_ended() {
             self.mark(sender, Mark::End);
         }
+        let instance = lock(&self.state).senders[sender].instance;
+        self.free(sender, instance);
     }
 
     /// From now on rows go to these targets too, and not to those that are not kept; what waits goes by the new list.
@@ -98,10 +100,7 @@ impl Edge {
         let gone = outlets.retarget(add, keep, route.me);
         let (view, numbers) =
             pool_targets(outlets.list().iter().map(|o| (o.instance, o.agent)), route.me, &|_| true);
-        for outlet in gone {
-            outlet.mark(Mark::End);
-            state.gone.push((outlet.instance, outlet.agent, outlet.sent_rows, outlet.sent_bytes));
-        }
+        state.let_go(gone);
         for sender in &mut state.senders {
             sender.queue.retarget(view.clone(), numbers.clone());
         }

@@ -91,6 +91,71 @@ impl World {
     }
 }
 
+/// A sender more, in the first place that is free.
+fn join(world: &World, instance: u32) -> usize {
+    let queue =
+        OutQueue::pool(make_policy("round-robin", 0).unwrap(), Targets::new([vec![0, 1]]), vec![0, 1]);
+    let sender = world.edge.add_sender(instance, queue, 1 << 20, Arc::default());
+    world.edge.has_joined();
+    sender
+}
+
+#[test]
+fn senders_that_come_and_go_leave_no_places_behind() {
+    let mut world = World::new(1, false, false);
+    for instance in 1..=300 {
+        let sender = join(&world, instance);
+        assert_ne!(sender, 0, "that one goes on");
+        world.give(sender, 1, i64::MAX, 0);
+        world.edge.free(sender, instance);
+        assert_eq!(join(&world, 1000), 2, "it has not ended");
+        world.edge.has_left(2);
+        world.edge.mark(sender, Mark::End);
+        for inbox in 0..2 {
+            while world.take(inbox) {}
+        }
+        assert!(world.edge.is_drained(sender));
+        world.edge.free(sender, 1000);
+        assert_eq!(join(&world, 1001), 2, "it is another one's");
+        world.edge.has_left(2);
+        for _ in 0..2 {
+            world.edge.free(sender, instance);
+        }
+    }
+    assert_eq!(world.edge.places(), 3);
+    assert_eq!(world.seen.iter().map(|(_, rows)| rows).sum::<usize>(), 300);
+    // What joins in a place that was another's is not taken for that.
+    let sender = join(&world, 500);
+    world.give(sender, 1, i64::MAX, 0);
+    assert_eq!((world.edge.waiting_of(sender, 300), world.edge.sent().emitted), (0, 301));
+    world.edge.mark(sender, Mark::End);
+    world.edge.mark(0, Mark::End);
+    for inbox in 0..2 {
+        while world.take(inbox) {}
+    }
+    assert!(world.edge.has_ended() && world.edge.is_drained(0));
+}
+
+#[test]
+fn of_targets_that_are_no_more_the_newest_are_listed_and_the_rest_is_a_sum() {
+    let world = World::new(1, false, false);
+    let credit = || Credit::new(Arc::default());
+    let link = || Link::Local { inbox: Arc::clone(&world.inboxes[0]), channel: 0 };
+    let mut state = lock(&world.edge.state);
+    for instance in 2..302 {
+        let (agent, sent_rows) = ((instance % 2) as u16, u64::from(instance));
+        let (credit, link) = (credit(), link());
+        state.gone.add(&Outlet { instance, agent, credit, link, sent_rows, sent_bytes: 2 * sent_rows });
+    }
+    drop(state);
+    let sent = world.edge.sent();
+    let gone: Vec<_> = sent.targets.iter().filter(|(instance, ..)| *instance > 1).collect();
+    assert_eq!((gone.len(), sent.folded.len(), sent.folded[0].0), (64, 2, 0));
+    let rows = gone.iter().map(|(.., rows, _)| rows).chain(sent.folded.iter().map(|(_, rows, _)| rows));
+    assert_eq!(rows.sum::<u64>(), (2..302).sum::<u64>());
+    assert!(sent.folded.iter().all(|(_, rows, bytes)| *bytes == 2 * rows));
+}
+
 /// What is done; the first number is the sender.
 #[derive(Debug, Clone)]
 enum Act {

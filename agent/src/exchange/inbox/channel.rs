@@ -40,6 +40,8 @@ pub(super) struct Channel {
     /// So many ends are still to come: see [`super::Inbox::reopen`].
     pub(super) opens: u32,
     pub(super) ended: bool,
+    /// Nobody has its number any more.
+    pub(super) left: bool,
 }
 
 impl Channel {
@@ -63,6 +65,7 @@ impl Channel {
             held: false,
             opens: 1,
             ended: false,
+            left: false,
         }
     }
 

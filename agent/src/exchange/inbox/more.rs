@@ -1,5 +1,6 @@
 //! Senders that join an input while its instance runs.
 
+use super::held::Holding;
 use super::{Channel, Inbox, State, Upstream};
 use crate::exchange::credit::FIRST_WINDOW;
 use crate::exchange::mark::{Item, Mark};
@@ -23,10 +24,15 @@ impl Inbox {
         state.may_join(input)?;
         let mut channel = Channel::new(input, upstream);
         channel.standing.watermark = state.least.watermark();
-        state.channels.push(channel);
+        // A place that a plan has left which was given up, if there is one.
+        let free = |of: &Channel| of.input == input && of.left && of.ended && of.queue.is_empty();
+        let number = state.channels.iter().position(free).unwrap_or(state.channels.len());
+        match state.channels.get_mut(number) {
+            Some(place) => *place = channel,
+            None => state.channels.push(channel),
+        }
         // It may be that all others are idle.
         state.recheck = true;
-        let number = state.channels.len() - 1;
         drop(state);
         self.nudge();
         Ok(number)
@@ -44,7 +50,10 @@ impl Inbox {
         let now = state.least.watermark();
         let channel = &mut state.channels[channel];
         channel.opens += 1;
-        channel.ended = false;
+        if std::mem::replace(&mut channel.ended, false) {
+            // Those who ended have nothing older to give any more.
+            channel.holding = Holding::default();
+        }
         channel.standing.idle = false;
         channel.standing.watermark = channel.standing.watermark.max(now);
         state.recheck = true;
@@ -56,6 +65,14 @@ impl Inbox {
     /// Those who were to send on a channel do not come.
     pub(crate) fn leave(&self, channel: usize) {
         self.push(channel, Item::Mark(Mark::End));
+    }
+}
+
+impl Inbox {
+    /// The same of a channel that had been made for them: another one may have its place.
+    pub(crate) fn leave_for_good(&self, channel: usize) {
+        lock(&self.state).channels[channel].left = true;
+        self.leave(channel);
     }
 }
 

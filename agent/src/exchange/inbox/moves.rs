@@ -140,6 +140,7 @@ impl Inbox {
         let cut = state.cut_group(over);
         let grants = std::mem::take(&mut state.opened);
         drop(state);
+        self.caught_up.notify_waiters();
         grants.into_iter().for_each(Grant::say);
         cut
     }
@@ -159,7 +160,18 @@ impl Inbox {
 
     /// Rows that have waited for their state have not all been taken.
     pub(crate) fn is_catching_up(&self) -> bool {
-        !lock(&self.state).moves.front.is_empty()
+        lock(&self.state).moves.is_behind()
+    }
+
+    /// Waits until rows that have waited for their state have all been taken, or the run stops.
+    pub(crate) async fn caught_up(&self) {
+        loop {
+            let told = self.caught_up.notified();
+            if !self.is_catching_up() {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// Rows that came with groups wait here apart, more than twice what the queue holds: another group had better wait,
@@ -241,6 +253,11 @@ impl Moves {
     /// Partitions are on their way out: see [`Inbox::begin_group`].
     pub(super) fn holds_time(&self) -> bool {
         self.group.as_ref().is_some_and(|moving| moving.side == Side::Gives && !moving.cut)
+    }
+
+    /// Rows that have waited for their state have not all been taken.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.front.is_empty()
     }
 
     fn may_end(&self) -> bool {

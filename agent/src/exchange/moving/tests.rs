@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use proptest::prelude::*;
 use tokio::sync::Notify;
 use tuplane_expr::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt16Array};
@@ -13,7 +14,7 @@ use crate::engine::rows::Budget;
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec};
 use crate::exchange::inbox::{Inbox, InputSpec, Side, Taken, Upstream};
-use crate::exchange::mark::Mark;
+use crate::exchange::mark::{Item, Mark};
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
 
@@ -513,4 +514,82 @@ proptest! {
         prop_assert_eq!(world.waiting(), 0);
         world.check();
     }
+}
+
+#[test]
+fn a_target_that_comes_while_older_rows_may_follow_holds_its_time_too() {
+    let mut world = World::new();
+    for edge in &world.edges {
+        edge.mark(0, Mark::Watermark(10));
+    }
+    // Two groups have come to the first sender, and it has gone through none of them.
+    world.edges[0].hold(0);
+    world.edges[0].hold(0);
+    for (edge, outlet) in world.edges.clone().iter().zip(world.join()) {
+        edge.change_owners(vec![outlet], &|_| true, None, 0).unwrap();
+        edge.mark(0, Mark::Watermark(20));
+    }
+    world.take_all();
+    assert_eq!(world.watermarks[2], None, "rows from before 10 may still come");
+    world.edges[0].mark(0, Mark::Resume);
+    world.take_all();
+    assert_eq!(world.watermarks[2], None, "those of the other group too");
+    world.edges[0].mark(0, Mark::Resume);
+    world.take_all();
+    assert_eq!(world.watermarks, vec![Some(20); 3]);
+    // One that comes after them hears of the time at once.
+    for (edge, outlet) in world.edges.clone().iter().zip(world.join()) {
+        edge.change_owners(vec![outlet], &|_| true, None, 0).unwrap();
+    }
+    world.take_all();
+    assert_eq!(world.watermarks[3], Some(20));
+}
+
+#[test]
+fn a_sender_that_ends_holds_nobodys_time() {
+    let mut world = World::new();
+    world.edges[0].add_sender(7, OutQueue::lanes(2), 1 << 30, Arc::default());
+    for edge in &world.edges {
+        edge.mark(0, Mark::Watermark(10));
+    }
+    world.edges[0].mark(1, Mark::Watermark(10));
+    world.edges[0].hold(1);
+    for edge in &world.edges {
+        edge.mark(0, Mark::Watermark(20));
+    }
+    world.take_all();
+    assert_eq!(world.watermarks, [None, None], "it may have older rows to give");
+    world.edges[0].mark(1, Mark::End);
+    // Whoever asked it to take it back was too late.
+    world.edges[0].mark(1, Mark::Resume);
+    world.take_all();
+    assert_eq!(world.watermarks, [Some(20), Some(20)]);
+}
+
+#[test]
+fn whoever_waits_until_rows_that_waited_are_taken_is_told() {
+    let mut world = World::new();
+    let inbox = Arc::clone(&world.inboxes[1]);
+    inbox.begin_group(group(0, &[1]), Side::Takes).unwrap();
+    inbox.resume_group(vec![(0, rows(0, 0, &[1, 1], &world.budget))]).unwrap();
+    let mut waits = std::pin::pin!(inbox.caught_up());
+    assert!(waits.as_mut().now_or_never().is_none());
+    assert!(world.take(1, 1) && waits.as_mut().now_or_never().is_none());
+    assert!(world.take(1, 1) && waits.as_mut().now_or_never().is_some());
+}
+
+#[test]
+fn a_channel_that_is_opened_again_does_not_hold_for_those_who_ended() {
+    let mut world = World::new();
+    let inbox = Arc::clone(&world.inboxes[1]);
+    let say = |mark: Mark| (0..2).for_each(|channel| inbox.push(channel, Item::Mark(mark)));
+    say(Mark::Watermark(10));
+    world.take_all();
+    inbox.push(0, Item::Mark(Mark::Hold));
+    inbox.push(0, Item::Mark(Mark::End));
+    world.take_all();
+    inbox.reopen(0).unwrap();
+    say(Mark::Watermark(20));
+    world.take_all();
+    assert_eq!(world.watermarks[1], Some(20));
 }

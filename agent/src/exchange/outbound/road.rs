@@ -70,6 +70,11 @@ impl Outbound {
         !state.dead
     }
 
+    /// A run will send no parcels here after all.
+    pub(crate) fn close_road(&self, run: u64) {
+        lock(&self.state).road.forget(run);
+    }
+
     /// Sends a frame that belongs to no channel, behind those before it; waits while many are on their way.
     ///
     /// # Errors

@@ -71,17 +71,17 @@ fn bytes(units: Vec<Unit>, of: &StateOf) -> Vec<Vec<u8>> {
     units.into_iter().flat_map(|unit| unit.into_pieces(of.clone())).map(Result::unwrap).collect()
 }
 
-fn address(group: u32) -> Address {
-    Address { run: RUN, attempt: 1, epoch: 2, group, target: TARGET, edges: EDGES.to_vec() }
+fn address(number: i64) -> Address {
+    Address { run: RUN, attempt: 1, epoch: 2, number, target: TARGET, edges: EDGES.to_vec() }
 }
 
-fn expected(group: u32) -> Expected {
+fn expected(number: i64) -> Expected {
     let schema = batch(0..1).schema();
     Expected {
         run: RUN,
         attempt: 1,
         epoch: 2,
-        group,
+        number,
         target: TARGET,
         partitions: MOVED.to_vec(),
         inputs: EDGES.iter().map(|edge| (*edge, schema.clone())).collect(),
@@ -148,11 +148,11 @@ async fn all_arrives_once(seed: u64) -> u32 {
         assert!(inbound.expect(expected(group)).is_none(), "asked again");
         let came =
             vec![(1, rows(0..70, 9, &here)), (0, rows(70..71, 3, &here)), (1, rows(71..50_000, 15, &here))];
-        let given = Given { units: cut(&mut gives), of: of.clone(), rows: came, watermark: Some(-5) };
+        let given = Given { units: cut(&mut gives), of: Some(of.clone()), rows: came, watermark: Some(-5) };
         let loader = takes.units().unwrap().loader(of.clone()).unwrap();
         let sending = Arc::clone(&session);
         let sent = tokio::spawn(async move { send(&sending, address(group), given).await });
-        let parcel = arrival.parcel(loader).await.unwrap();
+        let parcel = arrival.parcel(Some(loader)).await.unwrap();
         sent.await.unwrap().unwrap();
         assert_eq!(parcel.watermark, Some(-5));
         let mut by_input = [Vec::new(), Vec::new()];
@@ -193,19 +193,19 @@ async fn who_waits_for_a_parcel_is_told_that_it_does_not_come() {
     let peer = inbound(&budget);
     let arrival = peer.expect(expected(0)).unwrap();
     peer.forget(RUN);
-    assert_eq!(arrival.parcel(loader()).await.unwrap_err().code, FaultCode::Agent);
+    assert_eq!(arrival.parcel(Some(loader())).await.unwrap_err().code, FaultCode::Agent);
     let arrival = peer.expect(expected(0)).unwrap();
     peer.close();
-    assert_eq!(arrival.parcel(loader()).await.unwrap_err().code, FaultCode::Agent);
+    assert_eq!(arrival.parcel(Some(loader())).await.unwrap_err().code, FaultCode::Agent);
     let late = peer.expect(expected(1)).unwrap();
-    assert_eq!(late.parcel(loader()).await.unwrap_err().code, FaultCode::Agent);
+    assert_eq!(late.parcel(Some(loader())).await.unwrap_err().code, FaultCode::Agent);
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_dead_peer_or_of_a_run_that_has_ended() {
     let given = |count| {
         let (mut gives, of) = aggregate(LONG, count);
-        Given { units: cut(&mut gives), of, rows: Vec::new(), watermark: None }
+        Given { units: cut(&mut gives), of: Some(of), rows: Vec::new(), watermark: None }
     };
     let session = outbound();
     session.close();
@@ -246,7 +246,7 @@ async fn told(frames: Vec<(Header, Parts)>) -> (Vec<String>, String) {
     let said: Vec<String> = said.collect();
     parcels.forget(RUN);
     let (mut takes, of) = aggregate(SHORT, 0);
-    let fault = arrival.parcel(takes.units().unwrap().loader(of).unwrap()).await.unwrap_err();
+    let fault = arrival.parcel(Some(takes.units().unwrap().loader(of).unwrap())).await.unwrap_err();
     assert_eq!(budget.used(), 0, "nothing of it is kept");
     (said, fault.message)
 }
@@ -292,7 +292,7 @@ async fn frames_that_belong_to_no_parcel_are_faults_with_a_sentence() {
     without.0.flags = FLAG_MOVED;
     let cases: Vec<(Vec<(Header, Parts)>, &str)> = vec![
         (other(&|h| h.value = 1), "group 1 of key partitions of plan 2 was not to come"),
-        (other(&|h| h.value = -1), "group -1 of key partitions of plan 2 was not to come"),
+        (other(&|h| h.value = -1), "a table of plan 2 was not to come"),
         (other(&|h| h.epoch = 3), "group 0 of key partitions of plan 3 was not to come"),
         (other(&|h| h.target = 9), "group 0 of key partitions: it came for instance 9, and is for 3"),
         (other(&|h| h.from = 1), "group 0 of key partitions: frame 1 came where 0 was to come"),
@@ -342,6 +342,25 @@ async fn frames_that_belong_to_no_parcel_are_faults_with_a_sentence() {
         assert_eq!(said, [""; 0]);
         assert_eq!(told, format!("group 0 of key partitions cannot be taken: {says}"));
     }
+}
+
+#[test]
+fn tables_come_before_groups_in_their_order_and_what_nobody_waits_for_is_forgotten() {
+    let (budget, parcels) = (Budget::new(1 << 30), Parcels::default());
+    drop(parcels.expect(expected(-1)).unwrap());
+    let next = |number| Expected { epoch: 3, ..expected(number) };
+    let _arrivals = [-2, -1, 0].map(|number| parcels.expect(next(number)).unwrap());
+    assert!(parcels.expect(next(-1)).is_none(), "asked again");
+    let last = |number: i64| {
+        let (mut header, parts) = frame(FrameKind::State, 0, FLAG_LAST, b"");
+        (header.epoch, header.value) = (3, number);
+        parcels.take(&header, parts, &budget, true).map_err(|error| error.to_string())
+    };
+    for number in [-2, -1, 0] {
+        assert_eq!(last(number), Ok(()), "{number}");
+    }
+    let _late = parcels.expect(next(1)).unwrap();
+    assert_eq!(last(0).unwrap_err(), "group 0 of key partitions of plan 3 was not to come");
 }
 
 #[test]

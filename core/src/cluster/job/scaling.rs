@@ -1,6 +1,6 @@
 //! A job's instances change while it runs: asked, prepared, committed, done; or failed before it is committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,9 @@ mod sourcing;
 
 /// So many rescales of a job are remembered, the newest.
 const KEPT: usize = 100;
+
+/// So many instances that rescales have ended are listed one by one, the newest.
+pub(in crate::cluster) const LISTED: usize = 64;
 
 /// The rescale that is under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,17 +74,8 @@ pub struct PlanUnderWay<'a> {
     pub step: Step,
     /// The plan.
     pub new: &'a NewScale,
-    /// How many of its instances the plan before had; those behind are new.
-    pub before: usize,
     /// All agents have its new instances running, and route by it but for key partitions that have not moved.
     pub switched: bool,
-}
-
-impl PlanUnderWay<'_> {
-    /// Its new instances.
-    pub fn coming(&self) -> &[Instance] {
-        self.new.instances.get(self.before..).unwrap_or_default()
-    }
 }
 
 impl Job {
@@ -98,7 +92,7 @@ impl Job {
     /// The rescale that is under way.
     pub fn under_way(&self) -> Option<PlanUnderWay<'_>> {
         let Scaling { new, step, switched, .. } = self.plans.under_way.as_ref()?;
-        Some(PlanUnderWay { step: *step, new, before: new.before, switched: *switched })
+        Some(PlanUnderWay { step: *step, new, switched: *switched })
     }
 
     /// Its rescales, the oldest first, and how many older ones are not remembered any more.
@@ -106,9 +100,26 @@ impl Job {
         (&self.plans.history, self.plans.left_out)
     }
 
+    /// An instance is listed by itself: it is not folded.
+    pub fn lists(&self, instance: u32) -> bool {
+        self.instances.binary_search_by_key(&instance, |one| one.id).is_ok()
+    }
+
     /// Instances of the current attempt that no rescale has ended.
     pub fn standing(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().filter(|instance| !self.retired.contains(&instance.id))
+    }
+
+    /// The same by the plan that is under way, if there is one: its new instances too.
+    pub fn standing_by_plan(&self) -> impl Iterator<Item = &Instance> {
+        let coming = self.being_prepared().map_or(&[][..], |new| &new.coming);
+        self.standing().chain(coming)
+    }
+
+    /// Agents of the current attempt by index, and those that join it with the plan that is under way.
+    pub fn all_agents(&self) -> impl Iterator<Item = &AgentInfo> {
+        let joining = self.being_prepared().map_or(&[][..], |new| &new.joining);
+        self.agents.iter().chain(joining)
     }
 
     /// The current attempt cannot go on without this agent.
@@ -125,19 +136,13 @@ impl Job {
 
     /// An agent takes part in a plan that is being prepared.
     pub(in crate::cluster) fn prepares_on(&self, id: &AgentId) -> bool {
-        self.being_prepared().is_some_and(|new| new.agents.iter().any(|agent| agent.id == *id))
+        self.being_prepared().is_some() && self.all_agents().any(|agent| agent.id == *id)
     }
 
     /// The plan that is being prepared, and may still fail.
     fn being_prepared(&self) -> Option<&NewScale> {
         let scaling = self.plans.under_way.as_ref()?;
         matches!(scaling.step, Step::Asked | Step::Prepared).then_some(&scaling.new)
-    }
-
-    /// Agents of a plan that is being prepared which have had no part in the job.
-    pub(super) fn agents_to_come(&self) -> impl Iterator<Item = &AgentInfo> {
-        let all = self.being_prepared().map_or(&[][..], |new| &new.agents);
-        all.iter().filter(|agent| !self.uses(&agent.id))
     }
 
     /// A new plan was made for what is there now.
@@ -148,16 +153,15 @@ impl Job {
         alive: &Alive,
     ) -> Vec<Effect> {
         // No instance that runs by it is on an agent that is dead.
+        let agents: Vec<&AgentInfo> = self.agents.iter().chain(&new.joining).collect();
         let runs_alive = |instance: &Instance| {
-            let agent = new.agents.get(usize::from(instance.agent));
-            self.retired.contains(&instance.id) || agent.is_some_and(|agent| alive.has(&agent.id))
+            agents.get(usize::from(instance.agent)).is_some_and(|agent| alive.has(&agent.id))
         };
+        let standing: BTreeSet<u32> = self.standing().map(|instance| instance.id).collect();
+        let first = self.instances.last().map_or(0, |last| last.id + 1);
+        let coming = first..first + new.coming.len() as u32;
         // What each map begins with is what holds, and nobody holds anything who is not there.
-        let stays = |id: &u32| {
-            !new.going.contains(id)
-                && !self.retired.contains(id)
-                && new.instances.iter().any(|instance| instance.id == *id)
-        };
+        let stays = |id: &u32| !new.going.contains(id) && (standing.contains(id) || coming.contains(id));
         let maps_fit = new.maps.iter().all(|map| {
             map.before.len() == map.after.len()
                 && self.plans.maps.get(&map.vertex).is_none_or(|held| *held == map.before)
@@ -169,11 +173,10 @@ impl Job {
             && takers_stay
             && self.plans.under_way.is_none()
             && new.epoch == self.next_epoch()
-            && new.agents.starts_with(&self.agents)
-            && new.instances.starts_with(&self.instances)
-            && new.before == self.instances.len()
-            && new.going.iter().all(|id| self.standing().any(|instance| instance.id == *id))
-            && new.instances.iter().all(runs_alive);
+            && new.joining.iter().all(|agent| !self.uses(&agent.id))
+            && new.coming.iter().map(|instance| instance.id).eq(coming.clone())
+            && new.going.iter().all(|id| standing.contains(id))
+            && self.standing().chain(&new.coming).all(runs_alive);
         if !fits {
             return Vec::new();
         }
@@ -193,6 +196,7 @@ impl Job {
             ended_ms: None,
             predicted: new.predicted,
             measured: None,
+            unmeasured: None,
             why: new.why.clone(),
         });
         if self.plans.history.len() > KEPT {
@@ -229,8 +233,8 @@ impl Job {
         }
         let Some(Scaling { new, .. }) = &self.plans.under_way else { return Vec::new() };
         self.plans.epoch = new.epoch;
-        self.agents.clone_from(&new.agents);
-        self.instances.clone_from(&new.instances);
+        self.agents.extend(new.joining.iter().cloned());
+        self.instances.extend(&new.coming);
         self.dag.clone_from(&new.dag);
         self.plans.maps.extend(new.maps.iter().map(|map| (map.vertex, map.after.clone())));
         // Those that had come to their end by themselves.
@@ -263,7 +267,7 @@ impl Job {
     /// A plan could not be prepared: the old one goes on.
     pub(in crate::cluster) fn rescale_failed(&mut self, at_ms: u64, epoch: u64, why: &str) -> Vec<Effect> {
         let agents = match self.being_prepared() {
-            Some(new) if new.epoch == epoch => new.agents.iter().map(|agent| agent.id.clone()).collect(),
+            Some(new) if new.epoch == epoch => self.all_agents().map(|agent| agent.id.clone()).collect(),
             _ => return Vec::new(),
         };
         self.close_rescale(at_ms, Step::Failed, Some(why));
@@ -298,14 +302,17 @@ impl Job {
         }
     }
 
-    /// What the sinks took with a plan, as it was measured.
-    pub(in crate::cluster) fn rescale_measured(&mut self, epoch: u64, rows_per_second: f64) {
+    /// What the sinks took with a plan, as it was measured. What is known stays.
+    pub(in crate::cluster) fn rescale_measured(&mut self, epoch: u64, rows_per_second: Result<f64, String>) {
         if !self.is_live() {
             return;
         }
         let entry = self.plans.history.iter_mut().find(|entry| entry.epoch == epoch);
-        if let Some(entry) = entry.filter(|entry| entry.step == Step::Done) {
-            entry.measured = Some(rows_per_second);
+        if let Some(entry) = entry.filter(|entry| entry.step == Step::Done && entry.is_unmeasured()) {
+            match rows_per_second {
+                Ok(rows) => entry.measured = Some(rows),
+                Err(why) => entry.unmeasured = Some(why),
+            }
         }
     }
 
@@ -349,7 +356,26 @@ impl Job {
             entry.step = step;
             entry.fault = why.map(str::to_owned);
             entry.ended_ms = Some(at_ms);
+            self.fold();
         }
+    }
+
+    /// Lists no more than [`LISTED`] instances that rescales have ended, the newest: a job that is rescaled for weeks
+    /// costs what any other does. What the others have counted is kept as one sum for each vertex. The newest of each
+    /// vertex stays in the list, so that no id and no number is used twice.
+    fn fold(&mut self) {
+        let surplus = self.retired.len().saturating_sub(LISTED);
+        let newest: BTreeMap<VertexId, u32> = self.instances.iter().map(|one| (one.vertex, one.id)).collect();
+        let may_go = |one: &&Instance| self.retired.contains(&one.id) && newest[&one.vertex] != one.id;
+        let gone: Vec<Instance> = self.instances.iter().filter(may_go).take(surplus).copied().collect();
+        for one in &gone {
+            self.retired.remove(&one.id);
+            self.splits_given(one.id);
+            let folded = self.folded.entry(one.vertex).or_default();
+            folded.instances += 1;
+            folded.counters.add_ended(&self.ended.remove(&one.id).unwrap_or_default());
+        }
+        self.instances.retain(|one| gone.binary_search_by_key(&one.id, |gone| gone.id).is_err());
     }
 
     /// Goes on from one step to the next, if it is at that one and the job runs.

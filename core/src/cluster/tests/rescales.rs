@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::cluster::job::LISTED;
 use crate::cluster::rescale::{Named, Rescale, Step};
 
 mod moves;
@@ -14,30 +15,32 @@ fn named(instance: &Instance) -> Named {
 
 /// A plan with so many new instances of vertex 1 on these agents, without those that go.
 pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
-    let (mut agents, mut instances) = (job.agents.clone(), job.instances.clone());
+    let (mut agents, mut coming) = (job.agents.clone(), Vec::new());
+    let all = |coming: &[Instance]| job.instances.iter().chain(coming).copied().collect::<Vec<_>>();
     for info in add {
         let known = agents.iter().position(|agent| agent.id == info.id);
         let agent = known.unwrap_or_else(|| {
             agents.push(info.clone());
             agents.len() - 1
         });
-        let number = instances.iter().filter(|instance| instance.vertex == VertexId(1)).count() as u32;
-        let id = instances.len() as u32;
-        instances.push(Instance { id, vertex: VertexId(1), number, agent: agent as u16 });
+        let all = all(&coming);
+        let of_it = all.iter().filter(|instance| instance.vertex == VertexId(1));
+        let number = of_it.map(|instance| instance.number + 1).max().unwrap_or(0);
+        let id = all.last().unwrap().id + 1;
+        coming.push(Instance { id, vertex: VertexId(1), number, agent: agent as u16 });
     }
-    let before = job.instances.len();
-    let stopped = instances.iter().filter(|instance| going.contains(&instance.id)).map(named).collect();
+    let joining = agents.split_off(job.agents.len());
+    let stopped = all(&coming).iter().filter(|instance| going.contains(&instance.id)).map(named).collect();
     NewScale {
         why: None,
         epoch: job.next_epoch(),
         asked: "v=2".to_owned(),
         planner: None,
         predicted: Some(5.0),
-        started: instances[before..].iter().map(named).collect(),
+        started: coming.iter().map(named).collect(),
         stopped,
-        agents,
-        instances,
-        before,
+        joining,
+        coming,
         going: going.to_vec(),
         maps: Vec::new(),
         sources: Vec::new(),
@@ -100,8 +103,10 @@ fn a_rescale_is_asked_prepared_committed_and_done() {
     assert!(last.ended_ms > last.committed_ms);
     assert_eq!(cluster.job().retired, BTreeSet::from([1]));
     assert_eq!(cluster.job().standing().map(|instance| instance.id).collect::<Vec<_>>(), [0, 2]);
-    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: 4.5 });
-    assert_eq!(cluster.last().measured, Some(4.5));
+    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: Ok(4.5) });
+    cluster.apply(Command::RescaleMeasured { run: 1, epoch: 2, rows_per_second: Err("too late".into()) });
+    let last = cluster.last();
+    assert_eq!((last.measured, last.unmeasured), (Some(4.5), None), "what is known stays");
     // It ends as a job ends, with all that it ever had.
     cluster.apply(ended(1, 0, vec![]));
     assert_eq!(cluster.phase(1), JobPhase::Running);
@@ -297,12 +302,15 @@ fn check(before: &Job, job: &Job) {
     if job.attempt == before.attempt && job.epoch() == before.epoch() {
         assert_eq!((&job.instances, &job.agents, &job.dag), (&before.instances, &before.agents, &before.dag));
     }
-    assert!(job.instances.starts_with(&before.instances), "no id is used again");
-    assert!((0..).zip(&job.instances).all(|(id, instance)| instance.id == id), "ids are dense");
+    assert!(job.instances.is_sorted_by(|one, next| one.id < next.id), "ids go on");
+    let new = job.instances.iter().filter(|one| !before.instances.contains(one));
+    let last = before.instances.last().unwrap();
+    assert!(new.into_iter().all(|one| one.id > last.id), "no id is used again");
     let names: BTreeSet<_> = job.instances.iter().map(|one| (one.vertex, one.number)).collect();
     assert_eq!(names.len(), job.instances.len(), "no name is used again");
     assert!(job.retired.iter().all(|id| job.ended.contains_key(id)));
-    assert!(before.retired.is_subset(&job.retired));
+    let folded = |job: &Job| job.folded.values().map(|of| of.instances as usize).sum::<usize>();
+    assert!(before.retired.len() + folded(before) <= job.retired.len() + folded(job), "none comes back");
     let open = is.iter().filter(|entry| !entry.step.is_final()).count();
     assert_eq!(open, usize::from(job.under_way().is_some()));
     for (old, new) in was.iter().zip(is).filter(|(old, _)| old.step.is_final()) {
@@ -390,4 +398,42 @@ fn five_hundred_rescales_in_a_row_end_in_the_plan_that_was_asked_for() {
     }
     let (kept, left_out) = cluster.job().rescales();
     assert_eq!((kept.len() as u64 + left_out, cluster.job().epoch()), (500, 501));
+}
+
+/// The sink is replaced again and again: what a plan adds to the log, and what is kept and listed, does not grow.
+#[test]
+fn three_hundred_plans_leave_no_more_behind_than_a_hundred() {
+    let mut cluster = Cluster::running(&["a", "b", "c"]);
+    let agents = cluster.alive();
+    let size = |of: &dyn Fn() -> serde_json::Result<String>| of().unwrap().len();
+    let (mut entries, mut states) = (Vec::new(), Vec::new());
+    for round in 0..300 {
+        let job = cluster.job();
+        let sink = job.standing().find(|one| one.vertex == VertexId(1)).unwrap().id;
+        let new = plan(job, &[agents[round % 3].clone()], &[sink]);
+        let epoch = new.epoch;
+        let command = asked(1, new);
+        entries.push(size(&|| serde_json::to_string(&command)));
+        cluster.apply(command);
+        cluster.prepared_and_committed(epoch);
+        cluster.apply(Command::RescaleSwitched { run: 1, epoch });
+        cluster.apply(ended(1, sink, vec![]));
+        assert_eq!((cluster.last().step, cluster.job().epoch()), (Step::Done, epoch));
+        states.push(size(&|| serde_json::to_string(&cluster.state)));
+        let job = cluster.job();
+        assert!(job.instances.len() <= 2 + LISTED && job.ended.len() <= LISTED && job.agents.len() <= 3);
+    }
+    // Numbers have more digits by then, and the first plans have an agent that joins.
+    assert!(entries[299] <= entries[3] + 32, "{} of {}", entries[299], entries[3]);
+    assert!(states[299] <= states[199] + 1024, "{} of {}", states[299], states[199]);
+    let job = cluster.job();
+    let folded = &job.folded[&VertexId(1)];
+    assert_eq!(folded.instances as usize + job.retired.len(), 300);
+    assert_eq!(folded.counters.rows_in + job.ended.len() as u64, 300, "each has taken a row");
+    assert_eq!(cluster.apply(ended(1, 1, vec![])), [], "one that is folded has ended before");
+    // It ends as any job does.
+    for id in cluster.job().standing().map(|one| one.id).collect::<Vec<_>>() {
+        cluster.apply(ended(1, id, vec![]));
+    }
+    assert_eq!(cluster.phase(1), JobPhase::Sealing);
 }

@@ -13,6 +13,8 @@ pub(super) struct Wanted {
     pub(super) remove: Vec<u32>,
     /// Vertices whose instances come and go with others.
     pub(super) companions: BTreeSet<VertexId>,
+    /// Vertices that have made the tables of joins which change. They have ended, and go with the last instance there.
+    pub(super) collectors: BTreeSet<VertexId>,
     pub(super) notes: Vec<String>,
 }
 
@@ -70,6 +72,7 @@ impl Before<'_> {
             wanted.add.extend(come.iter().flat_map(|agent| (0..count).map(|_| (vertex, *agent))));
             wanted.remove.extend(go);
         }
+        self.with_collectors(&mut wanted);
         wanted
     }
 }

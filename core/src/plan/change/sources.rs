@@ -86,6 +86,15 @@ impl Before<'_> {
         self.agents.get(usize::from(agent)).map_or("?", String::as_str)
     }
 
+    /// What a plan says about a source of which instances end.
+    pub(super) fn source_note(&self, moved: &SourceMove) -> String {
+        let label = self.dag.vertex(moved.vertex).label();
+        match moved.givers.len() {
+            1 => format!("what 1 instance of `{label}` has not read goes to others of it"),
+            count => format!("what {count} instances of `{label}` have not read goes to others of it"),
+        }
+    }
+
     /// What a source says about instances that come (by agent) and go.
     pub(super) fn source_may_change(
         &self,

@@ -31,7 +31,10 @@ fn refused(planner: &dyn Planner, fault: &str) -> Refusal {
 }
 
 /// What it answers; a panic is a refusal.
-fn caught<T>(planner: &dyn Planner, plan: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+pub(super) fn caught<T>(
+    planner: &dyn Planner,
+    plan: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(plan)).unwrap_or_else(|panic| {
         Err(Refusal(format!("planner `{}` failed: it panicked: {}", planner.name(), said(&*panic))))
     })
@@ -104,8 +107,11 @@ fn moves_faults(placement: &Placement, moves: &[Move]) -> Result<(), String> {
                 one.instance, one.vertex, one.from
             ));
         }
-        if one.to >= placement.machines.len() {
+        let Some(to) = placement.machines.get(one.to) else {
             return Err(format!("it moves to machine {}, of {}", one.to, placement.machines.len()));
+        };
+        if to.takes == Takes::Nothing {
+            return Err(format!("it moves to {}, which takes no instances", to.name));
         }
         if !moved.insert((one.vertex, one.instance)) {
             return Err(format!("it moves instance {} of vertex {} twice", one.instance, one.vertex));

@@ -4,7 +4,7 @@
 //! little to do is thought to be slow (elasticity.md sections 1.4, 1.5; named failures in 2.1).
 
 use super::simple::may_grow;
-use super::{Ask, Plan, Planner, Refusal};
+use super::{Ask, Plan, Planner, Refusal, slots_by_code};
 use crate::scale::etp::{Reading, SinkRate, etp};
 use crate::scale::graph::{FlowGraph, Rates};
 
@@ -129,6 +129,10 @@ impl Planner for Stela {
 impl Planner for StelaCode {
     fn name(&self) -> &'static str {
         "stela-code"
+    }
+
+    fn slots(&self, new_machines: u32, instances: u32, machines: u32) -> u32 {
+        slots_by_code(new_machines, instances, machines)
     }
 
     fn scale_out(&self, ask: &Ask<'_>) -> Result<Plan, Refusal> {

@@ -1,6 +1,7 @@
 //! What Storm does with one machine more: baselines that move instances and add none.
 
-use super::{Ask, Left, Move, Plan, Planner, Refusal};
+use super::take::{others, removable, removal};
+use super::{Ask, Left, Move, Plan, Planner, Refusal, Removal, TakeAsk};
 use crate::scale::graph::FlowGraph;
 use crate::scale::machines::{Placement, Takes};
 
@@ -24,6 +25,17 @@ impl Planner for StormDefault {
         let placement = placed(ask, self.name())?;
         let after = deal_anew(placement, &placement.instances(), |_| false);
         Ok(moved(self.name(), ask, placement, &after))
+    }
+
+    /// Everything is dealt again over the machines that stay. Which ones these are does not matter to it: the first.
+    fn scale_in(&self, ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
+        let mut free = removable(ask)?;
+        let gone = free.split_off(free.len() - ask.machines);
+        let mut turn = others(ask, &gone).into_iter().cycle();
+        let on = ask.placement.on.iter().map(|on| turn.by_ref().take(on.len()).collect());
+        let after = Placement { on: on.collect(), machines: ask.placement.machines.clone() };
+        let why = "the last ones; all instances are dealt anew over the others".to_owned();
+        Ok(removal(self.name(), ask, gone, after, why))
     }
 }
 

@@ -2,7 +2,8 @@
 
 mod place;
 
-use self::place::{others, placed};
+pub(super) use self::place::others;
+use self::place::placed;
 use super::explain::rows;
 use super::storm::moves;
 use super::{Planner, Refusal, Removal, TakeAsk};
@@ -13,6 +14,9 @@ use crate::scale::machines::Placement;
 
 /// Up to so many machines every choice is tried.
 const ALL: usize = 8;
+
+/// With more machines a choice of all is made by looking at so many vertices, edges and instances at most, all in all.
+const MOST_LOOKS: u64 = 20_000_000;
 
 /// Stela's scale-in: the machines with the least sum of ETP over their instances (path, every instance with the ETP of its
 /// vertex). Their instances go to the others in turn, from the least sum on (elasticity.md section 1.6).
@@ -92,6 +96,7 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
             offer(machines, placed(ask, ask.placement, machines, choices.len()));
         }
     } else {
+        bounded(ask, free.len())?;
         let mut machines: Vec<usize> = Vec::new();
         let mut after = ask.placement.clone();
         while machines.len() < ask.machines {
@@ -117,6 +122,37 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         format!("any other choice costs as much or more: {} rows/s instead of {}", rows(after), rows(before))
     };
     Ok(removal("best", ask, machines, placement, why))
+}
+
+/// Beyond [`ALL`] each machine that may go is looked at once for each that goes: with all that it and those before it have
+/// on any of the others, beside the whole job.
+///
+/// # Errors
+/// If that is more than [`MOST_LOOKS`].
+fn bounded(ask: &TakeAsk<'_>, free: usize) -> Result<(), Refusal> {
+    let all = ask.placement.machines.len() as u64;
+    let instances = ask.placement.on.iter().map(Vec::len).sum::<usize>() as u64;
+    let job = (ask.graph.len() + ask.graph.edges().len()) as u64 + instances;
+    let looks = |machine: u64| {
+        let moving = (instances * machine).div_ceil(all);
+        (free as u64 + 1).saturating_sub(machine) * (job + moving * all.saturating_sub(machine))
+    };
+    let mut sum = 0_u64;
+    let most = (1..=ask.machines as u64).take_while(|machine| {
+        sum = sum.saturating_add(looks(*machine));
+        sum <= MOST_LOOKS
+    });
+    let most = most.count();
+    if most < ask.machines {
+        let or =
+            if most > 0 { format!("ask for at most {most} at a time, or for") } else { "ask for".to_owned() };
+        return Err(Refusal(format!(
+            "{} to be given back, of {all} with {instances} instances: that takes `best` too long to choose; {or} another \
+             planner (`etp-sum`)",
+            machines_are(ask.machines)
+        )));
+    }
+    Ok(())
 }
 
 /// The machines that can be given back.
@@ -189,7 +225,7 @@ fn choices(from: &[usize], many: usize) -> Vec<Vec<usize>> {
     with.chain(choices(rest, many)).collect()
 }
 
-fn removal(
+pub(super) fn removal(
     planner: &str,
     ask: &TakeAsk<'_>,
     machines: Vec<usize>,

@@ -1,5 +1,6 @@
 //! From looks to rates: differences of totals, and why a number is not known.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{
@@ -24,18 +25,15 @@ struct Span {
 }
 
 pub(super) fn rates(window: &RateWindow, job: &Known<'_>, now: Duration, span: Duration) -> JobRates {
-    let seen = Seen { window, job, now, span };
+    let seen = Seen::new(window, job, now, span);
     let instances: Vec<InstanceRates> = job.instances.iter().map(|one| seen.instance(one)).collect();
     let edges = (0..job.dag.edges.len() as u32).map(|edge| seen.edge(EdgeId(edge))).collect::<Vec<_>>();
     let vertices = 0..job.dag.vertices.len() as u32;
     let vertices = vertices.map(|vertex| seen.vertex(VertexId(vertex), &instances, &edges)).collect();
-    let used: Vec<String> = job
-        .agents
-        .iter()
-        .zip(0u16..)
-        .filter(|(_, index)| job.instances.iter().any(|one| one.agent == *index && !seen.has_ended(one)))
-        .map(|(name, _)| name.clone())
-        .collect();
+    let open = job.instances.iter().filter(|one| !seen.has_ended(one)).map(|one| one.agent);
+    let open: BTreeSet<u16> = open.collect();
+    let used = job.agents.iter().zip(0u16..).filter(|(_, index)| open.contains(index));
+    let used: Vec<String> = used.map(|(name, _)| name.clone()).collect();
     let seconds = used.iter().map(|agent| {
         let track = seen.track(agent)?;
         let span = seen.span(track);
@@ -53,6 +51,30 @@ struct Seen<'a> {
     now: Duration,
     /// What rates are means over.
     span: Duration,
+    /// Its instances by vertex, as indices.
+    of_vertex: Vec<Vec<usize>>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(window: &'a RateWindow, job: &'a Known<'a>, now: Duration, span: Duration) -> Self {
+        let mut of_vertex = vec![Vec::new(); job.dag.vertices.len()];
+        for (index, one) in job.instances.iter().enumerate() {
+            if let Some(own) = of_vertex.get_mut(one.vertex.0 as usize) {
+                own.push(index);
+            }
+        }
+        Self { window, job, now, span, of_vertex }
+    }
+
+    /// The instances of a vertex, and what was found out of each in the order of all.
+    fn own<'s, T>(&'s self, id: VertexId, all: &'s [T]) -> impl Iterator<Item = (&'a Instance, &'s T)> {
+        self.of_vertex[id.0 as usize].iter().map(|index| (&self.job.instances[*index], &all[*index]))
+    }
+
+    /// The instances of a vertex.
+    fn instances(&self, id: VertexId) -> impl Iterator<Item = &'a Instance> {
+        self.of_vertex[id.0 as usize].iter().map(|index| &self.job.instances[*index])
+    }
 }
 
 impl Seen<'_> {
@@ -105,8 +127,8 @@ impl Seen<'_> {
         if *self.kind(vertex) != Kind::Bursts {
             return Ok(span);
         }
-        let here = |one: &&Instance| one.vertex == vertex && self.agent(one) == agent;
-        let ids: Vec<u32> = self.job.instances.iter().filter(here).map(|one| one.id).collect();
+        let here = self.instances(vertex).filter(|one| self.agent(one) == agent);
+        let ids: Vec<u32> = here.map(|one| one.id).collect();
         let out = |look: &Look| -> u64 {
             ids.iter().filter_map(|id| look.instance(*id)).map(|counts| counts.rows_out).sum()
         };
@@ -203,10 +225,14 @@ impl Seen<'_> {
     fn emitted(&self, edge: EdgeId, costs: bool) -> Result<Vec<(f64, f64, f64)>, String> {
         let from = self.job.dag.edge(edge).from;
         let mut all = Vec::new();
-        for (agent, index) in self.job.agents.iter().zip(0u16..) {
-            let here = |one: &&Instance| one.vertex == from && one.agent == index;
+        let mut here: BTreeMap<u16, Vec<&Instance>> = BTreeMap::new();
+        for one in self.instances(from) {
+            here.entry(one.agent).or_default().push(one);
+        }
+        for (index, own) in here {
+            let Some(agent) = self.job.agents.get(usize::from(index)) else { continue };
             let (ended, senders): (Vec<&Instance>, Vec<&Instance>) =
-                self.job.instances.iter().filter(here).partition(|one| self.has_ended(one));
+                own.into_iter().partition(|one| self.has_ended(one));
             if senders.is_empty() {
                 continue;
             }
@@ -241,9 +267,8 @@ impl Seen<'_> {
     }
 
     fn vertex(&self, id: VertexId, instances: &[InstanceRates], edges: &[EdgeRates]) -> VertexRates {
-        let own = self.job.instances.iter().zip(instances).filter(|(one, _)| one.vertex == id);
-        let own: Vec<&InstanceRates> =
-            own.filter(|(one, _)| !self.has_ended(one)).map(|(_, rates)| rates).collect();
+        let own = self.own(id, instances).filter(|(one, _)| !self.has_ended(one));
+        let own: Vec<&InstanceRates> = own.map(|(_, rates)| rates).collect();
         let sum = |of: fn(&InstanceRates) -> &Figure| -> Figure {
             if own.is_empty() {
                 return Err(ENDED.to_owned());
@@ -334,8 +359,7 @@ impl Seen<'_> {
     /// Rows emitted for one processed, over the spans that say what comes of a row.
     fn selectivity(&self, id: VertexId) -> Figure {
         let (mut out, mut taken, mut seconds) = (0, 0, 0.0_f64);
-        let own = self.job.instances.iter().filter(|one| one.vertex == id && !self.has_ended(one));
-        for one in own {
+        for one in self.instances(id).filter(|one| !self.has_ended(one)) {
             let agent = self.agent(one);
             let track = self.track(agent)?;
             let passed = Self::passed(track, self.costs(agent, track, id)?, one)?;

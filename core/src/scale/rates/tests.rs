@@ -561,3 +561,21 @@ fn what_has_ended_offers_nothing_and_does_not_hide_the_others() {
     world.reports();
     because(&world.rates().throughput(&world.dag), "ended");
 }
+
+#[test]
+fn a_window_as_long_as_the_history_is_full_at_every_look() {
+    let options = WindowOptions::default();
+    let mut window = RateWindow::new(options);
+    let agents = ["a".to_owned()];
+    let full: Vec<bool> = (0..700_u64)
+        .map(|second| {
+            // A report is a little late now and then.
+            let now = Duration::from_millis(second * 1000 + second % 7 * 30);
+            window.report("a", now, &[], &[]);
+            window.is_full(&agents, now, options.history)
+        })
+        .collect();
+    let first = full.iter().position(|full| *full).unwrap();
+    assert!((299..=301).contains(&first), "{first}");
+    assert!(full[first..].iter().all(|full| *full));
+}

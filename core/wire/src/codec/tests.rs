@@ -105,7 +105,7 @@ fn agent_messages() {
     let last = RunReport { run: 5, instances: vec![instance], edges: vec![edge], ..RunReport::default() };
     golden(
         &AgentReply::Stopped(Box::new(last)),
-        "0105010203000000000000000000000000000000000000000101020000000301017204010506070809000000",
+        "0105010203000000000000000000000000000000000000000101020000000301017204010506070809000000000000",
     );
     let file =
         SinkFile { agent: "a".to_owned(), stage: "s".to_owned(), path: "p".to_owned(), rows: 1, bytes: 2 };

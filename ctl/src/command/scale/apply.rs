@@ -1,5 +1,6 @@
 //! `tuplane scale apply`: a plan that was made elsewhere.
 
+use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -12,6 +13,9 @@ use crate::args::Global;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+
+/// A longer text is not read: a device has no end.
+const MOST: u64 = 16 << 20;
 
 /// Options of `scale apply`.
 #[derive(Debug, clap::Args)]
@@ -89,13 +93,16 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
 
 fn read(file: &PathBuf) -> Outcome<ExactPlan> {
     let unfit = |why: String| Failure::Usage(format!("{}: {why}", file.display()));
-    let text = if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    let mut text = String::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().take(MOST + 1).read_to_string(&mut text)
     } else {
-        std::fs::read_to_string(file)
+        File::open(file).and_then(|file| file.take(MOST + 1).read_to_string(&mut text))
     };
-    let text = text.map_err(|cause| unfit(cause.to_string()))?;
+    read.map_err(|cause| unfit(cause.to_string()))?;
+    if text.len() as u64 > MOST {
+        return Err(unfit(format!("it is longer than {} MiB, which no plan is", MOST >> 20)));
+    }
     let document: Document = serde_json::from_str(&text).map_err(|cause| unfit(cause.to_string()))?;
     Ok(document.into())
 }
@@ -113,5 +120,11 @@ mod tests {
         assert_eq!(plan.add, [new.clone(), new]);
         assert_eq!((plan.moves.len(), &plan.end[..]), (1, &["w#1".to_owned()][..]));
         assert!(serde_json::from_str::<Document>(r#"{"ad": []}"#).is_err());
+    }
+
+    #[test]
+    fn what_has_no_end_is_no_plan() {
+        let Err(Failure::Usage(why)) = read(&PathBuf::from("/dev/zero")) else { panic!("it was taken") };
+        assert!(why.contains("longer than 16 MiB"), "{why}");
     }
 }

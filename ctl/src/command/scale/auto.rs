@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tuplane_core::plan::MOST_INSTANCES;
 use tuplane_wire::message::{ClusterReply, ClusterRequest};
 use tuplane_wire::scaling::{AutoAsk, AutoNote, AutoOptions, AutoView, JobAuto};
 
@@ -48,7 +49,7 @@ struct Options {
     #[arg(long, value_name = "SHARE")]
     target: Option<f64>,
     /// The most instances of a vertex [default: the slots of all agents that take instances]
-    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 65_536))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, MOST_INSTANCES as u64))]
     most: Option<u32>,
 }
 

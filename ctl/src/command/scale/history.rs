@@ -38,6 +38,8 @@ pub(super) struct EntryView {
     ended_ms: Option<u64>,
     predicted_per_s: Value,
     measured_per_s: Value,
+    /// Why there is none, where there will be none.
+    not_measured: Option<String>,
     why: Option<String>,
 }
 
@@ -60,6 +62,7 @@ impl From<&Rescale> for EntryView {
             ended_ms: since(entry.ended_ms),
             predicted_per_s: value(entry.predicted),
             measured_per_s: value(entry.measured),
+            not_measured: entry.unmeasured.clone(),
             why: entry.why.clone(),
         }
     }
@@ -123,6 +126,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     for entry in &known.history {
         if let Some(fault) = &entry.fault {
             out.push_str(&format!("plan {}: {}\n", entry.epoch, safe::line(fault)));
+        }
+        if let Some(why) = &entry.unmeasured {
+            out.push_str(&format!("plan {}: not measured: {}\n", entry.epoch, safe::line(why)));
         }
     }
     if known.left_out > 0 {

@@ -55,7 +55,15 @@ pub(in crate::command) fn text(plan: &ScalePlan, room: Option<usize>) -> String 
     for note in &plan.notes {
         out.push_str(&format!("{}\n", safe::line(note)));
     }
+    if let Some(id) = id(plan) {
+        out.push_str(&format!("id: {id}\n"));
+    }
     out
+}
+
+/// What tells a plan from others, as `--if-plan` takes it.
+fn id(plan: &ScalePlan) -> Option<String> {
+    plan.id.map(|id| format!("{id:016x}"))
 }
 
 /// What came of a plan, for people.
@@ -81,7 +89,9 @@ pub(in crate::command) fn document(plan: &ScalePlan) -> Value {
         "job": plan.job,
         "run": plan.run,
         "epoch": plan.epoch,
+        "id": id(plan),
         "next": plan.next,
+        "operation": plan.operation,
         "asked": plan.asked,
         "planner": plan.planner,
         "vertices": plan.counts.iter().map(|count| json!({

@@ -8,6 +8,7 @@ use tuplane_core::plan::{Dag, EdgeId, Instance, Routing, Vertex, VertexId};
 use tuplane_core::route::policy_names;
 use tuplane_core::scale::{Limit, Load, limit};
 use tuplane_wire::message::{AgentStatus, InstanceReport, JobSummary};
+use tuplane_wire::scaling::Folded;
 
 use super::history::{History, Rates};
 use super::routing::Routes;
@@ -333,7 +334,7 @@ impl JobPicture {
             .collect();
         let live = live(facts, agents);
         let vertices: Vec<VertexPicture> = (0..plan.dag.vertices.len() as u32)
-            .map(|id| vertex(&plan.dag, id, &instances, &live, running))
+            .map(|id| vertex(&plan.dag, id, &instances, facts.folded.get(&VertexId(id)), &live, running))
             .collect();
         let edges: Vec<EdgePicture> = (0..plan.dag.edges.len() as u32)
             .map(|id| edge(&plan.dag, EdgeId(id), facts, history, &live))
@@ -431,12 +432,16 @@ fn vertex(
     dag: &Dag,
     id: u32,
     instances: &[InstancePicture],
+    folded: Option<&Folded>,
     live: &BTreeSet<u32>,
     running: bool,
 ) -> VertexPicture {
     let own = || instances.iter().filter(move |instance| instance.vertex == id);
     let rates = || own().filter_map(|instance| instance.rates);
-    let sum = |count: &dyn Fn(&InstanceReport) -> u64| own().map(|instance| count(&instance.report)).sum();
+    let sum = |count: &dyn Fn(&InstanceReport) -> u64| {
+        let listed = own().map(|instance| count(&instance.report)).sum::<u64>();
+        listed + folded.map_or(0, |folded| count(&folded.counters))
+    };
     let rate = |of: &dyn Fn(Rates) -> f64| {
         let heard = own().filter(|instance| live.contains(&instance.report.instance));
         let rates = heard.filter_map(|instance| instance.rates).map(of);

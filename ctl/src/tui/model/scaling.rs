@@ -214,7 +214,7 @@ fn reasons(flow: &JobFlow, job: &JobPicture, index: usize) -> Vec<String> {
     found.into_iter().map(line).collect()
 }
 
-/// One rescale, with what was foretold and what came of it.
+/// One rescale, with what was predicted and what was measured.
 fn outcome(rescale: &Rescale) -> (String, Tone) {
     let mut line = format!("plan {}, {}", rescale.epoch, text::name(&rescale.asked));
     if let Some(planner) = &rescale.planner {
@@ -228,15 +228,15 @@ fn outcome(rescale: &Rescale) -> (String, Tone) {
     let step = rescale.step.word();
     line.push_str(&format!(": {step}, {} started, {} ended", rescale.started.len(), rescale.stopped.len()));
     match (rescale.predicted, rescale.measured) {
-        (Some(foretold), Some(came)) => {
+        (Some(predicted), Some(measured)) => {
             line.push_str(&format!(
-                "; foretold {}, came {}",
-                text::rate(Some(foretold)),
-                text::rate(Some(came))
+                "; predicted {}, measured {}",
+                text::rate(Some(predicted)),
+                text::rate(Some(measured))
             ));
         }
-        (Some(foretold), None) => line.push_str(&format!("; foretold {}", text::rate(Some(foretold)))),
-        (None, Some(came)) => line.push_str(&format!("; came {}", text::rate(Some(came)))),
+        (Some(predicted), None) => line.push_str(&format!("; predicted {}", text::rate(Some(predicted)))),
+        (None, Some(measured)) => line.push_str(&format!("; measured {}", text::rate(Some(measured)))),
         (None, None) => {}
     }
     if let Some(fault) = &rescale.fault {

@@ -54,6 +54,8 @@ fn plan() -> ScalePlan {
         job: "job".into(),
         run: 1,
         epoch: 3,
+        id: Some(7),
+        operation: None,
         next: None,
         asked: "out --instances 2".into(),
         planner: Some("best".into()),
@@ -110,8 +112,22 @@ fn a_plan_is_shown_before_anything_changes_and_only_its_second_answer_carries_it
     assert_eq!(seat.keys(":scale w=8<enter>"), [Effect::Plan { run: 1, ask: set.clone() }]);
     seat.tell(12_000, planned(set.clone(), Ok(plan())));
     let words = "out --instances 2".to_owned();
-    let carried = Ask::Scale { run: 1, ask: set, epoch: 3, words };
+    let carried = Ask::Scale { run: 1, ask: set, epoch: 3, id: Some(7), words };
     assert_eq!(seat.keys("<tab><enter>"), [Effect::Ask(carried)]);
+}
+
+#[test]
+fn scale_without_words_opens_its_form_from_any_screen() {
+    let mut seat = seat_of(100, 30, &World::new(3, 2), "", |_| {});
+    for screen in ["1", "2", "5", "0"] {
+        seat.keys(screen);
+        assert_eq!(seat.keys(":scale<enter>"), []);
+        assert!(seat.text().contains("scale the job"), "{}", seat.text());
+        seat.keys("<esc>");
+        assert!(!seat.text().contains("scale the job"), "{}", seat.text());
+    }
+    seat.keys("1");
+    assert_eq!(seat.keys(":scale out 1<enter>"), [Effect::Plan { run: 1, ask: out(1) }]);
 }
 
 #[test]
@@ -205,7 +221,7 @@ fn every_number_is_the_clusters_and_enter_leads_to_the_instances() {
     for part in [
         "the sinks take 900/s",
         "means over 10 s; plan 3",
-        "plan 2, out --instances 2 by best: done, 2 started, 0 ended; foretold 912/s, came 898/s",
+        "plan 2, out --instances 2 by best: done, 2 started, 0 ended; predicted 912/s, measured 898/s",
         "plan 3, set w=6: failed",
         "agent c did not answer",
     ] {

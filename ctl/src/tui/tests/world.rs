@@ -1,5 +1,7 @@
 //! Made-up clusters with known numbers, and a UI that looks at them.
 
+use std::collections::BTreeMap;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
@@ -168,6 +170,7 @@ impl World {
                 cpu_seconds: 5.0,
                 charged: (3 + agent as u64) << 20,
                 budget: 128 << 20,
+                reserved: Vec::new(),
                 os: "Linux 6.1".into(),
             },
             clock_offset_ns: (agent > 0).then_some((-250_000 * agent as i64, 40_000)),
@@ -311,6 +314,7 @@ impl World {
                 cost_per_second: 81.0,
                 running_ms: Some(ms),
                 retired: Vec::new(),
+                folded: BTreeMap::new(),
             }),
             agents: (0..3).map(|agent| self.agent(agent)).collect(),
         }
@@ -467,6 +471,7 @@ impl World {
             ended_ms: Some(7),
             predicted: Some(912.0),
             measured: Some(898.0),
+            unmeasured: None,
             why: None,
         };
         let second = Rescale {

@@ -9,7 +9,7 @@ use crate::tui::command::{self, COMMANDS, Do};
 use crate::tui::effect::Effect;
 use crate::tui::key::Key;
 use crate::tui::model::filter::Filter;
-use crate::tui::model::{Mode, Model, columns, help};
+use crate::tui::model::{Mode, Model, Screen, columns, help};
 
 /// So many lines of `:` are remembered.
 const REMEMBERED: usize = 50;
@@ -151,6 +151,11 @@ fn carry_out(model: &mut Model, text: &str) -> Vec<Effect> {
     }
     let (name, argument) = text.split_once(' ').unwrap_or((text, ""));
     match command::of_name(name) {
+        Ok(command) if command.what == Do::Scale && !command.works_on(model.screen) => {
+            let mut effects = keys::run(model, command::of(Do::Show(Screen::Scaling)), "");
+            effects.extend(keys::run(model, command, argument.trim()));
+            effects
+        }
         Ok(command) if !command.works_on(model.screen) => {
             complain(
                 model,

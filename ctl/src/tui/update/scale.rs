@@ -121,7 +121,8 @@ pub(super) fn planned(model: &mut Model, facts: PlanFacts) {
     model.flash = None;
     let lines = lines(&plan, model.options.glyphs.becomes);
     let title = format!("Scale job {}: {}?", text::name(&plan.job), text::name(&plan.asked));
-    let ask = Ask::Scale { run: facts.run, ask: facts.ask, epoch: plan.epoch, words: plan.asked };
+    let ask =
+        Ask::Scale { run: facts.run, ask: facts.ask, epoch: plan.epoch, id: plan.id, words: plan.asked };
     confirm(model, title, lines, ["Leave it", "Scale it"], ask);
 }
 
@@ -158,7 +159,7 @@ fn lines(plan: &ScalePlan, becomes: &str) -> Vec<String> {
         ));
     }
     if let Some(rows) = plan.predicted {
-        lines.push(format!("foretold: the sinks take {}", text::rate(Some(rows))));
+        lines.push(format!("predicted: the sinks take {}", text::rate(Some(rows))));
     }
     let planner = plan.planner.as_ref().map(|planner| format!("{}: ", text::name(planner)));
     if let Some(why) = &plan.why {

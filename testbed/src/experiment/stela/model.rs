@@ -5,7 +5,6 @@
 //! would be.
 
 use tuplane_core::scale::machines::Takes;
-use tuplane_core::scale::planner::{slots_by_code, slots_by_slide};
 use tuplane_core::scale::{Ask, Congestion, Engine, FlowGraph, Machine, Placement, Planners, Rates, TakeAsk};
 
 use super::StelaError;
@@ -89,8 +88,10 @@ impl Situation<'_> {
         let Self { topology, graph, placement, engine, measured, planners } = *self;
         let machines = topology.machines;
         let new = machines.after - machines.before;
-        let rule = if planner == "stela-code" { slots_by_code } else { slots_by_slide };
-        let slots = rule(new, placement.instances().iter().sum(), machines.before);
+        let adds = if planner == DEFAULT_N { "round-robin" } else { planner };
+        let instances = placement.instances().iter().sum();
+        let slots = planners.slots(adds, new, instances, machines.before);
+        let slots = slots.map_err(|refusal| refusal.to_string())?;
         // New instances go to the new machines.
         let mut wide = placement.clone();
         wide.machines.iter_mut().for_each(|machine| machine.takes = Takes::Moved);
@@ -109,7 +110,6 @@ impl Situation<'_> {
             };
             planners.scale_out(planner, &ask).map_err(|refusal| refusal.to_string())
         };
-        let adds = if planner == DEFAULT_N { "round-robin" } else { planner };
         let plan = plan_of(adds, graph, &wide, measured)?;
         let added =
             graph.vertices().iter().zip(&plan.instances).map(|(v, n)| (v.id.clone(), n - v.instances));
@@ -136,28 +136,16 @@ impl Situation<'_> {
         let Self { topology, graph, placement, engine, measured, planners } = *self;
         let machines = (topology.machines.before - topology.machines.after) as usize;
         let before = placement.expected(graph, engine).throughput;
-        let after = if planner == DEFAULT {
-            dealt(placement, topology.machines.after as usize)
-        } else {
-            let mut ask = TakeAsk::new(graph, placement, engine, machines);
-            if let Some(measured) = measured {
-                ask.rates = measured.to_vec();
-            }
-            planners.scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement
-        };
+        let mut ask = TakeAsk::new(graph, placement, engine, machines);
+        if let Some(measured) = measured {
+            ask.rates = measured.to_vec();
+        }
+        let after = planners.scale_in(planner, &ask).map_err(|refusal| refusal.to_string())?.placement;
         let places = |placement: &Placement| placement.on.concat();
         let moved = places(placement).iter().zip(places(&after)).filter(|(from, to)| **from != *to).count();
         let throughput = after.expected(graph, engine).throughput;
         Ok(Choice { before, after: throughput, slots: 0, added: Vec::new(), moved, placement: after })
     }
-}
-
-/// Storm's default on the first machines alone. Which ones stay does not matter: everything is dealt anew.
-fn dealt(placement: &Placement, stay: usize) -> Placement {
-    let mut after = placement.clone();
-    let mut turn = (0..stay).cycle();
-    after.on.iter_mut().flatten().zip(&mut turn).for_each(|(at, machine)| *at = machine);
-    after
 }
 
 #[cfg(test)]

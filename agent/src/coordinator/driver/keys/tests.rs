@@ -9,9 +9,11 @@ use tokio::runtime::Runtime;
 use tuplane_core::cluster::rescale::Step;
 use tuplane_core::job::{FileFormat, Job};
 use tuplane_wire::message::{
-    AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, Event, JobPhase,
+    AgentId, AgentInfo, AgentReply, AgentRequest, ClusterReply, ClusterRequest, Event, FaultCode, JobPhase,
+    WireFault,
 };
 use tuplane_wire::net::Security;
+use tuplane_wire::operation::OperationNow;
 use tuplane_wire::scaling::{KeyAsk, Rest, ScaleAsk, ScalePlace, SourceAsk, SourceGiven, SourceUnit};
 
 use crate::coordinator::{Coordinator, CoordinatorConfig, OwnAgent};
@@ -140,15 +142,59 @@ async fn done(coordinator: &Coordinator, asked: &Asked) {
     assert_eq!(phase(coordinator).await, JobPhase::Running);
 }
 
-/// Runs the job, and asks for three instances of `x`.
-async fn scale(coordinator: &Coordinator, text: &str) {
+async fn running(coordinator: &Coordinator, text: &str) {
     register(coordinator).await;
     let job = serde_json::to_string(&Job::parse(text, FileFormat::Toml).unwrap()).unwrap();
     coordinator.request(ClusterRequest::Submit { job, force: false }).await.unwrap();
     until("the job runs", async || (phase(coordinator).await == JobPhase::Running).then_some(())).await;
+}
+
+/// Three instances of `x`.
+fn third(if_plan: Option<u64>, dry_run: bool) -> ClusterRequest {
     let ask = ScaleAsk::Set { vertex: "x".to_owned(), instances: 3, place: ScalePlace::Anywhere };
-    let scale = ClusterRequest::Scale { job: "1".to_owned(), ask, if_epoch: None, dry_run: false };
-    coordinator.request(scale).await.unwrap();
+    ClusterRequest::Scale { job: "1".to_owned(), ask, if_epoch: None, if_plan, dry_run }
+}
+
+/// Runs the job, and asks for three instances of `x`.
+async fn scale(coordinator: &Coordinator, text: &str) {
+    running(coordinator, text).await;
+    coordinator.request(third(None, false)).await.unwrap();
+}
+
+#[test]
+fn a_plan_that_was_shown_is_carried_out_or_none_and_is_an_operation() {
+    let (folder, asked) = (tempfile::tempdir().unwrap(), Asked::default());
+    Runtime::new().unwrap().block_on(async {
+        let coordinator = start(folder.path(), &asked, usize::MAX);
+        running(&coordinator, JOB).await;
+        let scaled = async |request: ClusterRequest| {
+            let request = ClusterRequest::By { who: "ann@h1".to_owned(), request: Box::new(request) };
+            match coordinator.request(request).await? {
+                ClusterReply::Scaled(plan) => Ok::<_, WireFault>(*plan),
+                other => panic!("{other:?}"),
+            }
+        };
+        let shown = scaled(third(None, true)).await.unwrap();
+        assert!(shown.id.is_some() && shown.operation.is_none());
+        assert_eq!(scaled(third(None, true)).await.unwrap().id, shown.id);
+        let fault = scaled(third(Some(1), false)).await.unwrap_err();
+        assert_eq!(fault.code, FaultCode::Stale, "{fault}");
+        let carried = scaled(third(shown.id, false)).await.unwrap();
+        assert_eq!((carried.id, carried.next), (shown.id, Some(2)));
+        done(&coordinator, &asked).await;
+        let list = match coordinator.request(ClusterRequest::Operations { job: Some("1".to_owned()) }).await {
+            Ok(ClusterReply::Operations(list)) => list,
+            other => panic!("{other:?}"),
+        };
+        let [one] = &list.all[..] else { panic!("{list:?}") };
+        let OperationNow { operation, step, moved } = one;
+        assert_eq!(
+            (Some(operation.id), operation.is_open(), &operation.fault),
+            (carried.operation, false, &None)
+        );
+        assert_eq!((operation.asked.what.as_str(), operation.asked.by.as_str()), ("scale set x=3", "ann@h1"));
+        assert_eq!((*step, *moved, operation.asked.plan), (Some(Step::Done), None, Some(2)));
+    });
 }
 
 fn so_far(asked: &Asked) -> Vec<AgentRequest> {

@@ -151,3 +151,20 @@ async fn groups_are_as_large_as_may_be_and_go_by_what_their_owners_say() {
     asked.sort_unstable();
     assert_eq!(asked, ["a Sizes", "b Sizes"], "who gives nothing is not asked");
 }
+
+#[tokio::test]
+async fn a_partition_that_is_too_large_for_the_road_is_refused_before_it_moves() {
+    let map = |after: [u32; 3]| {
+        ("sums".to_owned(), KeyMap { vertex: VertexId(1), before: vec![0, 0, 1], after: after.to_vec() })
+    };
+    let (links, agents, places) = world(MOST_SENT + 1).await;
+    let refused = check_sizes(&links, 1, 2, &places, &[map([0, 3, 1])]).await.unwrap_err();
+    assert_eq!(refused.code, FaultCode::Refused);
+    let said = "key partition 1 of `sums` has 512 MiB of state, and one that goes to another agent may have at most 512";
+    assert!(refused.message.contains(said), "{refused}");
+    assert_eq!(agents.asked(), ["a Sizes"]);
+    check_sizes(&links, 1, 2, &places, &[map([2, 0, 3])]).await.unwrap();
+    assert!(agents.asked().is_empty(), "within an agent any size moves");
+    let (links, _, places) = world(MOST_SENT).await;
+    check_sizes(&links, 1, 2, &places, &[map([0, 3, 1])]).await.unwrap();
+}

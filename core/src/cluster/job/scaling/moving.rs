@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Job;
 use crate::cluster::command::Effect;
 use crate::cluster::rescale::Step;
-use crate::cluster::types::JobPhase;
+use crate::cluster::state::Alive;
+use crate::cluster::types::{FaultCode, JobPhase, WireFault};
 use crate::plan::{KeyMap, VertexId};
 use crate::route::moves::Group;
 
@@ -101,8 +102,15 @@ impl Job {
         goes.then(|| scaling.moving.next(self.run, scaling.new.epoch, &scaling.new.maps)).flatten()
     }
 
-    /// It is known what moves together.
-    pub(in crate::cluster) fn groups_made(&mut self, epoch: u64, groups: Vec<Group>) -> Vec<Effect> {
+    /// It is known what moves together. Groups that do not make the new map are a defect: nobody would ask for others, so
+    /// that it ends the attempt as any step that fails behind the commit.
+    pub(in crate::cluster) fn groups_made(
+        &mut self,
+        at_ms: u64,
+        epoch: u64,
+        groups: Vec<Group>,
+        alive: &Alive,
+    ) -> Vec<Effect> {
         if !matches!(self.next_move(), Some(Effect::Divide { epoch: now, .. }) if now == epoch) {
             return Vec::new();
         }
@@ -112,7 +120,8 @@ impl Job {
             scaling.moving.groups = Some(groups);
             return self.next_move().into_iter().collect();
         }
-        Vec::new()
+        let message = format!("the groups of key partitions of plan {epoch} do not make its map");
+        self.fail(at_ms, WireFault::new(FaultCode::Internal, message), alive)
     }
 
     /// The new instance of a group has its state and the rows that waited for it.

@@ -82,8 +82,8 @@ impl Job {
         if !fit(&new.sources, &given) {
             return Vec::new();
         }
-        let (moves, coming) = (new.sources.clone(), new.before);
-        let coming: Vec<u32> = new.instances[coming..].iter().map(|one| one.id).collect();
+        let moves = new.sources.clone();
+        let coming: Vec<u32> = new.coming.iter().map(|one| one.id).collect();
         let mut handed = Handed::new();
         for SourceGiven { instance, have, mut units } in given {
             let found = moves.iter().find_map(|one| {

@@ -15,7 +15,8 @@ fn keyed(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
     };
     let first = || remap(&[u32::MAX; 6], &held(&job.instances));
     let before = job.maps().get(&VertexId(1)).cloned().unwrap_or_else(first);
-    let owners: Vec<u32> = held(&new.instances).into_iter().filter(|id| !going.contains(id)).collect();
+    let all: Vec<Instance> = job.instances.iter().chain(&new.coming).copied().collect();
+    let owners: Vec<u32> = held(&all).into_iter().filter(|id| !going.contains(id)).collect();
     let after = remap(&before, &owners);
     NewScale { maps: vec![KeyMap { vertex: VertexId(1), before, after }], ..new }
 }
@@ -83,7 +84,7 @@ fn groups_move_one_after_the_other_and_then_the_plan_is_done() {
         assert_eq!(cluster.last().step == Step::Done, number == 7);
     }
     // What goes has given its partitions away before it ends.
-    let new = keyed(cluster.job(), &[], &[new.instances.last().unwrap().id]);
+    let new = keyed(cluster.job(), &[], &[new.coming.last().unwrap().id]);
     assert_eq!(new.maps[0].before, after);
     for (command, effects) in steps(&new, 1) {
         assert_eq!(cluster.apply(command), effects);
@@ -130,22 +131,31 @@ fn a_new_coordinator_goes_on_at_each_step_and_the_map_is_the_old_or_the_new_one(
 }
 
 #[test]
-fn groups_that_do_not_make_the_new_map_are_none() {
-    let mut cluster = beside();
+fn groups_that_do_not_make_the_new_map_end_the_attempt() {
+    let cluster = beside();
     let agents = cluster.alive();
     let new = keyed(cluster.job(), &agents[..1], &[]);
-    for (command, _) in &steps(&new, 1)[..4] {
-        cluster.apply(command.clone());
-    }
+    let switched = || {
+        let mut cluster = beside();
+        for (command, _) in &steps(&new, 1)[..4] {
+            cluster.apply(command.clone());
+        }
+        cluster
+    };
     let good = groups_of(&new.maps[0], 9);
     let made = |groups: &[Group]| Command::GroupsMade { run: 1, epoch: new.epoch, groups: groups.to_vec() };
     let twice: Vec<Group> = good.iter().chain(&good[..1]).cloned().collect();
     let mut elsewhere = good.clone();
     elsewhere[0].to = 0;
     for wrong in [&good[1..], &twice, &elsewhere, &[]] {
-        assert_eq!(cluster.apply(made(wrong)), [], "{wrong:?}");
+        let mut cluster = switched();
+        let effects = cluster.apply(made(wrong));
+        assert!(matches!(effects[..], [Effect::Stop { run: 1, .. }]), "{wrong:?}: {effects:?}");
+        let last = cluster.last();
+        assert_eq!(last.step, Step::Failed);
+        assert!(last.fault.unwrap().contains("do not make its map"));
     }
-    assert_eq!(cluster.apply(made(&good)), [Effect::Move { run: 1, epoch: new.epoch, group: 0 }]);
+    assert_eq!(switched().apply(made(&good)), [Effect::Move { run: 1, epoch: new.epoch, group: 0 }]);
 }
 
 #[test]
@@ -156,7 +166,7 @@ fn a_plan_whose_maps_are_not_what_holds_is_refused() {
     for (command, _) in steps(&new, 1) {
         cluster.apply(command);
     }
-    let good = keyed(cluster.job(), &[], &[new.instances.last().unwrap().id]);
+    let good = keyed(cluster.job(), &[], &[new.coming.last().unwrap().id]);
     let mut stale = good.clone();
     stale.maps[0].before.clone_from(&new.maps[0].before);
     let mut gone = good.clone();

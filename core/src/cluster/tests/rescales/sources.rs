@@ -10,13 +10,11 @@ use crate::plan::{Giver, SourceMove};
 /// A plan in which instances of vertex 0 go and come on these agents.
 fn sourced(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
     let mut new = plan(job, add, going);
-    for one in &mut new.instances[job.instances.len()..] {
+    for one in &mut new.coming {
         one.vertex = VertexId(0);
     }
-    let stays = |one: &&Instance| {
-        one.vertex == VertexId(0) && !going.contains(&one.id) && !job.retired.contains(&one.id)
-    };
-    let takers: Vec<u32> = new.instances.iter().filter(stays).map(|one| one.id).collect();
+    let stays = |one: &&Instance| one.vertex == VertexId(0) && !going.contains(&one.id);
+    let takers: Vec<u32> = job.standing().chain(&new.coming).filter(stays).map(|one| one.id).collect();
     let givers = going.iter().map(|id| Giver { instance: *id, takers: takers.clone() }).collect();
     new.sources = vec![SourceMove { vertex: VertexId(0), stage: "src".to_owned(), givers }];
     new
@@ -156,7 +154,7 @@ proptest! {
             for id in &going {
                 held.remove(id);
             }
-            for one in &new.instances[new.before..] {
+            for one in &new.coming {
                 held.insert(one.id, BTreeSet::new());
             }
             for (taker, units) in &handed {
@@ -169,7 +167,7 @@ proptest! {
             let different: BTreeSet<u32> = all.iter().copied().collect();
             prop_assert_eq!((all.len(), different.len()), (began, began), "{:?}", &held);
             // Who has come has something, as long as there is something for each.
-            for one in &new.instances[new.before..] {
+            for one in &new.coming {
                 prop_assert!(!held[&one.id].is_empty(), "{:?}", &held);
             }
             cluster.apply(Command::SourcesHanded { run: 1, epoch: new.epoch });

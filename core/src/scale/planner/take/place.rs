@@ -11,7 +11,7 @@ const WAYS: usize = 4096;
 const BUDGET: u64 = 5_000_000;
 
 /// The machines that stay and take what moves; all that stay, if none does.
-pub(super) fn others(ask: &TakeAsk<'_>, gone: &[usize]) -> Vec<usize> {
+pub(in crate::scale::planner) fn others(ask: &TakeAsk<'_>, gone: &[usize]) -> Vec<usize> {
     let machines = &ask.placement.machines;
     let stay = || (0..machines.len()).filter(|machine| !gone.contains(machine));
     let open: Vec<usize> = stay().filter(|machine| machines[*machine].takes != Takes::Nothing).collect();
