@@ -9,14 +9,16 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_wire::message::{AgentId, Event, FaultCode, Peeked, RunPlan, RunReport, SinkFile, WireFault};
-use tuplane_wire::net::{Incoming, Security};
+use tuplane_wire::net::{Incoming, Security, in_words};
 use tuplane_wire::routing::EdgeRouting;
 
+pub(crate) mod budget;
 pub(crate) mod build;
 pub(crate) mod calls;
 pub(crate) mod clock;
 pub(crate) mod cores;
 pub mod due;
+mod grown;
 pub(crate) mod halt;
 pub(crate) mod handover;
 mod hold;
@@ -246,6 +248,8 @@ impl Engine {
         self.spawn(&run, run.stand().edges.values().cloned().collect(), ready)?;
         if let Some(tasks) = lock(&run.tasks).as_mut() {
             tasks.push(Task::shared(&self.shared.data, compact(Arc::clone(&run))));
+            let (agent, events) = (self.shared.me.name.clone(), self.shared.events.clone());
+            tasks.extend(grown::watch(&run, agent, events).map(|w| Task::shared(&self.shared.data, w)));
         }
         run.start.send_replace(true);
         Ok(())
@@ -461,9 +465,14 @@ impl Engine {
         found.await.map_err(|e| internal(&format!("looking for a row failed: {e}")))
     }
 
-    /// Bytes that queued rows keep alive, and their bound.
+    /// Bytes that queued rows keep alive, and their bound: the agent's, raised for the time of runs whose queues grow.
     pub fn charged(&self) -> (u64, u64) {
-        (self.shared.budget.used(), self.shared.budget.limit())
+        let agents = &self.shared.budget;
+        let runs = lock(&self.runs);
+        let own = runs.values().map(|held| &held.run).filter(|run| !Arc::ptr_eq(&run.budget, agents));
+        own.filter(|run| run.is_live()).fold((agents.used(), agents.limit()), |(used, limit), run| {
+            (used.saturating_add(run.budget.used()), limit.saturating_add(run.budget.limit()))
+        })
     }
 
     /// Bytes that the queues of each live run may hold.
@@ -487,7 +496,7 @@ impl Engine {
         self.shared.data.spawn(async move {
             let peer = incoming.peer();
             if let Err(error) = shared.serve_data(incoming).await {
-                tracing::info!(%peer, %error, "data connection ended");
+                tracing::info!(%peer, error = in_words(&error), "data connection ended");
             }
         });
     }

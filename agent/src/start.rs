@@ -283,7 +283,8 @@ fn watch_signals(farewells: mpsc::UnboundedSender<Farewell>) -> anyhow::Result<(
 }
 
 fn log_to(path: Option<&str>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=warn"));
+    // What a call came to is said where it was made, with its agent and what was asked; the library knows neither.
+    let filter = EnvFilter::try_from_env("TUPLANE_LOG").unwrap_or_else(|_| EnvFilter::new("info,tarpc=off"));
     // A log on a full disk takes no complaint about itself either.
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);

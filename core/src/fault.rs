@@ -93,12 +93,26 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// The closest of `known` to `wrote`, if it is close enough to be a slip of the finger.
+/// The start of a text that somebody else wrote, for a message: at most so many characters.
+pub fn shortened(text: &str, most: usize) -> std::borrow::Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// The closest of `known` to `wrote`, if it is close enough to be a slip of the finger. Nothing is no slip.
 pub fn suggestion<'a>(wrote: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let length = wrote.chars().count();
+    let may_be = |name: &&str| {
+        let count = name.chars().count();
+        length > 0 && count.abs_diff(length) <= 1 + count.min(length) / 4
+    };
     known
         .into_iter()
+        .filter(may_be)
         .map(|name| (strsim::damerau_levenshtein(wrote, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.chars().count().min(wrote.chars().count()) / 4)
+        .filter(|(distance, name)| *distance <= 1 + name.chars().count().min(length) / 4)
         .min()
         .map(|(_, name)| name)
 }

@@ -9,6 +9,7 @@ mod dot;
 pub mod error;
 mod fuse;
 mod graph;
+mod grow;
 mod json;
 pub mod placement;
 mod room;
@@ -26,6 +27,7 @@ pub use change::{
 pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};
+pub use grow::grows;
 pub use json::{case_error_json, case_json, json};
 pub use placement::{AgentSlot, Instance, place, place_at};
 pub use room::Room;

@@ -42,7 +42,7 @@ impl JobFile {
     pub(crate) fn read(path: &Path, overrides: &Overrides) -> Outcome<Self> {
         let name = if is_stdin(path) { "<stdin>".to_owned() } else { path.display().to_string() };
         let refuse = |what: &str| Failure::Usage(format!("{name} {what}"));
-        let too_long = || refuse("is longer than 16 MiB; that is no job file");
+        let too_long = || refuse("is longer than 16 MiB, which is the most that is read");
         let fail = |cause: std::io::Error| Failure::file("read", Path::new(&name), &cause);
         let mut bytes = Vec::new();
         if is_stdin(path) {
@@ -50,7 +50,7 @@ impl JobFile {
         } else {
             let meta = std::fs::metadata(path).map_err(fail)?;
             if meta.is_dir() {
-                return Err(refuse("is a folder; give a job file"));
+                return Err(refuse("is a folder; give a file"));
             }
             if meta.len() > LONGEST {
                 return Err(too_long());

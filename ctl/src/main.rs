@@ -64,7 +64,7 @@ fn run() -> u8 {
                 let mut output = Output::new(format, output::Color::Never, true, false);
                 let said = usage.to_string();
                 // What was wrong is on standard error; a reader that has gone misses nothing.
-                let _ = output.document("error", &failure::document(&Failure::Usage(first_line(&said))));
+                let _ = output.document("error", &failure::document(&Failure::Usage(sentence(&said))));
             }
             return code;
         }
@@ -94,10 +94,13 @@ fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// A usage error's own sentence; what follows it are hints.
-fn first_line(said: &str) -> String {
-    let line = said.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+/// A usage error's own sentence, with what it lists in the lines under it; what follows an empty line are hints.
+fn sentence(said: &str) -> String {
+    let mut lines = said.lines().take_while(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    let listed: Vec<&str> = lines.map(str::trim).collect();
+    if listed.is_empty() { first } else { format!("{first} {}", listed.join(", ")) }
 }
 
 /// Shows what is wrong with the command line; help and version come this way too.
@@ -134,4 +137,26 @@ fn on_runtime(command: impl Future<Output = Outcome>) -> Outcome {
     // A read of standard input may never end; nobody waits for it.
     runtime.shutdown_background();
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usage_error_as_a_document_lists_what_is_missing() {
+        let said = |args: &[&str]| {
+            let Err(error) = parse(&args.iter().map(OsString::from).collect::<Vec<_>>()) else {
+                panic!("{args:?}")
+            };
+            sentence(&error.to_string())
+        };
+        assert_eq!(
+            said(&["tuplane", "scale", "out", "j"]),
+            "the following required arguments were not provided: <--agents <N>|--instances <N>>"
+        );
+        let two = said(&["tuplane", "scale", "set"]);
+        assert_eq!(two, "the following required arguments were not provided: <JOB>, <VERTEX=N>");
+        assert_eq!(said(&["tuplane", "nosuch"]), "unrecognized subcommand 'nosuch'");
+    }
 }

@@ -4,6 +4,7 @@ mod instances;
 mod keys;
 mod response;
 mod sum;
+mod summary;
 mod text;
 
 use std::collections::BTreeMap;
@@ -11,20 +12,21 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::cluster::DROPPED_BY_STOP;
+use tuplane_core::job::Job;
 use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId};
-use tuplane_wire::message::{
-    EdgeLedger, Flow, InstanceReport, JobPhase, JobStatus, JobSummary, Pending, SinkFile, Unasked,
-};
+use tuplane_core::scale::Engine;
+use tuplane_wire::message::{EdgeLedger, Flow, InstanceReport, JobStatus, SinkFile, Unasked};
 use tuplane_wire::scaling::Step;
 
-use crate::failure::{Failure, Outcome, fault_kind};
+use crate::failure::{Failure, Outcome};
 use crate::output::number;
 use crate::output::table::counted;
-use crate::output::time::{event_time, now_ms, rfc3339};
+use crate::output::time::{event_time, now_ms};
 
 use instances::{InstanceView, instance_states, instance_views};
 use response::ResponseView;
 use sum::{Sum, reports, sum};
+pub(crate) use summary::{PendingView, SummaryView, phase_word};
 pub(crate) use text::{files_text, instances_text, text};
 
 /// A job, with rates over the time between two looks at it (or over its whole run).
@@ -34,6 +36,8 @@ pub(crate) struct JobView {
     #[serde(flatten)]
     pub(crate) summary: SummaryView,
     guarantee: String,
+    /// What happens to rows that a vertex cannot take.
+    pub(crate) engine: &'static str,
     /// The number of the plan that holds: another one with each rescale and attempt.
     epoch: u64,
     /// The rescale that is under way, if one is.
@@ -64,53 +68,6 @@ pub(crate) struct JobView {
     per_instance: Vec<InstanceView>,
 }
 
-/// A line of `tuplane jobs`.
-#[derive(Debug, Serialize)]
-pub(crate) struct SummaryView {
-    pub(crate) job: String,
-    pub(crate) run: u64,
-    #[serde(serialize_with = "phase_name")]
-    pub(crate) phase: JobPhase,
-    pub(crate) attempt: u32,
-    pub(crate) submitted_at: String,
-    ended_at: Option<String>,
-    /// From submit to the end, or to now.
-    pub(crate) wall_ms: u64,
-    instances: u32,
-    pub(crate) agents: Vec<String>,
-    pub(crate) fault: Option<JobFault>,
-    /// Files of a finished job that are not visible yet.
-    pub(crate) pending: Vec<PendingView>,
-}
-
-/// Files of one agent that are not visible yet.
-#[derive(Debug, Serialize)]
-pub(crate) struct PendingView {
-    agent: String,
-    cause: String,
-    parts: Vec<String>,
-    #[serde(skip)]
-    sentence: String,
-}
-
-impl PendingView {
-    /// With the hidden parts' paths.
-    pub(crate) fn sentence(&self) -> &str {
-        &self.sentence
-    }
-}
-
-impl From<&Pending> for PendingView {
-    fn from(pending: &Pending) -> Self {
-        Self {
-            agent: pending.agent.clone(),
-            cause: pending.cause.clone(),
-            parts: pending.parts.iter().map(|part| part.path.clone()).collect(),
-            sentence: pending.to_string(),
-        }
-    }
-}
-
 /// Sink instances of one agent that could not be asked for their parts.
 #[derive(Debug, Serialize)]
 struct UnaskedView {
@@ -124,13 +81,6 @@ impl From<&Unasked> for UnaskedView {
         let Unasked { agent, attempt, instances } = unasked.clone();
         Self { agent, attempt, instances }
     }
-}
-
-/// Why a job failed.
-#[derive(Debug, Serialize)]
-pub(crate) struct JobFault {
-    kind: &'static str,
-    pub(crate) message: String,
 }
 
 /// One vertex: sums over its instances.
@@ -275,46 +225,6 @@ impl From<&SinkFile> for FileView {
     }
 }
 
-/// A phase as a word.
-pub(crate) fn phase_word(phase: JobPhase) -> &'static str {
-    match phase {
-        JobPhase::Starting => "starting",
-        JobPhase::Running => "running",
-        JobPhase::Sealing => "sealing",
-        JobPhase::Finished => "finished",
-        JobPhase::Cancelled => "cancelled",
-        JobPhase::Failed => "failed",
-        JobPhase::Stopping => "stopping",
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn phase_name<S: serde::Serializer>(phase: &JobPhase, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(phase_word(*phase))
-}
-
-impl From<&JobSummary> for SummaryView {
-    fn from(summary: &JobSummary) -> Self {
-        let end = summary.ended_ms.unwrap_or_else(now_ms);
-        Self {
-            job: summary.name.clone(),
-            run: summary.run,
-            phase: summary.phase,
-            attempt: summary.attempt,
-            submitted_at: rfc3339(summary.submitted_ms),
-            ended_at: summary.ended_ms.map(rfc3339),
-            wall_ms: end.saturating_sub(summary.submitted_ms),
-            instances: summary.instances,
-            agents: summary.agents.clone(),
-            fault: summary
-                .fault
-                .as_ref()
-                .map(|fault| JobFault { kind: fault_kind(fault.code), message: fault.message.clone() }),
-            pending: summary.pending.iter().map(PendingView::from).collect(),
-        }
-    }
-}
-
 impl JobView {
     /// A job as it stands; `before` is an earlier look and its age in ms.
     pub(crate) fn new(cluster: &str, status: &JobStatus, before: Option<(&JobStatus, u64)>) -> Outcome<Self> {
@@ -335,6 +245,7 @@ impl JobView {
             cluster: cluster.to_owned(),
             summary: SummaryView::from(&status.summary),
             guarantee: status.guarantee.clone(),
+            engine: engine_of(status)?.name(),
             epoch: status.scale.epoch,
             rescale: status.scale.step,
             auto: status.scale.auto.clone(),
@@ -439,6 +350,13 @@ impl VertexView {
 pub(crate) fn plan_of(status: &JobStatus) -> Outcome<Dag> {
     serde_json::from_str(&status.dag)
         .map_err(|cause| Failure::Version(format!("the job's plan cannot be read by this build: {cause}")))
+}
+
+/// What a job's engine does with rows that a vertex cannot take.
+fn engine_of(status: &JobStatus) -> Outcome<Engine> {
+    let job: Job = serde_json::from_str(&status.job)
+        .map_err(|cause| Failure::Version(format!("the job cannot be read by this build: {cause}")))?;
+    Ok(job.options.overflow.into())
 }
 
 /// Vertices that nothing reads from.

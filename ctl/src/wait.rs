@@ -127,7 +127,8 @@ mod tests {
     /// A job whose source has given out so many rows.
     fn look(phase: JobPhase, attempt: u32, rows_out: u64) -> JobStatus {
         let text = "[[stage]]\nid='a'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='b'\nop='sink'\nconnector='count'\nin='a'\n";
-        let dag = plan(&Job::parse(text, FileFormat::Toml).unwrap()).unwrap();
+        let job = Job::parse(text, FileFormat::Toml).unwrap();
+        let dag = plan(&job).unwrap();
         let summary = JobSummary {
             run: 1,
             name: "j".into(),
@@ -143,7 +144,7 @@ mod tests {
         JobStatus {
             summary,
             dag: serde_json::to_string(&dag).unwrap(),
-            job: String::new(),
+            job: serde_json::to_string(&job).unwrap(),
             instances: vec![Instance { id: 0, vertex: VertexId(0), number: 0, agent: 0 }],
             counters: vec![InstanceReport { rows_out, ..InstanceReport::default() }],
             edges: Vec::new(),

@@ -6,6 +6,7 @@ mod bounds;
 mod documents;
 mod etp;
 mod failures;
+mod grow;
 mod halves;
 mod jobs;
 mod joins;

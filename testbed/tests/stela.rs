@@ -12,8 +12,8 @@ fn stela(args: &[&str]) -> Output {
 fn a_dry_run_says_how_long_it_takes() {
     let listed = stela(&["--quick", "--dry-run"]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(listed.status.success() && text.starts_with("star,stela,live,block\n"), "{text}");
-    assert!(text.ends_with("18 configurations, 18 runs, about 8 min 24 s\n"), "{text}");
+    assert!(listed.status.success() && text.starts_with("star,stela,live,grow\n"), "{text}");
+    assert!(text.ends_with("36 configurations, 36 runs, about 18 min 36 s\n"), "{text}");
     let full = stela(&["--full", "--dry-run", "-o", "json"]);
     let document: Value = serde_json::from_slice(&full.stdout).unwrap();
     assert_eq!((&document["schema"], &document["repeats"]), (&"tuplane/stela-plan/1".into(), &3.into()));

@@ -29,7 +29,7 @@ use super::check::Mixing;
 use super::effects::LastWords;
 use super::links::Links;
 use super::live::{Live, LiveRun};
-use super::log::Log;
+use super::log::{Log, LogError};
 use super::places::Counts;
 use super::scaling::Stands;
 use super::status::Costs;
@@ -76,6 +76,8 @@ struct Turn {
     entries: Vec<Logged>,
     replies: Vec<(Reply, Result<ClusterReply, WireFault>)>,
     effects: Vec<Effect>,
+    /// So many of the entries came of requests to scale.
+    refusable: usize,
 }
 
 impl Turn {
@@ -88,7 +90,8 @@ impl Turn {
 pub(super) struct Driver {
     config: CoordinatorConfig,
     state: State,
-    log: Log,
+    /// `None`: it could not be opened again, and this ends.
+    log: Option<Log>,
     live: Live,
     costs: Costs,
     links: Links,
@@ -129,7 +132,7 @@ impl Driver {
             costs: Costs::new(config.costs.clone()),
             config,
             state,
-            log,
+            log: Some(log),
             live: Live::default(),
             links,
             counts: Counts::default(),
@@ -199,15 +202,11 @@ impl Driver {
 
     /// Logs, then answers and acts.
     async fn finish(&mut self, turn: Turn) -> Result<(), String> {
-        if !turn.entries.is_empty()
-            && let Err(error) = self.log.append(&turn.entries, &self.state).await
-        {
-            let said = format!("nothing was changed: {error}; the coordinator ends");
-            for (reply, _) in turn.replies {
-                // Whoever asked may have given up.
-                let _ = reply.send(Err(WireFault::new(FaultCode::Internal, said.clone())));
+        if !turn.entries.is_empty() {
+            let Some(log) = &mut self.log else { return Err("the log is not open".to_owned()) };
+            if let Err(error) = log.append(&turn.entries, &self.state).await {
+                return self.unwritten(turn, &error);
             }
-            return Err(error.to_string());
         }
         self.hold.at(&turn.entries, false).await;
         for (reply, result) in turn.replies {
@@ -219,6 +218,30 @@ impl Driver {
         }
         self.hold.at(&turn.entries, true).await;
         Ok(())
+    }
+
+    /// The log cannot be written. Where all that was to be written came of requests to scale these are refused, and the state is
+    /// what it was before them. Anything else has happened: a coordinator that went on would not know it after its end.
+    fn unwritten(&mut self, turn: Turn, error: &LogError) -> Result<(), String> {
+        let log = if turn.refusable == turn.entries.len() { self.log.take() } else { None };
+        let (fault, result) = if let Some((log, state)) = log.and_then(|log| log.without_the_last().ok()) {
+            tracing::warn!(%error, "a request to scale is refused");
+            (self.log, self.state) = (Some(log), state);
+            let said = format!("nothing was changed: {error}; ask again once there is room");
+            (WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, said) }, Ok(()))
+        } else {
+            let said = format!(
+                "what was asked is not done: {error}; the coordinator ends, and nobody steers the cluster's jobs any more: make \
+                 room, and start the cluster again (`tuplane down`, `tuplane up`)"
+            );
+            // It is no defect, but something about the coordinator's host.
+            (WireFault::new(FaultCode::Agent, said), Err(error.to_string()))
+        };
+        for (reply, _) in turn.replies {
+            // Whoever asked may have given up.
+            let _ = reply.send(Err(fault.clone()));
+        }
+        result
     }
 
     fn tick(&mut self, turn: &mut Turn, now: Instant, passed: Duration) {
@@ -259,7 +282,13 @@ impl Driver {
 
     fn handle(&mut self, turn: &mut Turn, note: Note) {
         match note {
-            Note::Asked { request, reply } => self.asked(turn, *request, reply),
+            Note::Asked { request, reply } => {
+                let (before, scales) = (turn.entries.len(), matches!(*request, ClusterRequest::Scale { .. }));
+                self.asked(turn, *request, reply);
+                if scales {
+                    turn.refusable += turn.entries.len() - before;
+                }
+            }
             Note::Checked { result, mixing, reply } => {
                 let result = match *result {
                     // An agent was lost or drained meanwhile: it is placed again, on those that are left.

@@ -167,6 +167,15 @@ async fn seal_call(
     }
 }
 
+/// A fault that names the agent which it came from; what was seen on the way there names it already.
+fn of_agent(agent: &AgentId, fault: WireFault) -> WireFault {
+    let name = format!("agent {}", agent.name);
+    if fault.message.strip_prefix(&name).is_some_and(|rest| rest.starts_with([':', ' '])) {
+        return fault;
+    }
+    WireFault { message: format!("{name}: {}", fault.message), ..fault }
+}
+
 /// Has all agents of a plan prepare it within the deadline, and checks that they reach each other. Nothing is sent by it yet.
 pub(super) async fn extend(
     links: &Links,
@@ -178,10 +187,7 @@ pub(super) async fn extend(
     let request = AgentRequest::Extend(Box::new(plan));
     let calls = agents.iter().map(async |agent| {
         let made = links.call(agent, request.clone(), deadline).await;
-        made.map_err(|fault| WireFault {
-            message: format!("agent {}: {}", agent.name, fault.message),
-            ..fault
-        })
+        made.map_err(|fault| of_agent(agent, fault))
     });
     try_join_all(calls).await?;
     on_all(links, agents, &AgentRequest::Connect { run }, CONNECT).await

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tuplane_core::cluster::Job;
-use tuplane_core::job::{self, Op, Overflow, Settings, Source, SourceConnector};
+use tuplane_core::job::{self, Op, Settings, Source, SourceConnector};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Dag, VertexId};
 use tuplane_core::scale::congestion::{Congestion, PUBLISHED};
@@ -63,10 +63,7 @@ impl Seen {
         let agents: Vec<String> = job.agents.iter().map(|agent| agent.id.name.clone()).collect();
         let known = Known { dag: &dag, kinds: &kinds, instances: &instances, agents: &agents };
         let rates = measured.window().rates_over(&known, measured.at(now), span);
-        let engine = match submitted.options.overflow {
-            Overflow::Grow => Engine::Queueing,
-            Overflow::Block => Engine::BackPressured,
-        };
+        let engine = Engine::from(submitted.options.overflow);
         let ratio = (submitted.options.settings == Settings::Paper).then_some(PUBLISHED);
         Ok(Self { dag, kinds, engine, rates, instances, agents, ratio })
     }

@@ -80,6 +80,9 @@ pub(super) struct Log {
     since: u64,
     /// So many make the next one due.
     every: u64,
+    /// The disk is full.
+    #[cfg(test)]
+    pub(super) is_full: bool,
 }
 
 impl Log {
@@ -97,9 +100,32 @@ impl Log {
             // Effects of the past were carried out, or a coordinator's start leads to them anew.
             state.apply(entry);
         }
-        let log =
-            Self { path, database: Arc::new(database), next: first + since, since, every: SNAPSHOT_EVERY };
+        let log = Self {
+            path,
+            database: Arc::new(database),
+            next: first + since,
+            since,
+            every: SNAPSHOT_EVERY,
+            #[cfg(test)]
+            is_full: false,
+        };
         Ok((log, state))
+    }
+
+    /// Opens the log again after entries could not be appended; gives the state before them.
+    ///
+    /// # Errors
+    /// Also if they stand there all the same.
+    pub(super) fn without_the_last(self) -> Result<(Self, State), LogError> {
+        let Self { path, database, next, .. } = self;
+        // Nobody can open it twice.
+        drop(database);
+        let (log, state) = Self::open(path.parent().unwrap_or(Path::new(".")))?;
+        if log.next == next {
+            return Ok((log, state));
+        }
+        let cause = format!("entry {next} was refused and stands there all the same");
+        Err(LogError::Write { path, cause })
     }
 
     /// Appends entries, which have led to `state`; they are on disk when this returns. Once enough
@@ -108,22 +134,25 @@ impl Log {
         let fault = |path: &Path, cause: String| LogError::Write { path: path.to_owned(), cause };
         let encoded: Result<Vec<_>, _> = entries.iter().map(encode).collect();
         let encoded = encoded.map_err(|e| fault(&self.path, e.to_string()))?;
-        let first = self.next;
-        self.next += encoded.len() as u64;
-        self.since += encoded.len() as u64;
-        let due = self.since >= self.every;
-        if due {
-            self.since = 0;
+        #[cfg(test)]
+        if self.is_full {
+            return Err(fault(&self.path, "No space left on device".to_owned()));
         }
+        let first = self.next;
+        let next = first + encoded.len() as u64;
+        let since = self.since + encoded.len() as u64;
+        let due = since >= self.every;
         let state = due.then(|| state.clone());
-        let (database, next) = (self.database.clone(), self.next);
+        let database = self.database.clone();
         // A sync may take long, and this runtime also serves everybody else.
         let written = tokio::task::spawn_blocking(move || match state.as_ref().and_then(snapshot) {
             Some(snapshot) => write_snapshot(&database, next, &snapshot),
             None => write(&database, first, &encoded),
         });
         let written = written.await.map_err(|e| fault(&self.path, e.to_string()))?;
-        written.map_err(|e| fault(&self.path, e.to_string()))
+        written.map_err(|e| fault(&self.path, e.to_string()))?;
+        (self.next, self.since) = (next, if due { 0 } else { since });
+        Ok(())
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tuplane_core::cluster::{Halt, Job, NewScale};
-use tuplane_core::job;
+use tuplane_core::fault::shortened;
+use tuplane_core::job::{self, Overflow};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{After, Before, Dag, Room, SourceMove, Vertex, VertexId};
 use tuplane_core::scale::Planners;
@@ -257,7 +258,8 @@ impl Known<'_> {
     fn leave(&self, agent: &str, keep: bool) -> Result<Change, WireFault> {
         if !self.agents.iter().any(|info| info.id.name == agent) {
             let names: Vec<&str> = self.agents.iter().map(|info| info.id.name.as_str()).collect();
-            let message = format!("there is no agent `{agent}` (there are {})", names.join(", "));
+            let message =
+                format!("there is no agent `{}` (there are {})", shortened(agent, 100), names.join(", "));
             return Err(WireFault::new(FaultCode::NotFound, message));
         }
         let (mut change, stays) = self.evacuate(agent);
@@ -420,7 +422,8 @@ impl Known<'_> {
                 continue;
             }
             let Some(info) = self.agents.iter().find(|info| info.id.name == *name) else {
-                return Err(WireFault::new(FaultCode::NotFound, format!("there is no agent `{name}`")));
+                let message = format!("there is no agent `{}`", shortened(name, 100));
+                return Err(WireFault::new(FaultCode::NotFound, message));
             };
             if self.drained.contains(name) {
                 return Err(refused(format!("agent {name} is drained: it gets no new instances")));
@@ -439,6 +442,10 @@ impl Known<'_> {
     /// An agent holds as many instances of a job as have room for their queues, those too that are being drained: see
     /// [`Room`].
     fn check_room(&self, after: &After, agents: &[AgentInfo]) -> Result<(), WireFault> {
+        if self.spec.options.overflow == Overflow::Grow {
+            // Its queues have a budget of their own.
+            return Ok(());
+        }
         let mut here: BTreeMap<u16, (usize, u64)> = BTreeMap::new();
         for one in self.job.standing().chain(&after.new) {
             let (count, queues) = here.entry(one.agent).or_default();
@@ -726,6 +733,17 @@ mod tests {
         assert!(why(exact(&[], &[], &["w#0", "w#1"])).contains("no instance left"));
         assert!(why(exact(&[("w", "z")], &[], &[])).contains("no agent `z`"));
         assert!(why(exact(&[("s", "b")], &[], &[])).contains("source"));
+        let long = "v".repeat(100_000);
+        assert!(why(exact(&[(&long, "b")], &[], &[])).len() < 1000);
+        assert!(why(exact(&[("w", &long)], &[], &[])).len() < 1000);
+        let named = |planner: &str, predicted| {
+            let plan = ExactPlan { planner: Some(planner.to_owned()), predicted, ..ExactPlan::default() };
+            why(wanted(&ScaleAsk::Exact(Box::new(plan)), &known).and_then(|_| Err(refused("taken"))))
+        };
+        assert!(
+            named(&long, None).starts_with("`planner` is no name") && named("auto", None).contains("`auto`")
+        );
+        assert!(named("mine", Some(-1.0)).contains("must be 0 to") && named("mine", Some(1.0)) == "taken");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! From a run's plan to its instances, queues and channels on this agent. Nothing runs yet.
 
 mod bodies;
-mod bounds;
 mod channels;
 mod joins;
 mod keys;
+mod memory;
 mod registered;
 mod times;
 
@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tuplane_core::fault::Fault;
 use tuplane_core::job::{Job, Op, Settings, Stage};
 use tuplane_core::plan::placement::{Instance as Placed, partition_map, targets};
-use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId, in_step};
+use tuplane_core::plan::{Dag, EdgeId, Routing, VertexId, grows, in_step};
 use tuplane_core::route::DEAL;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::system::own_columns;
@@ -36,6 +36,7 @@ use super::ledger::Counters;
 use super::output::{Exit, ExitKey, Output};
 use super::rescale::Undo;
 use super::routing::RouteTable;
+use super::rows::Budget;
 use super::run::{Beginning, Local, Run, Stand};
 use super::tables::Tables;
 use super::tap::{DEFAULT_RATE, Tap};
@@ -70,12 +71,15 @@ pub(crate) fn build(shared: &Arc<Shared>, plan: RunPlan, reserved: u64) -> Resul
         let job = Arc::new(parse::<Job>(&plan.job, "job")?);
         let clock = DueClock::begin(shared.clock_offset.load(Ordering::Relaxed));
         let routing = RouteTable::of(&job, Arc::clone(&shared.registry), clock);
-        let builder = Builder::new(shared, job, plan, reserved, parts.clone(), started, None, &undo)?;
+        let budget = memory::budget(shared, &job);
+        let here = (parts.clone(), Arc::clone(&budget));
+        let builder = Builder::new(shared, job, plan, reserved, here, started, None, &undo)?;
         let (of, me, policies) = (builder.plan.run, builder.me, builder.plan.policies.clone());
         let epoch = builder.plan.epoch;
         let job = Arc::clone(&builder.job);
         let made = builder.make(&routing)?;
-        let run = Run::new(Beginning { run: of, job, me, parts: parts.clone(), start, routing }, made.stand);
+        let parts = parts.clone();
+        let run = Run::new(Beginning { run: of, job, me, parts, budget, start, routing }, made.stand);
         run.copies.prepare(epoch, made.copies);
         run.set_routes(&policies).map_err(|e| WireFault::new(FaultCode::Refused, e))?;
         Ok(Built { run, instances: made.instances })
@@ -94,9 +98,9 @@ pub(crate) fn extend(
     reserved: u64,
     undo: &Undo,
 ) -> Result<Made, WireFault> {
-    let (job, parts, started) = (Arc::clone(&run.job), run.parts.clone(), run.start.subscribe());
-    let old = Some(run.stand());
-    let builder = Builder::new(shared, job, plan, reserved, parts, started, old, undo)?;
+    let (job, started, old) = (Arc::clone(&run.job), run.start.subscribe(), Some(run.stand()));
+    let here = (run.parts.clone(), Arc::clone(&run.budget));
+    let builder = Builder::new(shared, job, plan, reserved, here, started, old, undo)?;
     builder.make(&run.routing)
 }
 
@@ -146,6 +150,10 @@ struct Builder<'a> {
     plan: RunPlan,
     reserved: u64,
     parts: Parts,
+    /// What its rows are charged to.
+    budget: Arc<Budget>,
+    /// By edge: its queues have no bound of their own.
+    grows: Vec<bool>,
     /// What the collectors of each join hand to its joiners here.
     tables: JoinTables,
     /// Instances begin once the run has.
@@ -165,7 +173,7 @@ impl<'a> Builder<'a> {
         job: Arc<Job>,
         plan: RunPlan,
         reserved: u64,
-        parts: Parts,
+        (parts, budget): (Parts, Arc<Budget>),
         started: watch::Receiver<bool>,
         old: Option<Arc<Stand>>,
         undo: &'a Undo,
@@ -179,8 +187,24 @@ impl<'a> Builder<'a> {
         let types = types.map_err(|f| refused(&f))?;
         let stays = |id: u32| plan.instances.iter().any(|placed| placed.id == id);
         let tables = joins::tables(&job, old.as_deref(), &stays);
-        let (dag, credits) = (Arc::new(dag), RefCell::default());
-        Ok(Self { shared, job, dag, types, me, plan, reserved, parts, tables, started, old, undo, credits })
+        let (grows, dag, credits) = (grows(&dag, &job), Arc::new(dag), RefCell::default());
+        Ok(Self {
+            shared,
+            job,
+            dag,
+            types,
+            me,
+            plan,
+            reserved,
+            parts,
+            budget,
+            grows,
+            tables,
+            started,
+            old,
+            undo,
+            credits,
+        })
     }
 
     /// What there was on this agent.
@@ -280,7 +304,8 @@ impl<'a> Builder<'a> {
             for (edge, _) in self.dag.outputs(placed.vertex) {
                 let sending = &stand.edges[&edge.0];
                 let queue = self.out_queue(edge, placed)?;
-                let sender = sending.add_sender(placed.id, queue, bound, Arc::clone(&room));
+                let most = self.bound_on(edge, bound);
+                let sender = sending.add_sender(placed.id, queue, most, Arc::clone(&room));
                 if self.old_edge(edge).is_some() {
                     self.undo.sender(sending, sender);
                     joined.push((edge.0, sender));
@@ -316,14 +341,14 @@ impl<'a> Builder<'a> {
                 hand: Arc::clone(&hand),
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
-                reserved: bound * self.queues_of(placed),
+                reserved: self.reserves(placed, bound),
             });
             stand.reserved += local.reserved;
             stand.local.push(Arc::clone(&local));
             let instance = Instance {
                 stamper,
                 arrivals,
-                hold: self.hold(placed, program, bound, routing.clock())?,
+                hold: self.hold(placed, program, self.bound_of(placed, bound), routing.clock())?,
                 clock: routing.clock(),
                 name: format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number),
                 body,
@@ -331,7 +356,7 @@ impl<'a> Builder<'a> {
                 output: Output::new(
                     exits,
                     room,
-                    Arc::clone(&self.shared.budget),
+                    Arc::clone(&self.budget),
                     Arc::clone(&counters),
                     Arc::clone(&program.output),
                     self.job.options.on_error,
@@ -406,7 +431,7 @@ impl<'a> Builder<'a> {
         let key = ChannelKey { run: self.plan.run, edge: number, target: target.id };
         let (credit, link) = if target.agent == self.me {
             let link = self.channel(target, number, inboxes)?;
-            (self.local_credit(number, target.id, &wakes[&edge.0]), link)
+            (self.local_credit(edge, number, target.id, &wakes[&edge.0]), link)
         } else {
             let info = &self.plan.agents[usize::from(target.agent)];
             let session = self.shared.session_to(info);
@@ -414,7 +439,7 @@ impl<'a> Builder<'a> {
             if session.keep_edge(self.plan.run, self.plan.attempt, number, schema, flight) {
                 self.undo.edge_out(&session, self.plan.run, number);
             }
-            let credit = self.new_credit(target.id, &wakes[&edge.0]);
+            let credit = self.new_credit(edge, target.id, &wakes[&edge.0]);
             session.add_channel(key, Arc::clone(&credit));
             self.undo.channel_out(&session, key);
             stand.sessions.entry(target.agent).or_insert_with(|| Arc::clone(&session));

@@ -11,7 +11,7 @@ use tuplane_expr::arrow::compute::{concat, concat_batches, take, take_record_bat
 use tuplane_expr::arrow::datatypes::{DataType, Int32Type};
 use tuplane_expr::arrow::error::ArrowError;
 
-use crate::sync::{AtomicU64, Ordering};
+pub use super::budget::Budget;
 
 /// Most rows in one piece of a source's or operator's output.
 pub(crate) const MOST_ROWS: usize = job::BATCH_ROWS as usize;
@@ -21,35 +21,6 @@ pub(crate) const MOST_BYTES: u64 = 1 << 20;
 const COPY_AFTER: Duration = Duration::from_secs(1);
 /// ... if it keeps more than so many times its own size alive.
 const COPY_FACTOR: u64 = 4;
-
-/// One agent's budget for queued rows.
-#[derive(Debug)]
-pub struct Budget {
-    used: AtomicU64,
-    limit: u64,
-}
-
-impl Budget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { used: AtomicU64::new(0), limit })
-    }
-
-    /// Bytes that queued rows keep alive.
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// The bound.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// More is alive than allowed: grant one frame per channel, no more.
-    pub fn over(&self) -> bool {
-        self.used() > self.limit
-    }
-}
 
 /// What a batch's buffers cost, given back when the last slice of it goes.
 #[derive(Debug)]
@@ -66,7 +37,7 @@ impl Charge {
     }
 
     fn beside(bytes: u64, budget: &Arc<Budget>, shared: SmallVec<[Arc<Charge>; 1]>) -> Arc<Self> {
-        budget.used.fetch_add(bytes, Ordering::Relaxed);
+        budget.take(bytes);
         Arc::new(Self { bytes, budget: Arc::clone(budget), shared })
     }
 
@@ -99,7 +70,7 @@ impl Kept {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.give_back(self.bytes);
     }
 }
 
@@ -119,9 +90,9 @@ impl StateCharge {
     /// The state has so many bytes now.
     pub(crate) fn set(&mut self, bytes: u64) {
         if bytes >= self.bytes {
-            self.budget.used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+            self.budget.take(bytes - self.bytes);
         } else {
-            self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            self.budget.give_back(self.bytes - bytes);
         }
         self.bytes = bytes;
     }

@@ -26,6 +26,7 @@ use super::ledger::Counters;
 use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
+use super::rows::Budget;
 use super::sourcing::Sourcing;
 use super::tables::Copies;
 use super::tap::Tap;
@@ -47,6 +48,7 @@ pub(crate) struct Beginning {
     pub(crate) job: Arc<Job>,
     pub(crate) me: u16,
     pub(crate) parts: Parts,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) start: watch::Sender<bool>,
     pub(crate) routing: RouteTable,
 }
@@ -64,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) manager: Mutex<Option<Task>>,
     /// Part files that its sinks have made.
     pub(crate) parts: Parts,
+    /// What its rows are charged to.
+    pub(crate) budget: Arc<Budget>,
     pub(crate) stopped: Mutex<Option<RunReport>>,
     /// What edges that choose their targets have in common.
     pub(crate) routing: RouteTable,
@@ -139,7 +143,7 @@ impl Local {
 impl Run {
     /// A run that is ready to start.
     pub(crate) fn new(of: Beginning, stand: Stand) -> Self {
-        let Beginning { run, job, me, parts, start, routing } = of;
+        let Beginning { run, job, me, parts, budget, start, routing } = of;
         Self {
             run,
             job,
@@ -148,6 +152,7 @@ impl Run {
             tasks: Mutex::new(Some(Vec::new())),
             manager: Mutex::default(),
             parts,
+            budget,
             stopped: Mutex::default(),
             routing,
             stand: RwLock::new(Arc::new(stand)),

@@ -12,6 +12,8 @@ pub(crate) const LEAST_WINDOW: u64 = 16 << 10;
 /// The first window of an instance that joins a run: how long its rows take is known when it has had some, and until
 /// then few wait there, so that it could end again soon. Wide rows come one by one.
 pub(crate) const FIRST_WINDOW: u64 = 512;
+/// The window of a channel whose queue grows: no total of bytes comes near.
+pub(crate) const UNBOUNDED: u64 = u64::MAX >> 1;
 /// No frame is larger, unless it is one row.
 const MOST_FRAME: u64 = 256 << 10;
 

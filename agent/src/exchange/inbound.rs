@@ -37,6 +37,8 @@ pub(crate) struct Door {
     pub(crate) schema: SchemaRef,
     pub(crate) fingerprint: u64,
     pub(crate) attempt: u32,
+    /// What the run's rows are charged to.
+    pub(crate) budget: Arc<Budget>,
     pub(crate) targets: Vec<DoorEnd>,
 }
 
@@ -214,8 +216,11 @@ impl Inbound {
 
     fn deliver(&self, header: &Header, parts: Parts) -> io::Result<()> {
         if header.kind == FrameKind::State || header.flags & FLAG_MOVED != 0 {
-            let known = lock(&self.doors).keys().any(|(run, _)| *run == header.run);
-            let taken = self.parcels.take(header, parts, &self.budget, known);
+            let of_run = lock(&self.doors)
+                .iter()
+                .find_map(|((run, _), door)| (*run == header.run).then(|| Arc::clone(&door.budget)));
+            let (known, budget) = (of_run.is_some(), of_run.as_ref().unwrap_or(&self.budget));
+            let taken = self.parcels.take(header, parts, budget, known);
             // A sender waits for room, which its frames have until they are acknowledged.
             self.notes.due.notify_one();
             return taken;
@@ -234,7 +239,7 @@ impl Inbound {
                     )));
                 }
                 let rows =
-                    body::decode(header, parts, &door.schema, &self.budget).map_err(io::Error::other)?;
+                    body::decode(header, parts, &door.schema, &door.budget).map_err(io::Error::other)?;
                 let target = door.targets.iter().find(|(instance, _, _)| *instance == header.target);
                 if let (Some(rows), Some((_, inbox, channel))) = (rows, target) {
                     inbox.push(*channel, Item::Rows(rows));

@@ -4,6 +4,7 @@
 mod behind;
 mod channel;
 mod fresh;
+mod grown;
 mod held;
 mod more;
 mod moves;
@@ -131,6 +132,8 @@ struct Input {
     ended: bool,
     /// See [`Inbox::keep_in_step`].
     in_step: bool,
+    /// See [`Inbox::let_grow`].
+    grows: bool,
     taken_rows: u64,
     dropped_rows: u64,
 }
@@ -162,6 +165,7 @@ impl Inbox {
                 priority: spec.priority,
                 ended: spec.channels.is_empty(),
                 in_step: false,
+                grows: false,
                 taken_rows: 0,
                 dropped_rows: 0,
             });
@@ -230,7 +234,7 @@ impl Inbox {
         }
         let room = Room { bound: *bound, over: self.budget.over() };
         let came = moves.came(number, channel, item, room);
-        channel.queue.extend(came.queue);
+        came.queue.into_iter().for_each(|item| channel.append(item));
         drop(state);
         if let Some(grant) = came.grant {
             grant.say();

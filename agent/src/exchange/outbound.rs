@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_wire::frame::{ALL, CreditEntry, DATA_VERSION, ENTRY, FrameKind, HEADER, Header};
 use tuplane_wire::message::AgentId;
-use tuplane_wire::net::{Kind, NetError, Security, Stream, dial};
+use tuplane_wire::net::{Kind, NetError, Security, Stream, dial, in_words};
 
 use super::body;
 use super::credit::Credit;
@@ -382,7 +382,8 @@ impl Outbound {
             match self.connect().await {
                 Ok(stream) => {
                     if let Err(error) = self.talk(stream).await {
-                        tracing::info!(peer = %self.peer.name, %error, "data connection lost; dialling anew");
+                        let error = in_words(&error);
+                        tracing::info!(peer = %self.peer.name, error, "data connection lost; dialling anew");
                     }
                 }
                 Err(Refusal::Gone(cause)) => return Ended::Gone(cause),

@@ -198,7 +198,11 @@ async fn every_row_arrives_once(seed: u64, kind: Kind) -> u32 {
         ends.push((instance, Arc::clone(&inbox), 0));
         inboxes.push(inbox);
     }
-    inbound.open(RUN, 0, Door { schema: schema(), fingerprint, attempt: 1, targets: ends });
+    inbound.open(
+        RUN,
+        0,
+        Door { schema: schema(), fingerprint, attempt: 1, budget: Arc::clone(&there), targets: ends },
+    );
     let routes = if lanes { Routes::Every } else { Routes::Any };
     let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 16, routes };
     let edge = Edge::new(spec, Outlets::new(outlets), wake);

@@ -49,7 +49,8 @@ pub struct Options {
     pub partitions_at: At,
     /// What the job does when an agent is lost.
     pub restart: Restart,
-    /// Bytes of queued rows per agent, if that is less than this job's share of the agent's budget.
+    /// Bytes of queued rows per agent, if that is less than this job's share of the agent's budget. Where queues grow, it
+    /// is what the job may hold there whatever that budget is.
     pub memory: Option<u64>,
     /// What happens to a row that an expression cannot take.
     pub on_error: OnError,
@@ -101,6 +102,10 @@ pub enum OnError {
     /// The value becomes null.
     Null,
 }
+
+/// What the cause of a job says first, behind the agent's name, that ended because its queues had grown to what it may hold
+/// there.
+pub const OVERRUN: &str = "rows in queues that grow (`overflow = \"grow\"`) fill";
 
 /// `overflow`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -142,22 +142,13 @@ fn options(top: &mut Table<'_>, faults: &mut Vec<Fault>) -> (String, Options) {
             .unwrap_or_default(),
         memory: job.size_within("memory", (LEAST_MEMORY, "1MiB"), (u64::MAX, "")),
         on_error: job.choice("on_error", &ON_ERROR).unwrap_or_default(),
-        overflow: overflow(&mut job),
+        overflow: job
+            .choice("overflow", &[("block", Overflow::Block), ("grow", Overflow::Grow)])
+            .unwrap_or_default(),
         placement: job.choice("placement", &Placement::ALL).unwrap_or_default(),
     };
     job.finish(faults, later);
     (name, options)
-}
-
-/// Queues that grow are a setting of experiments that come later.
-fn overflow(job: &mut Table<'_>) -> Overflow {
-    let overflow =
-        job.choice("overflow", &[("block", Overflow::Block), ("grow", Overflow::Grow)]).unwrap_or_default();
-    if let (Overflow::Grow, Some(node)) = (overflow, job.node("overflow")) {
-        let fault = Fault::new(node.at, "`overflow = \"grow\"` does not do anything yet");
-        job.fault(fault.help("take it away: a full queue blocks its writer"));
-    }
-    overflow
 }
 
 /// A list under one of two names, each a table.

@@ -6,7 +6,7 @@ use super::attach::{Ask, Rule, by_key, words};
 use super::dag::{Dag, Key, Note, Parallelism, Partitioner, Role, Routing, Vertex, VertexId};
 use super::error::{Kind, PlanError};
 use super::graph::{Graph, Transform, read};
-use super::{ahead, fuse, placement, routes, whole};
+use super::{ahead, fuse, grow, placement, routes, whole};
 use crate::fault::Spanned;
 use crate::job::{Job, Op, Route, Sink, SinkKind, Source, Stage, Text, Timestamps, WindowKind};
 
@@ -29,6 +29,7 @@ pub fn plan(job: &Job) -> Result<Dag, PlanError> {
     routes::apply(&mut dag, job)?;
     whole::let_waiting_rows_spill(&mut dag);
     ahead::check(&dag, job)?;
+    grow::note(&mut dag, job);
     placement::check_fewest(&dag, job).map_err(|fault| PlanError::new(Kind::Option, fault))?;
     Ok(dag)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
 use super::placement::Instance;
-use crate::fault::suggestion;
+use crate::fault::{shortened, suggestion};
 use crate::job::{Job, Op};
 pub use joins::TableCopy;
 pub use keyed::{KeyMap, keeps_nothing};
@@ -372,6 +372,7 @@ impl Dag {
             let names: Vec<String> = self.vertices.iter().map(super::dag::Vertex::label).collect();
             let hint = suggestion(name, names.iter().map(String::as_str))
                 .map_or_else(String::new, |known| format!("; did you mean `{known}`?"));
+            let name = shortened(name, 100);
             format!("the job has no vertex `{name}`{hint} (it has {})", names.join(", "))
         })
     }

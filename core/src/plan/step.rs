@@ -18,12 +18,7 @@ fn is_in_step(dag: &Dag, job: &Job, vertex: VertexId, known: &mut [Option<bool>]
     if let Some(found) = known[vertex.0 as usize] {
         return found;
     }
-    let stamps = |id: &String| {
-        job.stages.iter().any(|stage| stage.id == *id && matches!(stage.op, Op::AddTimestamps { .. }))
-    };
-    let own_time =
-        dag.vertex(vertex).role == Role::Timestamps || dag.vertex(vertex).stages.iter().any(stamps);
-    let mut hears_all = !own_time;
+    let mut hears_all = !has_own_time(dag, job, vertex);
     let mut inputs = 0;
     for (_, edge) in dag.inputs(vertex) {
         inputs += 1;
@@ -33,6 +28,14 @@ fn is_in_step(dag: &Dag, job: &Job, vertex: VertexId, known: &mut [Option<bool>]
     let found = hears_all && inputs > 0;
     known[vertex.0 as usize] = Some(found);
     found
+}
+
+/// It gives rows their event times.
+pub(super) fn has_own_time(dag: &Dag, job: &Job, vertex: VertexId) -> bool {
+    let stamps = |id: &String| {
+        job.stages.iter().any(|stage| stage.id == *id && matches!(stage.op, Op::AddTimestamps { .. }))
+    };
+    dag.vertex(vertex).role == Role::Timestamps || dag.vertex(vertex).stages.iter().any(stamps)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! * less only by the highest need of the last two cooldowns, and never within two of an action (20, 25);
 //! * nothing is taken away while rows wait for more than a second's work, or from a blocked vertex (21, 40);
 //! * a vertex whose instances did not raise what it takes gets no more (27, 42), and no more than rows wait or come (41);
+//! * nothing is done by a capacity that is ten times what it was a look before, or a tenth, before a second look agrees;
 //! * what cannot be done is said once, until it can be (26); what was tried and failed is tried again ever more seldom.
 
 use std::collections::VecDeque;
@@ -177,6 +178,10 @@ impl Memory {
 /// After so many failures in a row the time to the next attempt does not grow any more: 32 cooldowns.
 const PATIENCE: u32 = 5;
 
+/// A capacity that changes by more than this factor from one look to the next is not believed at once: on a machine that stood
+/// still, an instance seems to have worked all the time.
+const BELIEVED: f64 = 10.0;
+
 /// The state of the automatic mode of one job.
 #[derive(Debug, Clone)]
 pub struct Auto {
@@ -184,6 +189,8 @@ pub struct Auto {
     /// Needs of every vertex in rows a second, and when; those of the last two cooldowns.
     needs: VecDeque<(Duration, Vec<f64>)>,
     since: Option<Duration>,
+    /// Of one instance of each vertex, as it was at the last look.
+    capacities: Vec<f64>,
     memory: Memory,
     thought: String,
 }
@@ -203,6 +210,7 @@ impl Auto {
             options,
             needs: VecDeque::new(),
             since: None,
+            capacities: Vec::new(),
             memory,
             thought: "nothing was seen yet".to_owned(),
         }
@@ -264,6 +272,10 @@ impl Auto {
             self.memory = Memory { useless, added: Vec::new(), ..self.memory.clone() };
             self.needs.clear();
         }
+        if let Some(doubt) = self.doubted(graph) {
+            self.thought = doubt;
+            return Act::Stay;
+        }
         self.remember(look.now, &needs);
         self.weigh_added(look);
         if let Some(left) = self.memory.acted.and_then(|acted| (acted + self.pause()).checked_sub(look.now))
@@ -276,6 +288,25 @@ impl Auto {
             Act::Stay => self.take(look),
             act => act,
         }
+    }
+
+    /// Which vertex seems to take so much more or less than at the last look that a second one has to agree, in one sentence.
+    fn doubted(&mut self, graph: &FlowGraph) -> Option<String> {
+        let now = graph.vertices().iter().map(|vertex| vertex.capacity).collect();
+        let before: Vec<f64> = std::mem::replace(&mut self.capacities, now);
+        let known = |rate: f64| rate.is_finite() && rate > 0.0;
+        let jumped = |(before, now): &(&f64, &FlowVertex)| {
+            let factor = now.capacity / **before;
+            known(**before) && known(now.capacity) && !(1.0 / BELIEVED..=BELIEVED).contains(&factor)
+        };
+        if before.len() != graph.len() {
+            return None;
+        }
+        let (before, vertex) = before.iter().zip(graph.vertices()).find(jumped)?;
+        Some(format!(
+            "it looks again: an instance of `{}` seems to take {:.0} rows/s, and took {before:.0} a look ago",
+            vertex.id, vertex.capacity
+        ))
     }
 
     /// From one action to the next.

@@ -127,16 +127,24 @@ pub fn limit(dag: &Dag, loads: &[Option<Load>], waits: &[Option<f64>]) -> Option
     if let Some((vertex, load)) = blocked.max_by(|a, b| a.1.blocked.total_cmp(&b.1.blocked)) {
         return Some(Limit::Transit { vertex, blocked: load.blocked });
     }
-    let waits = |id: VertexId| waits.get(id.0 as usize).copied().flatten().unwrap_or(0.0);
-    let behind = known().filter(|(id, load)| load.busy > FULL && waits(*id) > BEHIND_S);
-    if let Some((vertex, load)) = behind.max_by(|a, b| waits(a.0).total_cmp(&waits(b.0))) {
-        return Some(Limit::Queue { vertex, busy: load.busy, waits_s: waits(vertex) });
+    if let Some(found) = piled_up(dag, loads, waits) {
+        return Some(found);
     }
     let sources = known().filter(|(id, load)| load.busy > HIGH && dag.inputs(*id).next().is_none());
     Some(match sources.fold(None, best) {
         Some((vertex, load)) => Limit::Source { vertex, busy: load.busy },
         None => Limit::Nothing,
     })
+}
+
+/// The full vertex before which most rows have piled up, by the time that it needs for them. Arguments are those of [`limit`].
+pub fn piled_up(dag: &Dag, loads: &[Option<Load>], waits: &[Option<f64>]) -> Option<Limit> {
+    let waits = |id: VertexId| waits.get(id.0 as usize).copied().flatten().unwrap_or(0.0);
+    let all = (0u32..).map(VertexId).take(dag.vertices.len());
+    let known = all.filter_map(|id| Some((id, loads.get(id.0 as usize).copied().flatten()?)));
+    let behind = known.filter(|(id, load)| load.busy > FULL && waits(*id) > BEHIND_S);
+    let (vertex, load) = behind.max_by(|a, b| waits(a.0).total_cmp(&waits(b.0)))?;
+    Some(Limit::Queue { vertex, busy: load.busy, waits_s: waits(vertex) })
 }
 
 /// The most blocked vertex upstream of one, over writers that are held back without a gap; the nearest

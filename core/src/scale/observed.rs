@@ -8,9 +8,10 @@ use super::congestion::Congestion;
 use super::etp::{Reading, SinkRate, etp};
 use super::fluid::{self, EQUAL, Engine, Steady, demand, steady};
 use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates, total};
-use super::limit::{HELD, Limit, Load, limit};
+use super::limit::{self, HELD, Limit, Load, piled_up};
 use super::planner::MOST;
 use super::rates::{Figure, JobRates, Kind, Offer, VertexRates};
+use crate::job::Overflow;
 use crate::plan::{Dag, Routing, Vertex, VertexId};
 
 /// A running job's graph.
@@ -25,6 +26,16 @@ pub struct Observed {
     pub rates: Result<Vec<Rates>, String>,
     /// What had to be assumed, in sentences.
     pub assumed: Vec<String>,
+}
+
+/// What the engine of a job does with rows that a vertex cannot take.
+impl From<Overflow> for Engine {
+    fn from(overflow: Overflow) -> Self {
+        match overflow {
+            Overflow::Grow => Self::Queueing,
+            Overflow::Block => Self::BackPressured,
+        }
+    }
 }
 
 /// What a job is and does.
@@ -131,7 +142,7 @@ impl Running<'_> {
             let given = rates.processed.clone().unwrap_or(0.0);
             vertex.offered = Some(given);
             let blocked = rates.blocked.clone().unwrap_or(0.0);
-            if self.engine == Engine::BackPressured && blocked > HELD {
+            if blocked > HELD {
                 held.push(index);
                 assumed.push(format!(
                     "{} offers more than is taken of it: it is held up {:.0} % of the time",
@@ -205,7 +216,13 @@ impl Running<'_> {
         let throughput = self.rates.throughput(self.dag);
         let loads: Vec<Option<Load>> = self.rates.vertices.iter().map(load).collect();
         let waits: Vec<Option<f64>> = self.rates.vertices.iter().map(waits).collect();
-        let limit = limit(self.dag, &loads, &waits);
+        let limit = match self.engine {
+            Engine::BackPressured => None,
+            // Who is blocked is a source that gives what is taken: it is held up by the first stage, which need not be
+            // what limits the job.
+            Engine::Queueing => piled_up(self.dag, &loads, &waits),
+        };
+        let limit = limit.or_else(|| limit::limit(self.dag, &loads, &waits));
         let seen = match self.nothing_known().map_or_else(|| self.observe(), Err) {
             Ok(seen) => seen,
             Err(why) => {
@@ -302,9 +319,14 @@ fn held_up(graph: FlowGraph, open: &[usize], engine: Engine) -> (FlowGraph, Flow
         }
     }
     let now = steady(&most, &most.capacities(&most.instances()), engine);
-    let least = open.iter().fold(most.clone(), |graph, source| {
-        graph.with_offered(*source, now.rates[*source].processed * A_HAIR_MORE)
-    });
+    let gives = |source: usize| match engine {
+        Engine::BackPressured => now.rates[source].processed,
+        // The model has no queue there that blocks: what it was seen to give.
+        Engine::Queueing => graph.vertices()[source].offered.unwrap_or_default(),
+    };
+    let least = open
+        .iter()
+        .fold(most.clone(), |graph, source| graph.with_offered(*source, gives(*source) * A_HAIR_MORE));
     (most, least)
 }
 

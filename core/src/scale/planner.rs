@@ -31,6 +31,9 @@ pub use take::{EtpSum, Random};
 /// The most instances that one plan adds.
 pub const MOST: u32 = 10_000;
 
+/// Vertices and edges that a planner may look at, were it to look at each once for each new instance; the least that any does.
+const MOST_LOOKS: u64 = 10_000_000;
+
 /// "Where do so many more instances go?"
 #[derive(Debug, Clone)]
 pub struct Ask<'a> {
@@ -358,6 +361,17 @@ impl Planners {
         if ask.slots > MOST {
             let Ask { slots, .. } = ask;
             return Err(Refusal(format!("{slots} new instances are asked for: a plan adds at most {MOST}")));
+        }
+        let size = (ask.graph.len() + ask.graph.edges().len()) as u64;
+        if u64::from(ask.slots) * size > MOST_LOOKS {
+            return Err(Refusal(format!(
+                "{} new instances for {} vertices and {} edges take a planner too long, which looks at each of these for each \
+                 instance: at most {} can be asked for",
+                ask.slots,
+                ask.graph.len(),
+                ask.graph.edges().len(),
+                MOST_LOOKS / size
+            )));
         }
         if let Some(placement) = ask.placement
             && placement.instances() != ask.graph.instances()

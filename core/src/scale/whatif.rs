@@ -107,6 +107,7 @@ fn read_graph(place: &str, mut fields: Fields<'_>, faults: &mut Vec<String>) -> 
             joined.push(FlowEdge { from: *from, to: *to, selectivity });
         }
     }
+    (faults.len() == before).then_some(())?;
     for (vertex, path) in &made {
         if let Some(vertex) = vertex
             && vertex.offered.is_some()
@@ -115,11 +116,16 @@ fn read_graph(place: &str, mut fields: Fields<'_>, faults: &mut Vec<String>) -> 
             faults.push(format!("{path}, offered: the vertex has inputs, and only sources are offered rows"));
         }
     }
-    (faults.len() == before).then_some(())?;
-    let vertices = made.drain(..).filter_map(|(vertex, _)| vertex).collect();
-    let graph = FlowGraph::new(vertices, joined)
+    let vertices = made.drain(..).filter_map(|(vertex, _)| vertex);
+    // What was said of a vertex is not said again, and hides no cycle.
+    let vertices = vertices.map(|vertex| {
+        let offered = vertex.offered.filter(|_| !receives.contains(vertex.id.as_str()));
+        FlowVertex { offered, ..vertex }
+    });
+    let graph = FlowGraph::new(vertices.collect(), joined)
         .map_err(|more| faults.extend(more.iter().map(|fault| format!("{place}: {fault}"))))
-        .ok()?;
+        .ok()
+        .filter(|_| faults.len() == before)?;
     let reaches = demand(&graph, &graph.capacities(&graph.instances()));
     if let Some((vertex, _)) = graph.vertices().iter().zip(reaches).find(|(_, rows)| *rows > MOST_ROWS) {
         let id = &vertex.id;
@@ -146,6 +152,9 @@ fn vertex(
     let mut read = || {
         let mut fields = Fields::of(path.clone(), value, faults)?;
         let id = fields.text("id", faults);
+        if id.is_some_and(str::is_empty) {
+            faults.push(fields.fault("id", "it is empty"));
+        }
         let instances = fields.whole("instances", 1..=MOST_INSTANCES, faults);
         let capacity = fields.number("capacity_per_instance", positive, POSITIVE, faults);
         let selectivity = fields.number_or("selectivity", 1.0, not_negative, NOT_NEGATIVE, faults);

@@ -495,7 +495,7 @@ route = [
 #[test]
 fn job_options() {
     let text = r#"memory = "1GB"
-overflow = "grow"
+overflow = "grwo"
 [job]
 settings = "papers"
 memory = 7
@@ -509,7 +509,7 @@ op = "source"
     toml(
         text,
         &[
-            "2: `overflow = \"grow\"` does not do anything yet (take it away: a full queue blocks its writer)",
+            "2: `overflow` of [job] cannot be `grwo` (did you mean `grow`?)",
             "4: `settings` of [job] cannot be `papers` (did you mean `paper`?)",
             "5: `memory` stands both in [job] and at the top level (keep one; the other stands in line 1)",
             "5: `memory` of [job] is 7 bytes; it must be at least 1MiB",

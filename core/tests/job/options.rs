@@ -81,7 +81,7 @@ fn job_options_and_defaults() {
     assert_eq!(job.options.partitions(), 271);
     let job = parse(&format!(
         "name = 'n'\nmemory = '16 MiB'\n[job]\nsettings = 'paper'\npreserve_order = true\ndefault_parallelism = 3\n\
-         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'block'\n\
+         deterministic = false\npartitions = 31\nrestart = 'from_start'\non_error = 'null'\noverflow = 'grow'\n\
          placement = 'link_load'\n{stage}"
     ));
     assert_eq!(
@@ -96,7 +96,7 @@ fn job_options_and_defaults() {
             restart: Restart::FromStart,
             memory: Some(16 << 20),
             on_error: OnError::Null,
-            overflow: Overflow::Block,
+            overflow: Overflow::Grow,
             placement: Placement::LinkLoad,
         }
     );

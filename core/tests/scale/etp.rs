@@ -222,6 +222,12 @@ fn hostile_numbers_and_names_are_refused_with_the_fields_path() {
             "vertex `v`, offered: the vertex has inputs",
         ),
         (case(&vertex(""), r#"["v", "v"]"#, ""), "the graph has a cycle: v -> v"),
+        // With the fault of its vertex.
+        (case(&vertex(r#", "offered": 1"#), r#"["v", "v"]"#, ""), "the graph has a cycle: v -> v"),
+        (
+            case(r#"{"id": "", "instances": 1, "capacity_per_instance": 10}"#, "", ""),
+            "vertex ``, id: it is empty",
+        ),
         (case(&vertex(""), r#"{"from": "v", "too": "w"}"#, ""), "edge number 1, to: it is missing"),
         (
             case(&vertex(""), "", r#", "new_instances": -1"#),
@@ -271,6 +277,13 @@ fn a_ladder_without_end_and_a_wide_graph_are_read() {
     for engine in [Engine::Queueing, Engine::BackPressured] {
         let plan = cases[0].plan(engine, "best", &tuplane_core::scale::Planners::default()).unwrap();
         assert!(plan.after.is_finite() && plan.after >= plan.before);
+    }
+    // What looks at every vertex for every instance has a bound, whoever does.
+    let planners = tuplane_core::scale::Planners::default();
+    let many = whatif::Case { new_instances: Some(501), ..cases[0].clone() };
+    for planner in planners.names() {
+        let said = many.plan(Engine::BackPressured, planner, &planners).unwrap_err();
+        assert!(said.ends_with("for each instance: at most 500 can be asked for"), "{said}");
     }
 }
 

@@ -230,11 +230,14 @@ impl Client {
                     WireFault::new(FaultCode::Refused, format!("{} is busy: {}", self.address, e.detail));
                 Err(WireFault { retryable: true, ..busy }.into())
             }
-            Ok(Err(e)) => Err(CallError::Unreachable {
-                address: self.address.clone(),
-                cause: format!("the connection broke before the reply ({e})"),
-                refused: false,
-            }),
+            Ok(Err(e)) => {
+                tracing::debug!(address = self.address, error = %e, "a call has no reply");
+                Err(CallError::Unreachable {
+                    address: self.address.clone(),
+                    cause: "the connection broke before the reply".to_owned(),
+                    refused: false,
+                })
+            }
         }
     }
 

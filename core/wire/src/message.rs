@@ -194,10 +194,10 @@ pub enum ClusterRequest {
         ask: ScaleAsk,
         /// Refused unless the plan of this epoch holds.
         if_epoch: Option<u64>,
-        /// Refused unless this is the plan that it makes ([`ScalePlan::id`]).
-        if_plan: Option<u64>,
         /// The plan is made and not carried out.
         dry_run: bool,
+        /// Refused unless this is the plan that it makes ([`ScalePlan::id`]).
+        if_plan: Option<u64>,
     },
     /// The rescales of a job.
     Scalings {

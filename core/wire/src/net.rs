@@ -37,6 +37,13 @@ pub enum Kind {
     Data,
 }
 
+/// An error of a connection in words: without the address of a manual that a library puts behind it.
+pub fn in_words(error: &impl std::fmt::Display) -> String {
+    let said = error.to_string();
+    let end = said.find(": https://").unwrap_or(said.len());
+    said[..end].to_owned()
+}
+
 /// Why there is no connection. Each is a sentence with the address.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {

@@ -94,7 +94,7 @@ pub enum Restarted {
 }
 
 /// What a rescale does, or would do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScalePlan {
     /// The job's name.
     pub job: String,
@@ -102,10 +102,6 @@ pub struct ScalePlan {
     pub run: u64,
     /// The epoch of the plan that holds now.
     pub epoch: u64,
-    /// What tells it from every other plan for the job; `None`: it changes nothing.
-    pub id: Option<u64>,
-    /// The number of the operation that carries it out.
-    pub operation: Option<u64>,
     /// The epoch of this one; `None`: it was not carried out, for it was only asked for, or changes nothing.
     pub next: Option<u64>,
     /// What was asked for, in words.
@@ -128,6 +124,10 @@ pub struct ScalePlan {
     pub why: Option<String>,
     /// Instances of each vertex that changes, before and after.
     pub counts: Vec<ScaleCount>,
+    /// What tells it from every other plan for the job; `None`: it changes nothing.
+    pub id: Option<u64>,
+    /// The number of the operation that carries it out.
+    pub operation: Option<u64>,
 }
 
 impl ScalePlan {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tuplane_core::job::Job;
+use tuplane_core::scale::Engine;
 
 use super::submit::encode;
 use crate::args::{Global, Overrides};
@@ -28,7 +29,7 @@ pub(crate) struct Args {
 
 pub(super) async fn run(args: &Args, global: &Global, output: &mut Output) -> Outcome {
     let file = JobFile::read(&args.file, &args.overrides)?;
-    let (stages, warnings, faults) = match file.check() {
+    let (checked, warnings, faults) = match file.check() {
         Ok(checked) => {
             let mut warnings = checked.warnings;
             if args.agents {
@@ -37,13 +38,15 @@ pub(super) async fn run(args: &Args, global: &Global, output: &mut Output) -> Ou
                 warnings.extend(checked.job.registered());
             }
             warnings.sort_by_key(|warning| warning.at);
-            (Some(checked.job.stages.len()), warnings, Vec::new())
+            let engine = Engine::from(checked.job.options.overflow);
+            (Some((checked.job.stages.len(), engine)), warnings, Vec::new())
         }
         Err(faults) => (None, Vec::new(), faults),
     };
     if output.is_text() {
-        match stages {
-            Some(stages) => {
+        match checked {
+            Some((stages, engine)) => {
+                let grows = if engine == Engine::Queueing { ", queues grow" } else { "" };
                 let warned = if warnings.is_empty() {
                     String::new()
                 } else {
@@ -57,19 +60,25 @@ pub(super) async fn run(args: &Args, global: &Global, output: &mut Output) -> Ou
                     ));
                 }
                 let name = safe::line(&file.name);
-                output.text(&format!("{said}{name}: ok, {}{warned}", counted(stages as u64, "stage")))?;
+                output
+                    .text(&format!("{said}{name}: ok, {}{grows}{warned}", counted(stages as u64, "stage")))?;
             }
             None => output.text(&faults::render(&file.name, &file.text, &faults, output.colors()))?,
         }
     } else {
         let listed: Vec<FaultView<'_>> = faults.iter().map(FaultView::from).collect();
         let warned: Vec<FaultView<'_>> = warnings.iter().map(FaultView::from).collect();
-        let ok = stages.is_some();
-        let body =
-            json!({"file": file.name, "ok": ok, "stages": stages, "faults": listed, "warnings": warned});
+        let body = json!({
+            "file": file.name,
+            "ok": checked.is_some(),
+            "stages": checked.map(|(stages, _)| stages),
+            "engine": checked.map(|(_, engine)| engine.name()),
+            "faults": listed,
+            "warnings": warned,
+        });
         output.document("check", &body)?;
     }
-    if stages.is_some() { Ok(()) } else { Err(Failure::Shown) }
+    if checked.is_some() { Ok(()) } else { Err(Failure::Shown) }
 }
 
 /// Whether the agents of a cluster would take the job.

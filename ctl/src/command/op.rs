@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(of(now(Some(3_500), None, None)), ("done", "-".to_owned(), Some(2_500)));
         assert_eq!(of(now(Some(1_001), Some("why"), None)), ("failed", "-".to_owned(), Some(1)));
         let text = table(&[OperationView::from(&now(Some(3_500), Some("agent b is gone"), None))], None);
-        for part in ["scale set w=3", "ann@h1", "failed", "2.5 s", "agent b is gone", "count"] {
+        for part in ["scale set w=3", "ann@h1", "failed", "2.5s", "agent b is gone", "count"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

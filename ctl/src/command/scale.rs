@@ -226,7 +226,10 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             match carry_out(&cluster, job, ask, &carry, &Ends::None, global, output).await {
                 Err(Failure::TooFewAgents(why)) => Err(agents::too_few(&cluster, &why)),
                 Ok(done) if started.is_empty() => done.document(json!({}), output),
-                Ok(done) => done.document(json!({"agents_started": started}), output),
+                Ok(done) => {
+                    let started = agents::give_back_unused(&cluster, started, &done.plan, output).await;
+                    done.document(json!({"agents_started": started}), output)
+                }
                 Err(failure) => {
                     agents::give_back(&cluster, &started, &failure, output).await;
                     Err(failure)
@@ -354,7 +357,14 @@ async fn carry_out(
     confirm_growth(&plan, global)?;
     // What was shown is what is done, or nothing.
     let shown = Held { epoch: Some(plan.epoch), plan: plan.id };
-    plan = interrupt.or(planned(cluster, request(&job, &ask, &shown, false))).await?;
+    let begun = interrupt.or(planned(cluster, request(&job, &ask, &shown, false))).await;
+    plan = begun.map_err(|failure| match failure {
+        // Nobody has named that plan.
+        Failure::Stale(why) if carry.if_epoch.is_none() && carry.if_plan.is_none() => Failure::Usage(
+            format!("it is not what was shown any more, and nothing was changed: {why}; ask again"),
+        ),
+        other => other,
+    })?;
     let (Some(limit), Some(epoch)) = (carry.wait, plan.next) else {
         if output.is_text() {
             output.notice(&format!(

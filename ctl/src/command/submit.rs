@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tuplane_core::job::{Job, Op, Stage};
+use tuplane_core::job::{Job, Op, Overflow, Stage};
 use tuplane_core::plan::Instance;
 use tuplane_wire::message::JobPhase;
 
@@ -140,7 +140,8 @@ pub(super) async fn remark(cluster: &Cluster, run: u64, job: &Job, output: &Outp
             }
         }
     }
-    if let Some(memory) = job.options.memory {
+    // Where queues grow it is what the job says, whatever an agent has.
+    if let Some(memory) = job.options.memory.filter(|_| job.options.overflow == Overflow::Block) {
         let least = least_budget(cluster).await?;
         if let Some(least) = least.filter(|least| *least < memory) {
             output.notice(&format!(

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tuplane_core::job::units;
+
 /// Milliseconds since 1970, now.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
@@ -52,22 +54,14 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Reads `5s`, `500ms`, `2m`, `1h`; a bare number is seconds.
+/// Reads a duration as job files have it (`5s`, `500ms`, `1.5h`, `1d`), but that a bare number is seconds.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let per_unit = match unit.trim() {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("`{unit}` is no unit of time; write 500ms, 5s, 2m or 1h")),
-    };
-    number
-        .parse::<f64>()
-        .ok()
-        .and_then(|value| Duration::try_from_secs_f64(value * per_unit).ok())
-        .ok_or_else(|| format!("`{text}` is no span of time; write 500ms, 5s, 2m or 1h"))
+    let bare = !text.trim_end().ends_with(|c: char| c.is_ascii_alphabetic());
+    let with_unit = if bare { format!("{text}s") } else { text.to_owned() };
+    units::duration(&with_unit).ok_or_else(|| {
+        let (why, help) = units::not_a_duration(&with_unit);
+        format!("`{text}` {why}; {help}")
+    })
 }
 
 #[cfg(test)]
@@ -88,6 +82,8 @@ mod tests {
         assert_eq!(parse_span("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_span("5"), Ok(Duration::from_secs(5)));
         assert_eq!(parse_span("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_span("1d"), Ok(Duration::from_hours(24)));
+        assert_eq!(parse_span("36500d"), Ok(Duration::from_hours(24 * 36_500)));
         for bad in ["", "5 days", "x", "-1s", "1e999h"] {
             assert!(parse_span(bad).is_err(), "{bad}");
         }

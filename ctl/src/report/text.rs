@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tuplane_core::scale::Engine;
 
 use super::{EdgeView, EventTime, FileView, JobView, phase_word};
 use crate::output::safe;
@@ -54,6 +55,9 @@ fn head(view: &JobView) -> String {
     out.push('\n');
     if let Some(fault) = &summary.fault {
         out.push_str(&format!("cause: {}\n", safe::line(&fault.message)));
+    }
+    if view.engine == Engine::Queueing.name() {
+        out.push_str("queues grow: a queueing engine, which no full queue holds up\n");
     }
     let moves = ["coming", "leaving", "retired"];
     if view.epoch > 1

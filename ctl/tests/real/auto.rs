@@ -114,9 +114,7 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
     assert_eq!((&first["planner"], &first["asked"].as_str().unwrap()[..9]), (&"auto".into(), "set work="));
     assert!(first["why"].as_str().unwrap().starts_with("`work` needs "), "{first}");
     assert!(first["predicted_per_s"].as_f64().unwrap() > 0.0, "{first}");
-    // What no number of instances that there are slots for can take; and another coordinator sees it, which has not
-    // acted itself.
-    cluster.at(&["set", "line", "work.ms=200"]);
+    // Another coordinator goes on, which has not acted itself.
     cluster.kill();
     let resumed = cluster.history();
     assert_eq!(
@@ -124,13 +122,15 @@ fn it_adds_what_is_needed_keeps_its_cooldown_and_says_once_that_it_is_at_its_lim
         (&first, &10_000.into()),
         "{resumed}"
     );
+    // What no number of instances that there are slots for can take.
+    cluster.at(&["set", "line", "work.ms=200"]);
     wait("it is at its limit", Duration::from_mins(1), || {
         seen = cluster.history();
         !notes(&seen, "at_limit").is_empty()
     });
-    let status = cluster.at(&["status", "line"]);
-    assert_eq!(vertex(&status, "work")["instances"], 6, "{seen}");
-    assert!(status["auto"].as_str().unwrap().contains("6 slots"), "{status}");
+    let said = notes(&seen, "at_limit")[0];
+    assert!(said["reason"].as_str().unwrap().contains("6 slots"), "{seen}");
+    assert_eq!(vertex(&cluster.at(&["status", "line"]), "work")["instances"], 6, "{seen}");
     let entries = seen["history"].as_array().unwrap();
     let at = entries.iter().map(|entry| &entry["asked_at"]).chain([&notes(&seen, "at_limit")[0]["at"]]);
     let at: Vec<&Value> = at.collect();

@@ -19,16 +19,16 @@ use crate::simulate::Output;
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Stela {
     /// Predicts throughput on the fluid model: no agents, done at once
-    #[arg(long, conflicts_with_all = ["quick", "full", "dry_run", "topology", "planner", "mechanism", "repeats"])]
+    #[arg(long, conflicts_with_all = ["quick", "full", "dry_run", "topology", "planner", "mechanism", "overflow", "repeats"])]
     model: bool,
     /// How long nothing comes out of a loaded job that is rescaled, 20 times in a row: one without state, then one with
     /// 100 MB of it (about 16 minutes in all)
-    #[arg(long, conflicts_with_all = ["model", "quick", "full", "dry_run", "topology", "planner", "mechanism", "resume"])]
+    #[arg(long, conflicts_with_all = ["model", "quick", "full", "dry_run", "topology", "planner", "mechanism", "overflow", "resume"])]
     gaps: bool,
     /// With --gaps: one job alone, which keeps so much by key, as 100MB; 0: the one without state
     #[arg(long, value_name = "SIZE", requires = "gaps", value_parser = state)]
     state: Option<u64>,
-    /// Three topologies, each configuration once, in less than ten minutes
+    /// Three topologies, each configuration once, in less than twenty minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Every planner with every mechanism
@@ -43,6 +43,9 @@ pub(crate) struct Stela {
     /// These mechanisms alone, of all that there are: live, restart-moved, restart-all
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
+    /// These kinds of queue alone: grow (as in the publication's engine), block
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    overflow: Vec<String>,
     /// Runs of each configuration; with --gaps, rescales [default: 3; 1 with --quick, 20 with --gaps]
     #[arg(long, value_name = "N")]
     repeats: Option<u32>,
@@ -56,7 +59,7 @@ pub(crate) struct Stela {
     #[arg(
         long,
         value_name = "FOLDER",
-        conflicts_with_all = ["model", "quick", "full", "topology", "planner", "mechanism", "repeats", "dry_run", "out"]
+        conflicts_with_all = ["model", "quick", "full", "topology", "planner", "mechanism", "overflow", "repeats", "dry_run", "out"]
     )]
     resume: Option<PathBuf>,
     /// Makes its folder of results under this one
@@ -84,6 +87,7 @@ impl Stela {
             topologies: self.topology.clone(),
             planners: self.planner.clone(),
             mechanisms: self.mechanism.clone(),
+            overflows: self.overflow.clone(),
             repeats: self.repeats,
             ..Options::new(match (self.quick, self.full) {
                 (true, _) => Set::Quick,

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tuplane_core::cluster::{Command, Job, NewJob, NextSplit, Presence};
+use tuplane_core::fault::shortened;
 use tuplane_core::place::{self, RowPlace};
 use tuplane_core::plan::ahead::refuses_route;
 use tuplane_core::plan::{Dag, Routing};
@@ -331,7 +332,7 @@ impl Driver {
                 Some(close) => format!("; did you mean `{close}`?"),
                 None => "; `tuplane jobs` lists them".to_owned(),
             };
-            WireFault::new(FaultCode::NotFound, format!("there is no job `{name}`{hint}"))
+            WireFault::new(FaultCode::NotFound, format!("there is no job `{}`{hint}", shortened(name, 100)))
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::automatic::{AutoWhat, Automatic};
-use tuplane_core::cluster::rescale::{Rescale, Step};
+use tuplane_core::cluster::rescale::{AUTOMATIC, Rescale, Step};
 use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::observed::{Observed, Running};
@@ -22,7 +22,7 @@ use crate::coordinator::scaling::{Known, Stands};
 const LOOK: Duration = Duration::from_millis(900);
 
 /// Who chose, as the history says it.
-const PLANNER: &str = "auto";
+const PLANNER: &str = AUTOMATIC;
 
 /// Who asks for its plans, as operations say it.
 const ITSELF: &str = "automatic mode";

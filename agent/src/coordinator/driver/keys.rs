@@ -16,8 +16,9 @@ impl Driver {
     pub(super) fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
         job.under_way().filter(|plan| plan.new.epoch == epoch)?;
+        let agents: Vec<_> = job.all_agents().cloned().collect();
         // An agent that an earlier plan has emptied knows nothing of this one.
-        Some((job, Places::new(&job.agents, job.standing())))
+        Some((job, Places::new(&agents, job.standing_by_plan())))
     }
 
     /// Key partitions that a plan moves, with their vertex as people call it, and where its instances are.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tuplane_core::cluster::rescale::Step;
+use tuplane_core::cluster::rescale::{Step, newest};
 use tuplane_core::cluster::{Command, Job, NewScale};
 use tuplane_core::job;
 use tuplane_core::plan::{Dag, Room};
@@ -21,6 +21,9 @@ const AGREED: Duration = Duration::from_mins(1);
 
 /// So many of them are kept of a run.
 const MOST_SHOWN: usize = 8;
+
+/// Bytes of a history that are sent at once, of the 7 MiB that a reply may have.
+const MOST_HISTORY: usize = 4 << 20;
 
 /// A refusal that a moment later need not be one.
 fn busy(message: String) -> WireFault {
@@ -65,6 +68,10 @@ impl Driver {
             None => scaling::wanted(ask, &known)?,
         };
         let (mut plan, new) = known.plan(ask, change.clone())?;
+        if plan.is_empty() {
+            // It is so now, and would not be once the other plan holds.
+            Self::has_no_plan_under_way(job)?;
+        }
         if let Some(wanted) = held.plan.filter(|wanted| plan.id != Some(*wanted)) {
             let message = format!(
                 "{} would be another plan for job {} now than {wanted:016x}, which was shown: its rates, its agents or what \
@@ -163,13 +170,14 @@ impl Driver {
     /// The rescales of a job.
     pub(super) fn scalings(&self, name: &str) -> Result<ClusterReply, WireFault> {
         let job = self.find(name)?;
-        let (history, left_out) = job.rescales();
+        let (all, forgotten) = job.rescales();
+        let (history, left_out) = newest(all, MOST_HISTORY);
         Ok(ClusterReply::Scalings(Box::new(JobScalings {
             job: job.name.clone(),
             run: job.run,
             epoch: job.epoch(),
-            history: history.to_vec(),
-            left_out,
+            history,
+            left_out: forgotten + left_out,
             auto: self.automatic_view(job),
         })))
     }

@@ -10,7 +10,7 @@ use tuplane_core::route::moves::{Group, moved, moves};
 use tuplane_wire::message::{AgentId, AgentInfo, AgentReply, AgentRequest, FaultCode, WireFault};
 use tuplane_wire::scaling::{KeyAsk, KeyGroup};
 
-use super::{Links, unexpected, until_answered};
+use super::{Links, of_agent, unexpected, until_answered};
 
 /// Where the instances of a plan are.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,7 @@ impl Places {
 
 async fn ask(links: &Links, agent: &AgentId, ask: KeyAsk) -> Result<AgentReply, WireFault> {
     let answer = until_answered(links, agent, &AgentRequest::Keys(ask)).await;
-    answer.map_err(|fault| WireFault { message: format!("agent {}: {}", agent.name, fault.message), ..fault })
+    answer.map_err(|fault| of_agent(agent, fault))
 }
 
 /// What of these maps moves together, by how large the partitions are now.

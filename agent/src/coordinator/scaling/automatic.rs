@@ -1,5 +1,6 @@
 //! What the automatic mode may do to a job, and the change that it wants.
 
+use tuplane_core::job::Overflow;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Bound;
@@ -62,6 +63,9 @@ impl Known<'_> {
 
     /// So many queues of the least size fit into what an agent may hold of the job, where that is known.
     pub(super) fn queues_held(&self, agent: &str) -> Option<u64> {
+        if self.spec.options.overflow == Overflow::Grow {
+            return None;
+        }
         Some(self.rooms.get(agent)?.may_hold(self.spec.options.memory) / LEAST_QUEUE)
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use tuplane_core::cluster::rescale::{MOST_PREDICTED, check_planner};
+use tuplane_core::fault::shortened;
 use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
 use tuplane_wire::message::{FaultCode, WireFault};
@@ -9,13 +11,27 @@ use tuplane_wire::scaling::ExactPlan;
 
 use super::{Change, Known, refused};
 
+/// The most entries of each of a plan's lists.
+const MOST_ENTRIES: usize = 10_000;
+
 impl Known<'_> {
     /// The instances that a plan of somebody else's names.
     pub(super) fn exact(&self, plan: &ExactPlan) -> Result<Change, WireFault> {
         let ExactPlan { add, moves, end, planner, predicted } = plan;
+        if let Some(name) = planner {
+            check_planner(name).map_err(|what| refused(format!("`planner` {what}")))?;
+        }
+        if let Some(rate) = predicted.filter(|rate| !(0.0..=MOST_PREDICTED).contains(rate)) {
+            return Err(refused(format!("{rate} rows/s are foretold: it must be 0 to {MOST_PREDICTED:e}")));
+        }
+        for list in [add.len(), moves.len(), end.len()] {
+            if list > MOST_ENTRIES {
+                return Err(refused(format!("a list of {list} instances: {MOST_ENTRIES} are the most")));
+            }
+        }
         let mut change = Change {
             planner: planner.clone(),
-            predicted: predicted.filter(|rate| rate.is_finite()),
+            predicted: *predicted,
             why: Some("it was planned elsewhere".to_owned()),
             ..Change::default()
         };
@@ -24,8 +40,10 @@ impl Known<'_> {
         let mut named = BTreeSet::new();
         let mut by_name = |name: &String| {
             let Some(one) = running.get(name).copied() else {
-                let message =
-                    format!("the job has no running instance `{name}` (`tuplane status -o json` lists them)");
+                let message = format!(
+                    "the job has no running instance `{}` (`tuplane status -o json` lists them)",
+                    shortened(name, 100)
+                );
                 return Err(WireFault::new(FaultCode::NotFound, message));
             };
             if !named.insert(one.id) {

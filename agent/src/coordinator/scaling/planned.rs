@@ -9,7 +9,7 @@ use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving};
-use tuplane_core::scale::{Ask, Machine, Placement, Planners, Rates, TakeAsk, calibrated};
+use tuplane_core::scale::{Ask, Machine, Placement, Plan, Planners, Rates, TakeAsk, calibrated};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
@@ -125,9 +125,10 @@ impl Known<'_> {
             placement: Some(&placement),
             moving: anywhere.then(|| Moving { stays: self.staying(), pays: MOVES_PAY }),
         };
-        let plan = self.planners.scale_out(planner, &ask).map_err(|refusal| refused(refusal.0))?;
+        let mut plan = self.planners.scale_out(planner, &ask).map_err(|refusal| refused(refusal.0))?;
+        let left_out = self.leave_out_moves(&mut plan, &mut notes);
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
-        let mut as_planned = true;
+        let mut as_planned = !left_out;
         for step in &plan.steps {
             let vertex = VertexId(step.vertex as u32);
             let chosen = step.machine.and_then(|machine| used.get(machine));
@@ -199,6 +200,28 @@ impl Known<'_> {
         }
         change.notes = notes;
         Ok(change)
+    }
+
+    /// A planner that moves whatever it likes, as Storm does, is followed as far as can be: of vertices whose instances stay where
+    /// they are it moves none, and the notes say so. True if there were such moves.
+    fn leave_out_moves(&self, plan: &mut Plan, notes: &mut Vec<String>) -> bool {
+        if plan.moves.is_empty() {
+            return false;
+        }
+        let stays = self.staying();
+        let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
+        plan.moves.retain(|one| {
+            let may = !stays[one.vertex];
+            if !may {
+                *kept.entry(one.vertex).or_default() += 1;
+            }
+            may
+        });
+        notes.extend(kept.iter().map(|(vertex, count)| {
+            let name = name(self.dag, *vertex);
+            format!("{count} of the planner's moves are left out: an instance of {name} cannot move while the job runs")
+        }));
+        !kept.is_empty()
     }
 
     /// Moves of a plan: an instance ends, another one begins elsewhere. An agent that takes none gets none: what a planner

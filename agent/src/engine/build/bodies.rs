@@ -147,7 +147,7 @@ impl Builder<'_> {
             return Ok(Box::new(Collect::new(sort.clone(), channels).map_err(refused)?));
         }
         let here = self.plan.instances.iter().filter(|i| i.vertex == placed.vertex && i.agent == self.me);
-        let (budget, folder) = (Arc::clone(&self.shared.budget), self.shared.state.clone());
+        let (budget, folder) = (Arc::clone(&self.budget), self.shared.state.clone());
         let made = Sort::new(&stage.id, sort.clone(), budget, here.count() as u64, folder);
         Ok(Box::new(made.map_err(refused)?))
     }

@@ -15,7 +15,7 @@ use super::{Builder, internal};
 use crate::engine::lock;
 use crate::engine::routing::DEFAULT_POLICY;
 use crate::exchange::body::fingerprint;
-use crate::exchange::credit::{Credit, FIRST_WINDOW, LEAST_WINDOW};
+use crate::exchange::credit::{Credit, FIRST_WINDOW, LEAST_WINDOW, UNBOUNDED};
 use crate::exchange::edge::{policy_seed, pool_targets};
 use crate::exchange::inbound::{Door, DoorEnd};
 use crate::exchange::inbox::{Inbox, InputSpec, Upstream};
@@ -115,15 +115,25 @@ impl Builder<'_> {
     }
 
     /// The credit of a channel within this agent.
-    pub(super) fn local_credit(&self, number: u32, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
+    pub(super) fn local_credit(
+        &self,
+        edge: EdgeId,
+        number: u32,
+        target: u32,
+        wake: &Arc<Notify>,
+    ) -> Arc<Credit> {
         let mut credits = self.credits.borrow_mut();
-        let credit = credits.entry((number, target)).or_insert_with(|| self.new_credit(target, wake));
+        let credit = credits.entry((number, target)).or_insert_with(|| self.new_credit(edge, target, wake));
         Arc::clone(credit)
     }
 
     /// The credit of a channel to an instance that there was, or that joins.
-    pub(super) fn new_credit(&self, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
-        let window = if self.plan.coming.contains(&target) { FIRST_WINDOW } else { LEAST_WINDOW };
+    pub(super) fn new_credit(&self, edge: EdgeId, target: u32, wake: &Arc<Notify>) -> Arc<Credit> {
+        let window = match (self.grows(edge), self.plan.coming.contains(&target)) {
+            (true, _) => UNBOUNDED,
+            (false, true) => FIRST_WINDOW,
+            (false, false) => LEAST_WINDOW,
+        };
         Credit::with(Arc::clone(wake), window)
     }
 
@@ -178,9 +188,9 @@ impl Builder<'_> {
         WireFault::new(FaultCode::Refused, format!("{name}: {why}"))
     }
 
-    fn upstream(&self, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
+    fn upstream(&self, edge: EdgeId, number: u32, lane: Lane, target: u32, wake: &Arc<Notify>) -> Upstream {
         if lane.agent == self.me {
-            return Upstream::Local(self.local_credit(number, target, wake));
+            return Upstream::Local(self.local_credit(edge, number, target, wake));
         }
         let peer = &self.plan.agents[usize::from(lane.agent)].id;
         Upstream::Remote(self.shared.session_from(peer).notes())
@@ -229,11 +239,16 @@ impl Builder<'_> {
             for lane in if takes { self.lanes_to(id, placed) } else { Vec::new() } {
                 let number = lane.number(id)?;
                 numbers.insert((number, lane.agent), numbers.len());
-                channels.push(self.upstream(number, lane, placed.id, &wakes[&id.0]));
+                channels.push(self.upstream(id, number, lane, placed.id, &wakes[&id.0]));
             }
             inputs.push(InputSpec { edge: id.0, priority: edge.priority, channels });
         }
-        let inbox = Inbox::new(inputs, bound, Arc::clone(&self.shared.budget));
+        let inbox = Inbox::new(inputs, bound, Arc::clone(&self.budget));
+        for (input, (id, _)) in self.dag.inputs(placed.vertex).enumerate() {
+            if self.grows(id) {
+                inbox.let_grow(input);
+            }
+        }
         if self.plan.coming.contains(&placed.id) {
             inbox.begin_small();
         }
@@ -261,7 +276,7 @@ impl Builder<'_> {
                     local.inbox.reopen(channel).map_err(refused)?;
                     self.undo.channel_in(local, channel, None);
                 } else {
-                    let upstream = self.upstream(number, lane, placed.id, &wakes[&id.0]);
+                    let upstream = self.upstream(id, number, lane, placed.id, &wakes[&id.0]);
                     let channel = local.inbox.join(input, upstream).map_err(refused)?;
                     lock(&local.channels).insert((number, lane.agent), channel);
                     self.undo.channel_in(local, channel, Some((number, lane.agent)));
@@ -325,8 +340,8 @@ impl Builder<'_> {
         }
         for ((number, agent), targets) in doors {
             let schema = Arc::clone(&programs[&self.dag.edge(edge).from].output);
-            let door =
-                Door { fingerprint: fingerprint(&schema), schema, attempt: self.plan.attempt, targets };
+            let (fingerprint, budget) = (fingerprint(&schema), Arc::clone(&self.budget));
+            let door = Door { fingerprint, schema, budget, attempt: self.plan.attempt, targets };
             let session = self.shared.session_from(&self.plan.agents[usize::from(agent)].id);
             let before = session.open(self.plan.run, number, door);
             self.undo.door(&session, self.plan.run, number, before);

@@ -123,6 +123,6 @@ impl Builder<'_> {
     pub(super) fn overflow(&self, edge: EdgeId, sender: &VertexProgram) -> Overflow {
         let partitioned = matches!(self.dag.edge(edge).routing, Routing::Partitioned { .. });
         let (name, folder) = (self.dag.edge_name(edge), self.shared.state.clone());
-        Overflow::new(name, folder, &sender.output, partitioned, Arc::clone(&self.shared.budget))
+        Overflow::new(name, folder, &sender.output, partitioned, Arc::clone(&self.budget))
     }
 }

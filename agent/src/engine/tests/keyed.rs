@@ -250,7 +250,7 @@ id = "rows"
 op = "source"
 connector = "ids"
 n = {ROWS}
-rate = 20000
+rate = 5000
 time = {{ column = "id", format = "unix_ms" }}
 [[stage]]
 id = "by_key"
@@ -298,6 +298,7 @@ path = "out"
     let mut scaled = Scaled::new(folder.path(), &text, "counts").await;
     wait("rows flow", || scaled.taken() > 100).await;
     scaled.change_often(2).await;
+    scaled.engine.set(1, "rows", "rate", "20000").unwrap();
     let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     let mut windows = 0;
     for row in scaled.end().await {

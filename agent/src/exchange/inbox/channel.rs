@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::behind::Behind;
 use super::held::Holding;
 use super::{Grant, Upstream};
-use crate::exchange::credit::LEAST_WINDOW;
+use crate::exchange::credit::{LEAST_WINDOW, UNBOUNDED};
 use crate::exchange::mark::{Item, Mark};
 
 /// Parts that a row is counted in: a tenth of few whole rows is none or all of them, and then their mean size is anything.
@@ -39,6 +39,8 @@ pub(super) struct Channel {
     pub(super) held: bool,
     /// So many ends are still to come: see [`super::Inbox::reopen`].
     pub(super) opens: u32,
+    /// So many small pieces stand last in the queue, one behind the other.
+    pub(super) loose: usize,
     pub(super) ended: bool,
     /// Nobody has its number any more.
     pub(super) left: bool,
@@ -64,9 +66,15 @@ impl Channel {
             barrier: None,
             held: false,
             opens: 1,
+            loose: 0,
             ended: false,
             left: false,
         }
+    }
+
+    /// Its queue has no bound of its own.
+    pub(super) fn grows(&self) -> bool {
+        self.window == UNBOUNDED
     }
 
     /// Nothing follows behind what has come.
@@ -93,6 +101,9 @@ impl Channel {
     /// whose queue is empty may send, and only one frame.
     pub(super) fn raise(&mut self, over: bool) -> bool {
         self.granted_at = self.taken_bytes;
+        if self.grows() {
+            return false;
+        }
         let window = if over { 1 } else { self.window };
         let limit = self.taken_bytes + window;
         let raised = limit > self.limit;

@@ -9,7 +9,7 @@ use crate::sync::lock;
 impl Inbox {
     /// Its instance joins a run: its first windows are small, see [`FIRST_WINDOW`].
     pub(crate) fn begin_small(&self) {
-        for channel in &mut lock(&self.state).channels {
+        for channel in lock(&self.state).channels.iter_mut().filter(|channel| !channel.grows()) {
             (channel.limit, channel.window) = (FIRST_WINDOW, FIRST_WINDOW);
         }
     }
@@ -24,6 +24,9 @@ impl Inbox {
         state.may_join(input)?;
         let mut channel = Channel::new(input, upstream);
         channel.standing.watermark = state.least.watermark();
+        if state.inputs[input].grows {
+            channel.let_grow();
+        }
         // A place that a plan has left which was given up, if there is one.
         let free = |of: &Channel| of.input == input && of.left && of.ended && of.queue.is_empty();
         let number = state.channels.iter().position(free).unwrap_or(state.channels.len());

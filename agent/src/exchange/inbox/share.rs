@@ -35,12 +35,14 @@ impl Inbox {
 
 impl State {
     fn divide(&mut self, ns_per_row: u64, queue_time: bool) {
-        let open = self.channels.iter().filter(|c| !c.ended).count() as u64;
+        // What grows has no share of the bound.
+        let bounded = || self.channels.iter().filter(|c| !c.grows());
+        let open = bounded().filter(|c| !c.ended).count() as u64;
         if open == 0 {
             return;
         }
-        let parts: u64 = self.channels.iter().map(|c| c.used_rows).sum();
-        let bytes: u64 = self.channels.iter().map(|c| c.used).sum();
+        let parts: u64 = bounded().map(|c| c.used_rows).sum();
+        let bytes: u64 = bounded().map(|c| c.used).sum();
         // After a pause the rows are taken to be what they were.
         self.row_bytes = bytes.saturating_mul(PARTS).checked_div(parts).unwrap_or(self.row_bytes);
         let row = self.row_bytes.max(1);
@@ -51,7 +53,7 @@ impl State {
         bound = bound.max(2 * row * open);
         let base = LEAST_WINDOW.min(bound / open);
         let rest = bound - base * open;
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut().filter(|c| !c.grows()) {
             let share = (u128::from(rest) * u128::from(channel.used)).checked_div(u128::from(bytes));
             channel.window = base + share.unwrap_or(0) as u64;
             channel.used -= channel.used.div_ceil(10);

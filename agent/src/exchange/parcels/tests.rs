@@ -111,7 +111,11 @@ async fn all_arrives_once(seed: u64) -> u32 {
     let input = InputSpec { edge: 0, priority: 0, channels: vec![Upstream::Remote(inbound.notes())] };
     let inbox = Inbox::new(vec![input], 64 << 10, Arc::clone(&there));
     let targets = vec![(TARGET, Arc::clone(&inbox), 0)];
-    inbound.open(RUN, 0, Door { schema, fingerprint: print, attempt: 1, targets });
+    inbound.open(
+        RUN,
+        0,
+        Door { schema, fingerprint: print, attempt: 1, budget: Arc::clone(&there), targets },
+    );
     let breaks = Arc::new(AtomicU32::new(0));
     let dialling = SmallRng::seed_from_u64(lots.random());
     let dialler = tokio::spawn(dial_for_ever(

@@ -48,6 +48,11 @@ impl Source {
     pub fn ahead(&self) -> u32 {
         self.window.as_ref().map_or(0, |window| window.value)
     }
+
+    /// Its rows come at times of their own, however many are taken: by a `rate`, or by the counts of a trace.
+    pub fn is_paced(&self) -> bool {
+        self.rate.is_some() || matches!(self.connector, Some(SourceConnector::Trace(_)))
+    }
 }
 
 /// `source.kind`.

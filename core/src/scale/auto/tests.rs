@@ -309,3 +309,29 @@ fn instances_that_have_not_come_are_not_weighed() {
     world.run(1000, |_| 1000.0);
     assert_eq!(world.outs(), 2, "it is no useless vertex: {:?}", world.acts);
 }
+
+#[test]
+fn a_capacity_that_jumps_is_not_believed_before_a_second_look_agrees() {
+    let mut world = World::new(&[1e6, 1000.0], &[1, 2]);
+    world.run(60, |_| 1000.0);
+    assert_eq!(world.acts, []);
+    // A machine that stood still for a moment: one look.
+    for wrong in [2.0, 50_000.0] {
+        world.capacities[1] = wrong;
+        world.run(1, |_| 1000.0);
+        assert!(
+            world.auto.thought().starts_with("it looks again: an instance of `v1`"),
+            "{}",
+            world.auto.thought()
+        );
+        world.capacities[1] = 1000.0;
+        world.run(30, |_| 1000.0);
+        assert_eq!(world.acts, [], "{wrong}");
+    }
+    // It stays so.
+    world.capacities[1] = 50.0;
+    world.run(1, |_| 1000.0);
+    assert_eq!(world.acts, []);
+    world.run(1, |_| 1000.0);
+    assert!(matches!(&world.acts[..], [(_, Act::Out { .. })]), "{:?}", world.acts);
+}

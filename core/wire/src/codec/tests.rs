@@ -54,7 +54,7 @@ fn cluster_requests() {
     let report = Report { agent: Some(id()), sequence: 9, ..Report::default() };
     golden(
         &ClusterRequest::Report(Box::new(report)),
-        "0101016207090000000000000000000000000000000000000000000000",
+        "010101620709000000000000000000000000000000000000000000000000",
     );
     let event = Event::PeerGone { peer: id(), cause: "x".to_owned() };
     golden(&ClusterRequest::Events { agent: id(), events: vec![event] }, "0201620701020162070178");

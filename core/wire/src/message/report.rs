@@ -78,10 +78,10 @@ pub struct HostFacts {
     pub charged: u64,
     /// The bound of that.
     pub budget: u64,
-    /// Of each run that goes on there, the bytes that its queues may hold.
-    pub reserved: Vec<(u64, u64)>,
     /// Operating system and kernel.
     pub os: String,
+    /// Of each run that goes on there, the bytes that its queues may hold.
+    pub reserved: Vec<(u64, u64)>,
 }
 
 /// One run on one agent.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use tuplane_wire::message::JobPhase;
+use tuplane_wire::scaling::ScalePlan;
 
 use crate::args::Global;
 use crate::cluster::Cluster;
@@ -100,13 +101,46 @@ pub(super) async fn give_back(cluster: &Cluster, started: &[String], why: &Failu
             | Failure::Stale(_)
             | Failure::NeedsYes(_)
     );
+    give_back_each(cluster, started, refused, output).await;
+}
+
+/// Releases those of the agents started for a plan that it has no use for; gives the names of the others.
+pub(super) async fn give_back_unused(
+    cluster: &Cluster,
+    started: Vec<String>,
+    plan: &ScalePlan,
+    output: &Output,
+) -> Vec<String> {
+    let (used, unused): (Vec<String>, Vec<String>) = started.into_iter().partition(|name| uses(plan, name));
+    let stay = give_back_each(cluster, &unused, true, output).await;
+    used.into_iter().chain(stay).collect()
+}
+
+/// A plan has something start on an agent.
+fn uses(plan: &ScalePlan, agent: &str) -> bool {
+    let begins = plan.started.iter().map(|one| &one.instance).chain(plan.moved.iter().map(|moved| &moved.to));
+    begins.into_iter().any(|one| one.agent == agent)
+}
+
+/// Releases agents, or says why they stay; gives the names of those that do.
+async fn give_back_each(
+    cluster: &Cluster,
+    started: &[String],
+    refused: bool,
+    output: &Output,
+) -> Vec<String> {
+    let mut stay = Vec::new();
     for name in started {
         let outcome = if refused { release_one(cluster, name).await } else { Err(kept()) };
         match outcome {
             Ok(()) => output.notice(&format!("released again: {name}")),
-            Err(failure) => output.notice(&format!("{name} stays in the cluster: {failure}")),
+            Err(failure) => {
+                output.notice(&format!("{name} stays in the cluster: {failure}"));
+                stay.push(name.clone());
+            }
         }
     }
+    stay
 }
 
 fn kept() -> Failure {
@@ -152,4 +186,24 @@ async fn release_one(cluster: &Cluster, name: &str) -> Outcome {
         let _ = cluster.drain(name, true, false).await;
     }
     outcome.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_wire::scaling::{Named, ScaleInstance, ScaleMove};
+
+    use super::*;
+
+    #[test]
+    fn a_plan_uses_the_agents_that_something_starts_on() {
+        let on = |agent: &str| Named { id: 0, name: "w#0".to_owned(), agent: agent.to_owned() };
+        let plan = ScalePlan {
+            started: vec![ScaleInstance { vertex: 0, instance: on("b") }],
+            moved: vec![ScaleMove { vertex: 0, from: on("a"), to: on("c") }],
+            stopped: vec![ScaleInstance { vertex: 0, instance: on("d") }],
+            ..ScalePlan::default()
+        };
+        let used: Vec<&str> = ["a", "b", "c", "d"].into_iter().filter(|agent| uses(&plan, agent)).collect();
+        assert_eq!(used, ["b", "c"]);
+    }
 }

@@ -132,7 +132,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         }
     }
     if known.left_out > 0 {
-        out.push_str(&format!("{} older ones are not remembered\n", known.left_out));
+        out.push_str(&format!("{} older ones are left out\n", known.left_out));
     }
     output.text(&out)
 }

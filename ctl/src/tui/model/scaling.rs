@@ -2,6 +2,7 @@
 //! columns and rows, and what stands above and below them.
 
 use tuplane_core::plan::VertexId;
+use tuplane_core::scale::Engine;
 use tuplane_core::scale::rates::{Figure, VertexRates};
 use tuplane_wire::etp::JobFlow;
 use tuplane_wire::scaling::{Rescale, Step};
@@ -119,8 +120,10 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
             (Ok(seconds), false) => format!("means over {seconds:.0} s so far"),
             (Err(why), _) => text::name(why),
         };
+        let engine =
+            if flow.engine == Engine::Queueing.name() { " of an engine whose queues grow" } else { "" };
         let words = format!(
-            "the sinks take {}, {} by the model; {over}; plan {}",
+            "the sinks take {}, {} by the model{engine}; {over}; plan {}",
             rate(&flow.etp.throughput),
             rate(&flow.etp.modelled),
             flow.epoch

@@ -121,13 +121,15 @@ fn scale_without_words_opens_its_form_from_any_screen() {
     let mut seat = seat_of(100, 30, &World::new(3, 2), "", |_| {});
     for screen in ["1", "2", "5", "0"] {
         seat.keys(screen);
-        assert_eq!(seat.keys(":scale<enter>"), []);
+        seat.keys(":scale<enter>");
         assert!(seat.text().contains("scale the job"), "{}", seat.text());
         seat.keys("<esc>");
         assert!(!seat.text().contains("scale the job"), "{}", seat.text());
     }
     seat.keys("1");
-    assert_eq!(seat.keys(":scale out 1<enter>"), [Effect::Plan { run: 1, ask: out(1) }]);
+    // The rates of the screen are asked for, and the plan.
+    let plan = Effect::Plan { run: 1, ask: out(1) };
+    assert_eq!(seat.keys(":scale out 1<enter>"), [Effect::Etp(Some(1)), plan]);
 }
 
 #[test]

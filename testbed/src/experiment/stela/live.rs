@@ -15,14 +15,14 @@ use tuplane_core::scale::{
 
 use super::measure::{Convergence, Series, Tally, tally};
 use super::model::{Choice, Situation};
-use super::plan::{Cell, Phases};
+use super::plan::{Cell, Overflow, Phases};
 use super::topology::Placed;
 use crate::bench::cpu_of_machine;
 use crate::experiment::{Stop, rounded};
 use cluster::{Cluster, Counted, Running};
 
 /// What is measured in a run, in the table's order; times in ms, rates in rows a second.
-pub(super) const METRICS: [&str; 20] = [
+pub(super) const METRICS: [&str; 21] = [
     "before",
     "after",
     "predicted_before",
@@ -43,6 +43,7 @@ pub(super) const METRICS: [&str; 20] = [
     "dropped",
     "cores_used",
     "minutes",
+    "overrun",
 ];
 
 /// The source of every job.
@@ -99,11 +100,37 @@ pub(super) fn run(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Ve
 }
 
 fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<f64>>>> {
+    let topology = cell.topology;
+    let mut cluster = Cluster::start(topology.machines.before, Some(topology.kind.cores))?;
+    let began = Instant::now();
+    match measured(&mut cluster, cell, phases, stop) {
+        Err(_) if cell.overflow == Overflow::Grow && cluster.is_overrun() => {
+            Ok(Some(overrun(began.elapsed())))
+        }
+        outcome => outcome,
+    }
+}
+
+/// What there is to say of a run that was ended because queues had filled the memory.
+fn overrun(after: Duration) -> Vec<Option<f64>> {
+    let of = |metric: &str| match metric {
+        "minutes" => Some(rounded(after.as_secs_f64() / 60.0)),
+        "overrun" => Some(1.0),
+        _ => None,
+    };
+    METRICS.map(of).into()
+}
+
+fn measured(
+    cluster: &mut Cluster,
+    cell: &Cell,
+    phases: &Phases,
+    stop: &Stop,
+) -> Result<Option<Vec<Option<f64>>>> {
     let began = Instant::now();
     let (topology, placed) = (cell.topology, cell.topology.place()?);
     let machines = topology.machines;
-    let mut cluster = Cluster::start(machines.before, Some(topology.kind.cores))?;
-    cluster.submit(topology.file.0, topology.file.1)?;
+    cluster.submit(topology.file.0, topology.file.1, cell.overflow.sets())?;
     let there = cluster.agents.len();
     if topology.is_scale_out() {
         cluster.add(machines.after - machines.before)?;
@@ -115,7 +142,7 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     if !wait(phases.before, stop) {
         return Ok(None);
     }
-    let now = Now::of(&cluster, &placed, there, cell.overflow.engine())?;
+    let now = Now::of(cluster, &placed, there, cell.overflow.engine())?;
     let more: Vec<_> = cluster.agents[there..].iter().map(|agent| topology.host(agent)).collect();
     let choice = now.situation(&placed, cell, &Planners::default()).choose(cell.planner, &more);
     let choice = choice.map_err(|why| anyhow::anyhow!("`{}` has no plan: {why}", cell.planner))?;
@@ -134,7 +161,7 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
     let operators: Vec<String> = placed.graph.vertices().iter().map(|vertex| vertex.id.clone()).collect();
     let counted = cluster.drain(FEED, &operators)?;
     cluster.cancel()?;
-    let came = Came::read(&cluster, &placed.sinks().collect::<Vec<_>>())?;
+    let came = Came::read(cluster, &placed.sinks().collect::<Vec<_>>())?;
     let rows = came.tally(&counted, |sink, number| placed.copies(sink, number));
     let (at, end) = (clock.ms(at), clock.ms(end));
     let series = came.series(&clock, end);
@@ -165,6 +192,7 @@ fn whole(cell: &Cell, phases: &Phases, stop: &Stop) -> Result<Option<Vec<Option<
         count(counted.dropped),
         Some(used / seconds),
         Some(began.elapsed().as_secs_f64() / 60.0),
+        Some(0.0),
     ];
     Ok(Some(metrics.into_iter().map(|figure| figure.map(rounded)).collect()))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tuplane_core::fault::suggestion;
+use tuplane_core::job;
 use tuplane_core::scale::{Engine, Planners};
 
 use super::StelaError;
@@ -41,14 +42,20 @@ pub enum Set {
 }
 
 impl Set {
-    /// How long the phases of its runs are.
-    pub(super) fn phases(self) -> Phases {
+    /// How long the phases of its runs are. Where queues grow an instance that is moved has to get through what has come in
+    /// all the time before: the second half of the time after the operation begins later.
+    fn phases(self, overflow: Overflow) -> Phases {
         let of = |warm_up, before, after| Phases {
             warm_up: Duration::from_secs(warm_up),
             before: Duration::from_secs(before),
             after: Duration::from_secs(after),
         };
-        if self == Self::Quick { of(6, 6, 10) } else { of(10, 10, 20) }
+        match (self, overflow) {
+            (Self::Quick, Overflow::Block) => of(6, 6, 10),
+            (Self::Quick, Overflow::Grow) => of(6, 6, 16),
+            (_, Overflow::Block) => of(10, 10, 20),
+            (_, Overflow::Grow) => of(10, 10, 40),
+        }
     }
 
     /// Runs of each configuration.
@@ -68,6 +75,9 @@ pub struct Options {
     pub planners: Vec<String>,
     /// These mechanisms alone, of all that there are.
     pub mechanisms: Vec<String>,
+    /// These kinds of queue alone: `grow` or `block`.
+    #[serde(default)]
+    pub overflows: Vec<String>,
     /// Runs of each configuration; the set's number if nothing is said.
     pub repeats: Option<u32>,
 }
@@ -75,7 +85,14 @@ pub struct Options {
 impl Options {
     /// All of a set.
     pub fn new(set: Set) -> Self {
-        Self { set, topologies: Vec::new(), planners: Vec::new(), mechanisms: Vec::new(), repeats: None }
+        Self {
+            set,
+            topologies: Vec::new(),
+            planners: Vec::new(),
+            mechanisms: Vec::new(),
+            overflows: Vec::new(),
+            repeats: None,
+        }
     }
 }
 
@@ -121,12 +138,29 @@ impl Overflow {
         }
     }
 
+    /// In words: what queues do.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Grow => "queues grow",
+            Self::Block => "queues block",
+        }
+    }
+
+    /// What of a job file is set, beside what it says: `--set` of the command line.
+    pub(super) fn sets(self) -> &'static [&'static str] {
+        match self {
+            // Rows are short, so that as many as come in a minute fit into the memory; it is a limit and not taken beforehand.
+            Self::Grow => &["job.overflow=grow", "job.memory=64MiB", "feed.payload=100"],
+            Self::Block => &[],
+        }
+    }
+
     /// What the model calls such an engine.
     pub(super) fn engine(self) -> Engine {
-        match self {
-            Self::Grow => Engine::Queueing,
-            Self::Block => Engine::BackPressured,
-        }
+        Engine::from(match self {
+            Self::Grow => job::Overflow::Grow,
+            Self::Block => job::Overflow::Block,
+        })
     }
 }
 
@@ -143,12 +177,6 @@ pub(super) struct Cell {
 pub(super) const FACTORS: [&str; 4] = ["topology", "planner", "mechanism", "overflow"];
 
 impl Cell {
-    /// Why it cannot be run.
-    pub(super) fn why_not(&self) -> Option<&'static str> {
-        (self.overflow == Overflow::Grow)
-            .then_some("queues that grow (`overflow = \"grow\"`) are not there yet")
-    }
-
     /// What names it in tables, by [`FACTORS`].
     pub(super) fn factors(&self) -> Vec<String> {
         [self.topology.key, self.planner, self.mechanism.name(), self.overflow.name()]
@@ -170,12 +198,10 @@ pub(super) fn planners(topology: &Topology) -> &'static [&'static str] {
 /// The runs.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// Configurations that are run.
+    /// Configurations.
     pub(super) cells: Vec<Cell>,
-    /// Those that cannot be.
-    pub(super) not_run: Vec<Cell>,
     pub(super) repeats: u32,
-    pub(super) phases: Phases,
+    set: Set,
 }
 
 impl Plan {
@@ -184,11 +210,12 @@ impl Plan {
     /// # Errors
     /// If they name what there is not, or nothing is left.
     pub(super) fn new(options: &Options) -> Result<Self, String> {
-        let Options { set, topologies, planners, mechanisms, repeats } = options;
+        let Options { set, topologies, planners, mechanisms, overflows, repeats } = options;
         let all = || TOPOLOGIES.iter();
         known("topology", topologies, &all().map(|topology| topology.key).collect::<Vec<_>>())?;
         known("planner", planners, &OUT.iter().chain(&IN).copied().collect::<Vec<_>>())?;
         known("mechanism", mechanisms, &Mechanism::ALL.map(Mechanism::name))?;
+        known("overflow", overflows, &Overflow::ALL.map(Overflow::name))?;
         let chosen = |of: &[String], name: &str| of.is_empty() || of.iter().any(|one| one == name);
         let some = if *set == Set::Quick && topologies.is_empty() { 3 } else { TOPOLOGIES.len() };
         // Who names planners or mechanisms is not bound to the pairs that are compared anyway.
@@ -202,7 +229,7 @@ impl Plan {
                 };
                 pairs.iter().filter(named)
             };
-            for overflow in Overflow::ALL {
+            for overflow in Overflow::ALL.into_iter().filter(|one| chosen(overflows, one.name())) {
                 let cell = |(planner, mechanism): &(&'static str, Mechanism)| Cell {
                     topology,
                     planner,
@@ -212,8 +239,6 @@ impl Plan {
                 cells.extend(pairs().map(cell));
             }
         }
-        let (not_run, cells): (Vec<Cell>, Vec<Cell>) =
-            cells.into_iter().partition(|cell| cell.why_not().is_some());
         if cells.is_empty() {
             return Err("no configuration is left: a planner either adds machines or takes some".to_owned());
         }
@@ -221,7 +246,17 @@ impl Plan {
         if !(1..=MOST_REPEATS).contains(&repeats) {
             return Err(format!("`--repeats` is from 1 to {MOST_REPEATS}"));
         }
-        Ok(Self { cells, not_run, repeats, phases: set.phases() })
+        Ok(Self { cells, repeats, set: *set })
+    }
+
+    /// How long the phases of a configuration's runs are.
+    pub(super) fn phases(&self, overflow: Overflow) -> Phases {
+        self.set.phases(overflow)
+    }
+
+    /// The kinds of queue that are run.
+    pub(super) fn overflows(&self) -> impl Iterator<Item = Overflow> {
+        Overflow::ALL.into_iter().filter(|one| self.cells.iter().any(|cell| cell.overflow == *one))
     }
 
     /// Runs of all configurations.
@@ -231,9 +266,11 @@ impl Plan {
 
     /// How long they take, one after the other: they share the machine's cores, so two at a time would not be alone.
     pub(super) fn time(&self) -> Duration {
-        let runs = u32::try_from(self.runs()).unwrap_or(u32::MAX);
-        let Phases { warm_up, before, after } = self.phases;
-        (warm_up + before + after + AROUND).saturating_mul(runs)
+        let of = |cell: &Cell| {
+            let Phases { warm_up, before, after } = self.phases(cell.overflow);
+            warm_up + before + after + AROUND
+        };
+        self.cells.iter().map(of).sum::<Duration>().saturating_mul(self.repeats)
     }
 }
 
@@ -336,8 +373,8 @@ mod tests {
     fn the_sets_are_parts_of_the_whole() {
         let factors = |set: Set| -> Vec<Vec<String>> { plan(set).cells.iter().map(Cell::factors).collect() };
         let [quick, standard, full] = [Set::Quick, Set::Standard, Set::Full].map(factors);
-        // Seven topologies, six configurations; in all eight and four planners with three mechanisms.
-        assert_eq!((quick.len(), standard.len(), full.len()), (18, 42, (6 * 8 + 4) * 3));
+        // Seven topologies, six configurations under both kinds of queue; in all eight and four planners with three mechanisms.
+        assert_eq!((quick.len(), standard.len(), full.len()), (36, 84, (6 * 8 + 4) * 3 * 2));
         let all: BTreeSet<_> = full.iter().collect();
         assert_eq!(all.len(), full.len());
         assert!(
@@ -346,10 +383,12 @@ mod tests {
         );
         assert!(full.iter().all(|cell| cell.len() == FACTORS.len()));
         // A person can wait for it.
-        assert!(plan(Set::Quick).time() < Duration::from_mins(10));
-        assert_eq!(plan(Set::Standard).runs(), 126);
-        // As many with queues that grow.
-        assert_eq!(plan(Set::Quick).not_run.len(), 18);
+        let blocks = Options { overflows: vec!["block".to_owned()], ..Options::new(Set::Quick) };
+        let blocks = Plan::new(&blocks).unwrap();
+        assert!(blocks.time() < Duration::from_mins(10));
+        assert_eq!((blocks.cells.len(), blocks.overflows().collect::<Vec<_>>()), (18, vec![Overflow::Block]));
+        assert!(plan(Set::Quick).time() < Duration::from_mins(20));
+        assert_eq!(plan(Set::Standard).runs(), 252);
     }
 
     #[test]
@@ -362,12 +401,14 @@ mod tests {
             ..Options::new(Set::Standard)
         };
         let plan = Plan::new(&named).unwrap();
-        assert_eq!((plan.cells.len(), plan.runs()), (2, 10));
+        assert_eq!((plan.cells.len(), plan.runs()), (4, 20));
         let why = |options: &Options| Plan::new(options).unwrap_err();
         let slip = Options { planners: vec!["bets".to_owned()], ..named.clone() };
         assert!(why(&slip).contains("did you mean `best`?"), "{}", why(&slip));
         let none = Options { planners: vec!["etp-sum".to_owned()], ..named.clone() };
         assert!(why(&none).starts_with("no configuration is left"));
+        let kind = Options { overflows: vec!["grows".to_owned()], ..named.clone() };
+        assert!(why(&kind).contains("did you mean `grow`?"), "{}", why(&kind));
         assert!(why(&Options { repeats: Some(0), ..named }).contains("--repeats"));
     }
 

@@ -19,6 +19,8 @@ use tuplane_wire::scaling::{KeyAsk, Rest, ScaleAsk, ScalePlace, SourceAsk, Sourc
 use crate::coordinator::{Coordinator, CoordinatorConfig, OwnAgent};
 use crate::registry::Registry;
 
+mod refused;
+
 const JOB: &str = "partitions = 12\n\
      [[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
      [[stage]]\nid='g'\nop='group_by'\nin='s'\nkey='id % 50 as k'\n\
@@ -63,7 +65,11 @@ fn agent(asked: &Asked, answers: usize) -> OwnAgent {
 }
 
 fn start(folder: &Path, asked: &Asked, answers: usize) -> Coordinator {
-    let config = CoordinatorConfig {
+    Coordinator::start(config(folder), agent(asked, answers)).unwrap()
+}
+
+fn config(folder: &Path) -> CoordinatorConfig {
+    CoordinatorConfig {
         me: AgentId { name: "a".to_owned(), incarnation: 1 },
         security: Security::Insecure,
         state: folder.to_owned(),
@@ -71,8 +77,7 @@ fn start(folder: &Path, asked: &Asked, answers: usize) -> Coordinator {
         lease: Duration::from_mins(1),
         costs: Vec::new(),
         registry: Arc::new(Registry::default()),
-    };
-    Coordinator::start(config, agent(asked, answers)).unwrap()
+    }
 }
 
 async fn register(coordinator: &Coordinator) {

@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tuplane_core::job::OVERRUN;
 
 use crate::scratch::{Commands, Folder, tuplane};
 
 /// A job is worked off within this time once its operators cost nothing.
 const DRAIN: Duration = Duration::from_mins(1);
+
+/// A plan is carried out within this time: where queues grow an instance that goes has much to get through.
+const APPLIED: &str = "--wait=120s";
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(400);
@@ -75,10 +79,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Submits a job file, given as text.
-    pub(super) fn submit(&mut self, name: &str, text: &str) -> Result<()> {
+    /// Submits a job file, given as text, with these of its options set to something else.
+    pub(super) fn submit(&mut self, name: &str, text: &str, sets: &[&str]) -> Result<()> {
         let file = self.commands.folder.write(name, text)?;
-        let said = self.commands.json(&["submit", file.to_str().context("an odd path")?])?;
+        let mut words = vec!["submit", file.to_str().context("an odd path")?];
+        words.extend(sets.iter().flat_map(|set| ["--set", *set]));
+        let said = self.commands.json(&words)?;
         self.job = said["run"].as_u64().context("a job without a number")?.to_string();
         Ok(())
     }
@@ -105,7 +111,7 @@ impl Cluster {
             file,
             "--mechanism",
             mechanism,
-            "--wait=60s",
+            APPLIED,
             "--yes",
         ])?;
         Ok(asked)
@@ -122,6 +128,12 @@ impl Cluster {
     /// Instances that have not ended.
     pub(super) fn running(&self) -> Result<Vec<Running>> {
         instances(&self.commands.json(&["status", &self.job])?)
+    }
+
+    /// The job was ended because rows in queues that grow filled the memory that it may hold.
+    pub(super) fn is_overrun(&self) -> bool {
+        let status = self.commands.json(&["status", &self.job]);
+        status.is_ok_and(|status| overran(&status))
     }
 
     /// Sets an option, `STAGE.OPTION=VALUE`.
@@ -182,6 +194,10 @@ impl Drop for Cluster {
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     Ok(entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?)
+}
+
+fn overran(status: &Value) -> bool {
+    status["fault"]["message"].as_str().is_some_and(|cause| cause.contains(OVERRUN))
 }
 
 fn instances(status: &Value) -> Result<Vec<Running>> {

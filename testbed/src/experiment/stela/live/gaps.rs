@@ -172,7 +172,7 @@ pub(in crate::experiment::stela) fn gaps(
 ) -> Result<Gaps> {
     let soon = Duration::from_millis(SOON as u64);
     let mut cluster = Cluster::start(AGENTS, None)?;
-    cluster.submit(subject.file.0, &subject.text())?;
+    cluster.submit(subject.file.0, &subject.text(), &[])?;
     if let Some(keys) = subject.keys {
         fill(&cluster, keys.rows(), stop)?;
     }
