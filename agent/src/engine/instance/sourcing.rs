@@ -105,7 +105,8 @@ impl Instance {
         }
         self.units.awaited = false;
         self.units.holds += 1;
-        self.units.until = self.units.until.max(until);
+        // It has gone on with its own since its channels were asked.
+        self.units.until = self.units.until.max(until).max(self.counters.watermark());
         self.hand.forget();
         Ok(())
     }
