@@ -34,15 +34,17 @@ fn assert_counted(world: &World, folder: &str, ids: std::ops::Range<u64>, unit: 
 /// Under load an agent is drained that has instances of a paced source and of one of files, and then both have one instance.
 #[test]
 fn an_agent_with_sources_is_given_back_under_load() {
-    const ROWS: u64 = 12_000;
+    const ROWS: u64 = 30_000;
     const FILES: u64 = 6;
-    const LINES: u64 = 20_000;
+    const LINES: u64 = 30_000;
     let world = World::new();
     world.up(&["--local", "3", "--slots", "1"]);
     let folder = world.path("in");
     std::fs::create_dir(&folder).unwrap();
     for file in 0..FILES {
-        let lines: Vec<String> = (0..LINES).map(|line| format!("{}\n", file * LINES + line)).collect();
+        // So wide that queues hold few of them.
+        let lines = (0..LINES).map(|line| format!("{},{:0200}\n", file * LINES + line, 0));
+        let lines: Vec<String> = lines.collect();
         std::fs::write(folder.join(format!("{file}.csv")), lines.concat()).unwrap();
     }
     let counted = |source: &str, out: &str| {
@@ -85,6 +87,8 @@ instances = 1
     let text = format!(
         r#"
 name = "line"
+[job]
+memory = "2MiB"
 [[stage]]
 id = "paced"
 op = "source"
@@ -98,7 +102,7 @@ op = "source"
 connector = "file"
 path = "{}/*.csv"
 format = "csv"
-columns = {{ id = "bigint" }}
+columns = {{ id = "bigint", wide = "text" }}
 split = "file"
 instances = 3
 {}{}"#,
