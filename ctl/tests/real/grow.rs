@@ -10,7 +10,7 @@ const SOON: Duration = Duration::from_secs(30);
 const JOB: &str = r#"
 name = "grows"
 overflow = "grow"
-memory = "4MiB"
+memory = "32MiB"
 [[stage]]
 id = "rows"
 op = "source"
@@ -58,7 +58,7 @@ fn queues_grow_through_a_rescale_until_the_memory_ends_the_job() {
     assert!(
         cause.starts_with("agent ")
             && cause.contains(": rows in queues that grow (`overflow = \"grow\"`) fill ")
-            && cause.contains(" of 4.0 MiB, and may fill 90 %; most of them, ")
+            && cause.contains(" of 32.0 MiB, and may fill 90 %; most of them, ")
             && cause.ends_with(" lower `rate`, or scale `work` out"),
         "{cause}"
     );

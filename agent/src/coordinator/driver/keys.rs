@@ -16,8 +16,8 @@ impl Driver {
     pub(super) fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
         job.under_way().filter(|plan| plan.new.epoch == epoch)?;
+        // An agent that an earlier plan has emptied knows nothing of this one; before it is committed what comes with it counts too.
         let agents: Vec<_> = job.all_agents().cloned().collect();
-        // An agent that an earlier plan has emptied knows nothing of this one.
         Some((job, Places::new(&agents, job.standing_by_plan())))
     }
 

@@ -2,6 +2,7 @@
 
 use tuplane_core::cluster::operation::{Asked, entry};
 use tuplane_core::cluster::{Command, Job};
+use tuplane_core::plan::KeyMap;
 use tuplane_wire::message::{ClusterReply, WireFault};
 use tuplane_wire::operation::{OperationList, OperationNow};
 
@@ -58,7 +59,7 @@ impl Driver {
 /// How many key partitions of the plan that is under way have moved, of how many.
 fn moved(job: &Job) -> Option<(u32, u32)> {
     let maps = &job.under_way()?.new.maps;
-    let all: usize = maps.iter().map(|map| map.moves()).sum();
+    let all: usize = maps.iter().map(KeyMap::moves).sum();
     let moved = job.groups().map_or(0, |(groups, moved)| {
         groups.iter().take(moved as usize).map(|group| group.partitions.len()).sum()
     });

@@ -425,6 +425,22 @@ fn sinks(before: &RunPlan, retired: &BTreeSet<u32>, add: &[u16], remove: &[u32])
     }
 }
 
+/// Carries out a plan on these engines.
+async fn carry(engines: &[&Arc<Engine>], plan: &RunPlan) {
+    for engine in engines {
+        engine.extend(plan.clone()).await.unwrap();
+    }
+    for engine in engines {
+        engine.connect(1).await.unwrap();
+    }
+    for engine in engines {
+        engine.start_new(1, plan.epoch).unwrap();
+    }
+    for engine in engines {
+        engine.switch(1, plan.epoch).unwrap();
+    }
+}
+
 /// An agent is emptied and ends; later plans neither wait for it nor send to it, and one in its place gets rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_was_given_back_is_not_met_again_and_another_takes_its_place() {
@@ -465,20 +481,6 @@ path = "out"
     }
     for engine in &engines[..2] {
         engine.start(1).unwrap();
-    }
-    async fn carry(engines: &[&Arc<Engine>], plan: &RunPlan) {
-        for engine in engines {
-            engine.extend(plan.clone()).await.unwrap();
-        }
-        for engine in engines {
-            engine.connect(1).await.unwrap();
-        }
-        for engine in engines {
-            engine.start_new(1, plan.epoch).unwrap();
-        }
-        for engine in engines {
-            engine.switch(1, plan.epoch).unwrap();
-        }
     }
     let taken = |engine: &Engine, instance: u32| {
         let all = engine.reports().into_iter().flat_map(|report| report.instances);

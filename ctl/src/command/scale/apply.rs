@@ -69,7 +69,7 @@ fn plan(text: &str) -> Result<ExactPlan, Vec<Fault>> {
             moves: moved(&mut table),
             end: table.node("end").map_or_else(Vec::new, |node| ended(&mut table, node)),
             planner: table.text("planner").and_then(|name| planner(&mut table, name)),
-            predicted: table.number("predicted_per_s").and_then(|rate| predicted(&mut table, &rate)),
+            predicted: table.number("predicted_per_s").map(|rate| predicted(&mut table, &rate)),
         };
         table.finish(&mut faults, |_| None);
         Some(plan)
@@ -102,7 +102,9 @@ fn tables<T>(plan: &mut Table<'_>, key: &'static str, read: impl Fn(&mut Table<'
         all.extend(read(&mut table));
         table.finish(&mut faults, |_| None);
     }
-    faults.into_iter().for_each(|fault| plan.fault(fault));
+    for fault in faults {
+        plan.fault(fault);
+    }
     all
 }
 
@@ -120,12 +122,11 @@ fn needed(table: &mut Table<'_>, key: &'static str) -> Option<String> {
 fn added(plan: &mut Table<'_>) -> Vec<(String, String)> {
     let all = tables(plan, "add", |table| {
         let (vertex, agent) = (needed(table, "vertex"), needed(table, "agent"));
-        let instances = match table.place_of("instances") {
-            Some(_) => table.whole("instances", 1..=u64::from(MOST))?,
-            None => {
-                table.know(&["instances"]);
-                1
-            }
+        let instances = if table.place_of("instances").is_some() {
+            table.whole("instances", 1..=u64::from(MOST))?
+        } else {
+            table.know(&["instances"]);
+            1
         };
         Some((vertex?, agent?, instances))
     });
@@ -167,13 +168,13 @@ fn planner(plan: &mut Table<'_>, name: Text) -> Option<String> {
     }
 }
 
-fn predicted(plan: &mut Table<'_>, rate: &Spanned<f64>) -> Option<f64> {
+fn predicted(plan: &mut Table<'_>, rate: &Spanned<f64>) -> f64 {
     if rate.value > MOST_PREDICTED {
         let message =
             format!("`predicted_per_s` of the plan is {}; {MOST_PREDICTED:e} is the most", rate.value);
         plan.fault(Fault::new(rate.at, message));
     }
-    Some(rate.value)
+    rate.value
 }
 
 #[cfg(test)]

@@ -127,9 +127,9 @@ fn scale_without_words_opens_its_form_from_any_screen() {
         assert!(!seat.text().contains("scale the job"), "{}", seat.text());
     }
     seat.keys("1");
-    // The rates of the screen are asked for, and the plan.
+    // The plan is asked for, and the rates of the screen.
     let plan = Effect::Plan { run: 1, ask: out(1) };
-    assert_eq!(seat.keys(":scale out 1<enter>"), [Effect::Etp(Some(1)), plan]);
+    assert_eq!(seat.keys(":scale out 1<enter>"), [plan, Effect::Etp(Some(1))]);
 }
 
 #[test]

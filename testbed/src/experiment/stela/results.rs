@@ -459,7 +459,7 @@ mod tests {
                 ("downtime_ms", _, Mechanism::RestartAll, _) => Some(1100.0),
                 ("error", _, _, Overflow::Block) => Some(-2.01),
                 ("error", _, _, Overflow::Grow) => Some(-0.96),
-                ("lost", "best", ..) | ("overrun", ..) => None,
+                ("lost" | "duplicated" | "overrun", ..) => None,
                 _ => Some(0.0),
             });
         let results = Results { plan: &plan, table: &table };
