@@ -1,23 +1,71 @@
 //! Channels whose rows are read behind those that have come on others: who sends on them goes on where others have stopped.
 
-use super::{Channel, Inbox, State};
+use std::collections::{BTreeSet, VecDeque};
+
+use super::{Inbox, State};
+use crate::engine::rows::Rows;
+use crate::exchange::mark::{Item, Mark};
 use crate::sync::lock;
 
-/// Rows of a channel wait until rows of another one have been taken.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Behind {
-    /// Those that have come when so many had.
-    from: u64,
-    /// The other channel.
-    channel: usize,
-    /// So many of its rows.
-    rows: u64,
+/// What waits on a channel.
+#[derive(Debug)]
+pub(super) enum Queued {
+    Rows(Rows),
+    Mark(Mark),
+    /// All that is in front of it is read before what another channel has behind [`Queued::Then`] with this number.
+    First(u32),
+    /// What is behind it is read once [`Queued::First`] has been reached.
+    Then(u32),
 }
 
-impl Channel {
-    /// Rows that were taken.
-    fn taken_rows(&self) -> u64 {
-        self.received_rows - self.queued_rows
+impl From<Item> for Queued {
+    fn from(item: Item) -> Self {
+        match item {
+            Item::Rows(rows) => Self::Rows(rows),
+            Item::Mark(mark) => Self::Mark(mark),
+        }
+    }
+}
+
+/// Which channels wait for others. It stands in their queues, so that it is right whatever leaves those with key partitions.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    last: u32,
+    /// Those that have not been reached.
+    open: BTreeSet<u32>,
+}
+
+impl Turns {
+    /// Whoever has this behind it has to wait.
+    pub(super) fn waits(&self, number: u32) -> bool {
+        self.open.contains(&number)
+    }
+
+    /// What was in front of it has been read.
+    pub(super) fn reached(&mut self, number: u32) {
+        self.open.remove(&number);
+    }
+
+    /// Goes through what waits on all channels, in an order in which it may be read.
+    pub(super) fn walk(&self, queues: &mut [VecDeque<Queued>], mut call: impl FnMut(usize, Queued)) {
+        let mut open = self.open.clone();
+        loop {
+            let mut went = false;
+            for (channel, queue) in queues.iter_mut().enumerate() {
+                while let Some(next) =
+                    queue.pop_front_if(|next| !matches!(next, Queued::Then(n) if open.contains(n)))
+                {
+                    if let Queued::First(number) = next {
+                        open.remove(&number);
+                    }
+                    call(channel, next);
+                    went = true;
+                }
+            }
+            if !went {
+                return;
+            }
+        }
     }
 }
 
@@ -25,25 +73,13 @@ impl Inbox {
     /// Rows that come on a channel from now on are read when all that have come on another one by now have been.
     pub(crate) fn read_behind(&self, then: usize, first: usize) {
         let mut state = lock(&self.state);
-        let (from, rows) = (state.channels[then].received_rows, state.channels[first].received_rows);
-        if state.channels[first].taken_rows() < rows {
-            state.channels[then].behind.push(Behind { from, channel: first, rows });
+        let State { channels, turns, closed, .. } = &mut *state;
+        if *closed || !channels[first].queue.iter().any(|item| matches!(item, Queued::Rows(_))) {
+            return;
         }
-    }
-}
-
-impl State {
-    /// The next rows of a channel wait for those of another. What waits is always younger than what it waits for, so that
-    /// some channel can be read.
-    pub(super) fn waits_for_others(&mut self, index: usize) -> bool {
-        if self.channels[index].behind.is_empty() {
-            return false;
-        }
-        let mut behind = std::mem::take(&mut self.channels[index].behind);
-        behind.retain(|wait| self.channels[wait.channel].taken_rows() < wait.rows);
-        let taken = self.channels[index].taken_rows();
-        let waits = behind.iter().any(|wait| taken >= wait.from);
-        self.channels[index].behind = behind;
-        waits
+        turns.last += 1;
+        turns.open.insert(turns.last);
+        channels[first].append(Queued::First(turns.last));
+        channels[then].append(Queued::Then(turns.last));
     }
 }

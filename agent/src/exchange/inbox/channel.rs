@@ -6,11 +6,11 @@ use tuplane_core::time::Standing;
 
 use std::sync::Arc;
 
-use super::behind::Behind;
+use super::behind::Queued;
 use super::held::Holding;
 use super::{Grant, Upstream};
 use crate::exchange::credit::{LEAST_WINDOW, UNBOUNDED};
-use crate::exchange::mark::{Item, Mark};
+use crate::exchange::mark::Mark;
 
 /// Parts that a row is counted in: a tenth of few whole rows is none or all of them, and then their mean size is anything.
 pub(super) const PARTS: u64 = 1 << 10;
@@ -20,7 +20,7 @@ pub(super) const PARTS: u64 = 1 << 10;
 pub(super) struct Channel {
     pub(super) input: usize,
     pub(super) upstream: Upstream,
-    pub(super) queue: VecDeque<Item>,
+    pub(super) queue: VecDeque<Queued>,
     pub(super) queued_rows: u64,
     pub(super) received_rows: u64,
     pub(super) taken_bytes: u64,
@@ -33,7 +33,6 @@ pub(super) struct Channel {
     pub(super) used_rows: u64,
     pub(super) standing: Standing,
     pub(super) holding: Holding,
-    pub(super) behind: Vec<Behind>,
     pub(super) barrier: Option<u64>,
     /// Not read now; see [`super::Reading::ByChannel`].
     pub(super) held: bool,
@@ -62,7 +61,6 @@ impl Channel {
             used_rows: 0,
             standing: Standing::default(),
             holding: Holding::default(),
-            behind: Vec::new(),
             barrier: None,
             held: false,
             opens: 1,
@@ -79,7 +77,7 @@ impl Channel {
 
     /// Nothing follows behind what has come.
     pub(super) fn is_over(&self) -> bool {
-        let ends = self.queue.iter().filter(|item| matches!(item, Item::Mark(Mark::End)));
+        let ends = self.queue.iter().filter(|item| matches!(item, Queued::Mark(Mark::End)));
         self.ended || ends.count() as u32 >= self.opens
     }
 
