@@ -512,7 +512,7 @@ op = "source"
 connector = "file"
 path = "{}/*.txt"
 format = "lines"
-rate = 2000
+rate = 500
 instances = 1
 [[stage]]
 id = "spread"
@@ -543,9 +543,11 @@ path = "{}"
         let status = world.status("line");
         instances(&status, "rows").iter().all(|one| one["rows_out"].as_u64().unwrap() > 0)
     });
-    let done = world.json(&["scale", "set", "line", "rows=1", "--wait=20s"]);
+    let done = world.json(&["scale", "set", "line", "rows=1", "--wait=1m"]);
     assert_eq!(done["outcome"]["step"], "done", "{done}");
-    world.json(&["set", "line", "work.ms=0.01"]);
+    for faster in ["work.ms=0.01", "rows.rate=5000"] {
+        world.json(&["set", "line", faster]);
+    }
     let last = world.wait_for("line", "finished", Duration::from_mins(1));
     assert_exact_ledger(&last);
     assert_each_once(&out, FILES * LINES);

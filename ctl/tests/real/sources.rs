@@ -120,7 +120,7 @@ instances = 3
         let all = status["per_instance"].as_array().unwrap().clone();
         all.iter().all(|one| one["rows_in"].as_u64().unwrap_or(0) > 0)
     });
-    let drain = world.json(&["agents", "drain", "c", "--wait=20s"]);
+    let drain = world.json(&["agents", "drain", "c", "--wait=1m"]);
     assert_eq!(drain["jobs"][0]["stays"], json!([]), "{drain}");
     let status = world.status("line");
     for source in ["paced", "files"] {
@@ -129,7 +129,7 @@ instances = 3
     }
     world.json(&["agents", "release", "c", "--yes"]);
     for source in ["files", "paced"] {
-        let done = world.json(&["scale", "set", "line", &format!("{source}=1"), "--wait=20s", "--yes"]);
+        let done = world.json(&["scale", "set", "line", &format!("{source}=1"), "--wait=1m", "--yes"]);
         assert_eq!(
             (&done["outcome"]["step"], done["stopped"].as_array().unwrap().len()),
             (&"done".into(), 2),
