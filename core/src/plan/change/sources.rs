@@ -122,13 +122,12 @@ impl Before<'_> {
             ));
         }
         match shared {
-            Shares::Files => Ok(()),
             Shares::Numbers if come.len() > going.len() => Err(format!(
                 "`{name}` is a source whose rows are dealt to its {} instances by number from the start: they can be moved \
                  and be fewer, but not more",
                 own.len()
             )),
-            Shares::Numbers => Ok(()),
+            Shares::Files | Shares::Numbers => Ok(()),
             Shares::OwnFiles(file) => {
                 let path = file.paths.first().map_or("", |path| path.value.as_str());
                 if let Some(agent) = come.first() {

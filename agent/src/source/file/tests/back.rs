@@ -180,7 +180,8 @@ fn what_nobody_else_can_go_on_with_is_refused() {
 fn who_takes_a_split_reads_it_first_and_goes_on_with_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.txt");
-    fs::write(&path, (0..40).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
+    let lines: Vec<String> = (0..40).map(|n| format!("{n}\n")).collect();
+    fs::write(&path, lines.concat()).unwrap();
     let made = source(options(Format::Lines));
     let context = |handed| SourceContext {
         stage: "in".to_owned(),
