@@ -341,6 +341,7 @@ impl Node {
                 Ok(AgentReply::Done)
             }
             AgentRequest::Keys(ask) => keys::answer(engine, ask).await,
+            AgentRequest::Sources(ask) => keys::sources(engine, ask).await,
             AgentRequest::Stop { run, reason, discard } => {
                 engine.stop(run, &reason, discard).await.map(|report| AgentReply::Stopped(Box::new(report)))
             }

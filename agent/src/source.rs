@@ -10,7 +10,9 @@ use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::error::ArrowError;
 use tuplane_wire::message::Split;
+use tuplane_wire::scaling::SourceUnit;
 
+use crate::engine::due::DueClock;
 use crate::engine::rows::{MOST_BYTES, MOST_ROWS};
 
 pub(crate) mod ahead;
@@ -64,15 +66,29 @@ pub trait Source: Send {
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError>;
     /// The answer to [`Polled::NeedSplit`]; `None`: no split is left.
     fn split(&mut self, split: Option<Split>) -> Result<(), SourceError>;
-    /// Gives back what it has not read of its split, so that another instance goes on exactly there, and ends.
-    /// `None`: it reads none, or one that it finishes first since it cannot be gone on with in the middle.
+    /// Gives back what it has not read, so that others go on exactly there. It finishes only what cannot be gone on with in
+    /// the middle, and ends.
     ///
     /// # Errors
     /// Nobody else could go on with what it reads.
-    fn give_back(&mut self) -> Result<Option<Split>, SourceError> {
-        Err(SourceError::Refused(
-            "its rows are dealt to its instances by number, and no other one can go on with them".to_owned(),
-        ))
+    fn give_back(&mut self, _clock: &DueClock) -> Result<Vec<SourceUnit>, SourceError> {
+        Err(SourceError::Refused("nobody else can go on with what it reads".to_owned()))
+    }
+    /// Goes on with what another instance has given back: with rows in files before it goes on with its own, with those that
+    /// are made in turn with its own. One that had come to its end has not any more.
+    ///
+    /// # Errors
+    /// It is not what this source reads.
+    fn take(&mut self, _units: Vec<SourceUnit>, _clock: &DueClock) -> Result<(), SourceError> {
+        Err(SourceError::Refused("it cannot go on with what another instance has not read".to_owned()))
+    }
+    /// The unit that the rows of the last poll belong to; `None`: not one that it has taken.
+    fn unit(&self) -> Option<u32> {
+        None
+    }
+    /// Rows of a unit that it has taken may follow, or (`None`) of others.
+    fn has(&self, unit: Option<u32>) -> bool {
+        unit.is_none()
     }
     /// It may wait for a disk or a pipe, and so needs a thread of its own.
     fn blocks(&self) -> bool {
@@ -181,6 +197,8 @@ pub struct SourceContext {
     pub instance_number: u32,
     /// Instances of this vertex in the cluster.
     pub instances: u32,
+    /// It begins with what others have not read, and has no share of its own: it came while the job ran.
+    pub handed: bool,
     /// The agent's working folder: relative paths start here.
     pub folder: PathBuf,
     /// The job's own columns of its rows.
@@ -193,7 +211,7 @@ pub struct SourceContext {
 
 /// Makes an instance of a source.
 pub fn make(source: &job::Source, context: SourceContext) -> Result<Box<dyn Source>, SourceError> {
-    if context.instance_number >= context.instances {
+    if context.instance_number >= context.instances && !context.handed {
         return Err(SourceError::Refused(format!(
             "instance {} of `{}` does not exist: there are {}",
             context.instance_number, context.stage, context.instances

@@ -20,7 +20,10 @@ mod text;
 mod whole;
 
 pub use build::plan;
-pub use change::{After, Before, EdgeChange, KeyMap, LEAST_QUEUE, MOST_INSTANCES, TableCopy, keeps_nothing};
+pub use change::{
+    After, Before, EdgeChange, Giver, KeyMap, LEAST_QUEUE, MOST_INSTANCES, SourceMove, TableCopy,
+    keeps_nothing, reads_on,
+};
 pub use dag::*;
 pub use dot::dot;
 pub use error::{Kind, PlanError, When};

@@ -25,6 +25,7 @@ mod road;
 mod routes;
 mod seat;
 mod serve;
+mod sources;
 mod steps;
 mod time;
 mod trace;

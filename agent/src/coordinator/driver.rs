@@ -11,6 +11,7 @@ mod members;
 mod operations;
 mod routes;
 mod scale;
+mod sources;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -11,6 +11,7 @@ use tuplane_wire::message::{
 use super::links::Links;
 
 pub(super) mod keys;
+pub(super) mod sources;
 
 /// Compiling a job's expressions may take a while on a slow machine.
 const PREPARE: Duration = Duration::from_mins(1);

@@ -6,7 +6,7 @@ use tuplane_core::cluster::{Halt, Job, NewScale};
 use tuplane_core::fault::shortened;
 use tuplane_core::job::{self, Overflow};
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{After, Before, Dag, Room, Vertex, VertexId};
+use tuplane_core::plan::{After, Before, Dag, Room, SourceMove, Vertex, VertexId};
 use tuplane_core::scale::Planners;
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 use tuplane_wire::scaling::{
@@ -358,6 +358,7 @@ impl Known<'_> {
             coming: after.new,
             going: after.going,
             maps: after.maps,
+            sources: after.sources,
             dag,
             started,
             stopped,
@@ -389,10 +390,26 @@ impl Known<'_> {
         };
         let has_ended = |id: u32| self.job.ended.contains_key(&id);
         let after = before.change(&add, &change.remove, &has_ended).map_err(refused)?;
+        self.can_be_handed(&after.sources)?;
         if change.halt.is_some() {
             self.keeps_no_state(&after.maps)?;
         }
         Ok((agents, after))
+    }
+
+    /// What instances of sources have not read can be read by others too.
+    fn can_be_handed(&self, sources: &[SourceMove]) -> Result<(), WireFault> {
+        for moved in sources {
+            if let Some(pipe) = self.job.pipe(&moved.stage) {
+                let label = self.dag.vertex(moved.vertex).label();
+                return Err(refused(format!(
+                    "`{label}` reads {}, a pipe or a device: what was read from it cannot be read again, so that its instances \
+                     stay where they are",
+                    pipe.path
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The job's agents and those that join it, and where each new instance goes by its index.
@@ -596,8 +613,9 @@ mod tests {
         assert_eq!((fewer.counts[0].before, fewer.counts[0].after), (2, 1));
         let known = world.known(None);
         let ask = ScaleAsk::In { agents: 1, agent: Some("a".to_owned()), planner: None, keep: true };
-        let refused = wanted(&ask, &known).unwrap_err();
-        assert!(refused.message.starts_with("s#0 cannot leave a: `s` is a source"), "{refused:?}");
+        let all = wanted(&ask, &known).unwrap();
+        let (plan, new) = known.plan(&ask, all).unwrap();
+        assert_eq!((plan.moved.len(), new.unwrap().sources.len()), (4, 1), "its source too: {plan:?}");
         let nobody = ScaleAsk::In { agents: 1, agent: Some("z".to_owned()), planner: None, keep: true };
         assert_eq!(wanted(&nobody, &known).unwrap_err().code, FaultCode::NotFound);
         let change = Change {
@@ -627,10 +645,7 @@ mod tests {
         let known = world.known(None);
         let (change, stays) = known.evacuate("a");
         let to: Vec<&str> = change.add.iter().map(|(_, agent)| agent.as_str()).collect();
-        assert_eq!((change.remove.len(), to), (3, vec!["c"; 3]), "{change:?}");
-        let [source] = &stays[..] else { panic!("{stays:?}") };
-        assert_eq!((source.instance.name.as_str(), source.instance.agent.as_str()), ("s#0", "a"));
-        assert!(source.why.contains("`s` is a source"), "{source:?}");
+        assert_eq!((change.remove.len(), to, stays), (4, vec!["c"; 4], vec![]), "{change:?}");
         // Whatever a plan that was shown before had there.
         let change = Change { add: vec![(VertexId(1), "b".to_owned())], ..Change::default() };
         let ask = ScaleAsk::Set { vertex: "w".to_owned(), instances: 3, place: ScalePlace::Anywhere };

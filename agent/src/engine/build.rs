@@ -31,6 +31,7 @@ use super::Shared;
 use super::due::DueClock;
 use super::halt::Halt;
 use super::handover::Asking;
+use super::instance::sourcing::{Hand, Units};
 use super::instance::{Body, Instance, SetOption};
 use super::ledger::Counters;
 use super::output::{Exit, Output};
@@ -247,6 +248,7 @@ impl<'a> Builder<'a> {
             .collect();
         let inboxes = self.inboxes(&mine, &fresh, bound, &wakes)?;
         self.open_moves(&mine, &inboxes)?;
+        self.expect_units()?;
         let in_step = in_step(&self.dag, &self.job);
         let mut keys: HashMap<u32, Option<KeyExprs>> = HashMap::new();
         let mut retargets = Vec::new();
@@ -324,6 +326,8 @@ impl<'a> Builder<'a> {
             self.set_options(placed.vertex, &options);
             let (asking, asked) = Asking::new(inbox);
             let (halt, halted) = Halt::new();
+            let handed = self.plan.coming.contains(&placed.id) && self.plan.is_handed(placed.id);
+            let hand = Hand::new(handed);
             let local = Arc::new(Local {
                 placed: *placed,
                 counters: Arc::clone(&counters),
@@ -333,6 +337,7 @@ impl<'a> Builder<'a> {
                 asking,
                 inputs: self.input_columns(placed.vertex, &programs),
                 halt,
+                hand: Arc::clone(&hand),
                 sink_schema: self.sink_schema(placed, program),
                 exits: exits.iter().map(|exit| (exit.edge.index(), exit.sender)).collect(),
                 reserved: self.reserves(placed, bound),
@@ -365,6 +370,8 @@ impl<'a> Builder<'a> {
                 halt: halted,
                 timer: self.shared.timer.clone(),
                 splits,
+                hand,
+                units: Units::new(handed),
                 queue_time: self.job.options.settings == Settings::Default,
                 keys: self.key_tap(placed)?,
             };

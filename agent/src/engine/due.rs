@@ -8,7 +8,7 @@ use crate::node::wall_ns;
 
 /// Looks at the wall clock once and goes on by the monotonic one, so that a step of the wall clock moves nothing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DueClock {
+pub struct DueClock {
     began: Instant,
     /// Nanoseconds since 1970 then, by the coordinator's clock as far as that is known.
     wall: i64,

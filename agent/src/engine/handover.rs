@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tuplane_expr::{Loader, Pieces, StateOf, Unit, UnitError, Units};
-use tuplane_wire::message::{FaultCode, Split, WireFault};
+use tuplane_wire::message::{FaultCode, WireFault};
+use tuplane_wire::scaling::{SourceGiven, SourceUnit};
 
 use super::instance::{Body, Instance};
 use super::ledger::Counters;
@@ -26,8 +27,10 @@ pub(crate) enum Ask {
     Settle { partitions: Vec<u16>, answer: Answer<()> },
     /// How large the state of key partitions is, in bytes.
     Sizes { partitions: Vec<u16>, answer: Answer<Vec<u64>> },
-    /// A source gives back what it has not read of its split, and ends.
-    GiveBack { answer: Answer<Option<Split>> },
+    /// A source gives back what it has not read, and ends.
+    GiveBack { answer: Answer<SourceGiven> },
+    /// A source goes on with what others have not read; `until`: where its channels say that event time is.
+    TakeUnits { units: Vec<SourceUnit>, until: Option<i64>, answer: Answer<()> },
 }
 
 impl Ask {
@@ -113,10 +116,18 @@ impl Asking {
         self.ask(|answer| Ask::Sizes { partitions, answer }).await
     }
 
-    /// The rest of a source's split; the source ends. `None`: there is no rest, or it finishes its split itself.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no plan ends an instance of a source"))]
-    pub(crate) async fn give_back(&self) -> Result<Option<Split>, WireFault> {
+    /// What a source has not read; it ends, behind what it finishes itself.
+    pub(crate) async fn give_back(&self) -> Result<SourceGiven, WireFault> {
         self.ask(|answer| Ask::GiveBack { answer }).await
+    }
+
+    /// A source goes on with what others have not read.
+    pub(crate) async fn take_units(
+        &self,
+        units: Vec<SourceUnit>,
+        until: Option<i64>,
+    ) -> Result<(), WireFault> {
+        self.ask(|answer| Ask::TakeUnits { units, until, answer }).await
     }
 
     async fn ask<T>(&self, ask: impl FnOnce(Answer<T>) -> Ask) -> Result<T, WireFault> {
@@ -135,7 +146,8 @@ impl Instance {
         let mut changed = false;
         while let Ok(ask) = self.asked.try_recv() {
             changed = true;
-            if matches!(self.keeps, Keeps::Nothing) && !matches!(ask, Ask::GiveBack { .. }) {
+            let is_of_source = matches!(ask, Ask::GiveBack { .. } | Ask::TakeUnits { .. });
+            if matches!(self.keeps, Keeps::Nothing) && !is_of_source {
                 let rows = RowsAlone { name: &self.name, inbox: &self.inbox, counters: &self.counters };
                 self.settled.extend(rows.answer(ask));
                 continue;
@@ -167,11 +179,12 @@ impl Instance {
                     drop(answer.send(sizes.map_err(|e| self.refused(&e))));
                 }
                 Ask::GiveBack { answer } => {
-                    let given = match &mut self.body {
-                        Body::Source(source) => source.give_back().map_err(|e| e.to_string()),
-                        _ => Err("it reads no split".to_owned()),
-                    };
+                    let given = self.give_back();
                     drop(answer.send(given.map_err(|e| self.refused(&e))));
+                }
+                Ask::TakeUnits { units, until, answer } => {
+                    let taken = self.take_units(units, until);
+                    drop(answer.send(taken.map_err(|e| self.refused(&e))));
                 }
             }
         }
@@ -243,7 +256,8 @@ impl RowsAlone<'_> {
             }
             Ask::Settle { answer, .. } => return Some(answer),
             Ask::Sizes { partitions, answer } => drop(answer.send(Ok(vec![0; partitions.len()]))),
-            Ask::GiveBack { answer } => drop(answer.send(Err(refused(self.name, "it reads no split")))),
+            Ask::GiveBack { answer } => drop(answer.send(Err(refused(self.name, "it reads nothing")))),
+            Ask::TakeUnits { answer, .. } => drop(answer.send(Err(refused(self.name, "it reads nothing")))),
         }
         None
     }

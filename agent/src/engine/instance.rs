@@ -34,11 +34,13 @@ use crate::source::{Polled, Source};
 
 mod early;
 mod faults;
+pub(crate) mod sourcing;
 mod stride;
 
 use early::until_due;
 use faults::source_fault;
 pub(super) use faults::{fault, instance_fault};
+use sourcing::{Hand, Units};
 use stride::Stride;
 
 /// A step lasts about so long; then others have their turn.
@@ -82,6 +84,9 @@ pub(crate) struct Instance {
     pub(crate) halt: Halted,
     pub(crate) timer: Timer,
     pub(crate) splits: Splits,
+    /// Of a source: whether it may end, and what it has to do with units of others.
+    pub(crate) hand: Arc<Hand>,
+    pub(crate) units: Units,
     /// Of a source that gives its rows their event times, and says when they arrived.
     pub(crate) stamper: Option<Stamper>,
     pub(crate) arrivals: Option<Arrivals>,
@@ -395,8 +400,12 @@ impl Instance {
             self.halt.go(&self.counters.clock).await;
             self.set_options();
             self.answer();
+            if self.waits_for_units().await {
+                continue;
+            }
             let began = Instant::now();
             self.tick_source()?;
+            self.resume_time(false)?;
             while began.elapsed() < STEP {
                 if self.output.is_full() {
                     self.output.end_step().map_err(|e| fault(&self.name, &e))?;
@@ -440,7 +449,7 @@ impl Instance {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
                         self.output.flush();
                         self.counters.clock.set(Doing::Idle);
-                        let split = self.next_split().await?;
+                        let Some(split) = self.next_split().await? else { break };
                         if let Some(stamper) = &mut self.stamper {
                             stamper.begin_split();
                         }
@@ -450,7 +459,10 @@ impl Instance {
                     }
                     Polled::End => {
                         self.output.end_step().map_err(|e| fault(&self.name, &e))?;
-                        return self.wait_for_arrivals().await;
+                        if self.has_read_all().await? {
+                            return self.wait_for_arrivals().await;
+                        }
+                        break;
                     }
                 }
             }
@@ -469,7 +481,9 @@ impl Instance {
             _ => batch,
         };
         let Some(stamper) = &mut self.stamper else { return self.emit(batch) };
-        let given = stamper.stamp(&batch).map_err(|e| fault(&self.name, &e))?;
+        let Body::Source(source) = &self.body else { return Ok(()) };
+        let given = stamper.stamp(&batch, source.unit()).map_err(|e| fault(&self.name, &e))?;
+        stamper.keep(&|unit| source.has(unit));
         self.counters.drop_rows(stamper.take_dropped());
         self.counters.ahead.fetch_add(stamper.take_ahead(), Ordering::Relaxed);
         if let Some(remark) = stamper.take_remark() {
@@ -489,13 +503,19 @@ impl Instance {
         tell(stamper.tick(), &mut self.output, &self.counters, &self.name)
     }
 
-    /// The next split; the instance may become idle while it waits for one.
-    async fn next_split(&mut self) -> Result<Option<Split>, WireFault> {
-        let Self { splits, stamper, output, counters, name, .. } = self;
+    /// The next split, `None` if none is left; the instance may become idle while it waits for one. Nothing, where it is asked
+    /// something meanwhile: the coordinator gives the same answer again.
+    async fn next_split(&mut self) -> Result<Option<Option<Split>>, WireFault> {
+        let Self { splits, stamper, output, counters, name, inbox, asked: questions, .. } = self;
         let mut asked = std::pin::pin!(splits.next());
         loop {
             tokio::select! {
-                split = &mut asked => return split,
+                split = &mut asked => return split.map(Some),
+                () = inbox.wait() => {
+                    if !questions.is_empty() {
+                        return Ok(None);
+                    }
+                }
                 () = until_tick(stamper.as_ref()) => {
                     if let Some(stamper) = stamper {
                         tell(stamper.tick(), output, counters, name)?;

@@ -16,7 +16,6 @@ use super::run::{Local, Run, Stand};
 use super::{Engine, internal, lock, no_run};
 use crate::exchange::edge::Edge;
 use crate::exchange::inbox::Side;
-use crate::exchange::lane::edge_of;
 use crate::exchange::moving::Group;
 use crate::exchange::parcels::{self, Address, Expected, Parcel};
 
@@ -124,19 +123,6 @@ impl Step<'_> {
         let inputs = dag.inputs(vertex).filter(move |(_, edge)| sends(edge.from));
         inputs.filter_map(|(id, _)| self.stand.edges.get(&id.0))
     }
-
-    /// Waits until what was said on an instance's edges so far has arrived on other agents.
-    async fn until_heard(&self, local: &Local) {
-        let on_its_edges = |number: &u32| local.exits.iter().any(|(exit, _)| *exit == edge_of(*number));
-        let flights = self.stand.flights.iter().filter(|((number, _), _)| on_its_edges(number));
-        let sent: Vec<_> = flights.map(|((_, agent), flight)| (agent, flight, flight.marks_sent())).collect();
-        for (agent, flight, sent) in sent {
-            let session = self.stand.sessions.get(agent);
-            while flight.marks_arrived() < sent && !session.is_some_and(|session| session.is_dead()) {
-                tokio::time::sleep(LOOK).await;
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -206,7 +192,7 @@ impl Engine {
             if let Some(taking) = began {
                 self.settles(&step, to, taking);
             }
-            step.until_heard(to).await;
+            step.stand.until_heard(to).await;
         }
         if let Some(from) = from {
             let began = from.inbox.begin_group(step.as_moved(), Side::Gives);

@@ -39,6 +39,8 @@ enum Step {
     ChannelIn { local: Arc<Local>, channel: usize, key: Option<(u32, u16)> },
     /// An instance does not end while key partitions may move.
     Moves(Arc<Inbox>),
+    /// A source may not end while others may hand it something.
+    Hand(Arc<Local>),
     /// A session knows an edge.
     EdgeOut { session: Arc<Outbound>, run: u64, number: u32 },
     /// A session is kept for key partitions.
@@ -68,6 +70,10 @@ impl Undo {
 
     pub(crate) fn moves(&self, inbox: &Arc<Inbox>) {
         self.push(Step::Moves(Arc::clone(inbox)));
+    }
+
+    pub(crate) fn hand(&self, local: &Arc<Local>) {
+        self.push(Step::Hand(Arc::clone(local)));
     }
 
     pub(crate) fn edge_out(&self, session: &Arc<Outbound>, run: u64, number: u32) {
@@ -108,6 +114,10 @@ impl Undo {
                     }
                 }
                 Step::Moves(inbox) => inbox.close_moves(),
+                Step::Hand(local) => {
+                    local.hand.forget();
+                    local.inbox.nudge();
+                }
                 Step::EdgeOut { session, run, number } => session.remove_edge(run, number),
                 Step::Road { session, run } => session.close_road(run),
                 Step::ChannelOut { session, key } => session.remove_channel(key),

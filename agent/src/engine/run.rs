@@ -21,11 +21,13 @@ use super::build::JoinTables;
 use super::halt::Halt;
 use super::handover::Asking;
 use super::instance::SetOption;
+use super::instance::sourcing::Hand;
 use super::ledger::Counters;
 use super::moving::Groups;
 use super::rescale::Next;
 use super::routing::RouteTable;
 use super::rows::Budget;
+use super::sourcing::Sourcing;
 use super::tables::Copies;
 use super::tap::Tap;
 use super::task::Task;
@@ -77,6 +79,8 @@ pub(crate) struct Run {
     pub(crate) switching: Mutex<()>,
     /// Key partitions that are on their way.
     pub(crate) groups: Groups,
+    /// What source instances have not read that end.
+    pub(crate) sourcing: Sourcing,
     /// Tables that its last plan copies.
     pub(crate) copies: Copies,
 }
@@ -119,6 +123,8 @@ pub(crate) struct Local {
     pub(crate) inputs: Vec<(u32, SchemaRef)>,
     /// Stops it for a while, or for good.
     pub(crate) halt: Halt,
+    /// Of a source: whether it may end.
+    pub(crate) hand: Arc<Hand>,
     /// Columns that reach it, if it is a sink.
     pub(crate) sink_schema: Option<SchemaRef>,
     /// (edge index, sender number there)
@@ -153,6 +159,7 @@ impl Run {
             next: Mutex::default(),
             switching: Mutex::default(),
             groups: Groups::default(),
+            sourcing: Sourcing::default(),
             copies: Copies::default(),
         }
     }
@@ -235,6 +242,19 @@ impl Stand {
                 if session.is_none_or(|session| session.is_dead()) {
                     break;
                 }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+
+    /// Waits until what was said on an instance's edges so far has arrived on other agents.
+    pub(crate) async fn until_heard(&self, local: &Local) {
+        let on_its_edges = |number: &u32| local.exits.iter().any(|(exit, _)| *exit == edge_of(*number));
+        let flights = self.flights.iter().filter(|((number, _), _)| on_its_edges(number));
+        let sent: Vec<_> = flights.map(|((_, agent), flight)| (agent, flight, flight.marks_sent())).collect();
+        for (agent, flight, sent) in sent {
+            let session = self.sessions.get(agent);
+            while flight.marks_arrived() < sent && !session.is_some_and(|session| session.is_dead()) {
                 tokio::time::sleep(LOOK).await;
             }
         }

@@ -32,6 +32,14 @@ pub(crate) enum Splits {
 }
 
 impl Splits {
+    /// How many splits the coordinator has given; `None` where it gives none.
+    pub(crate) fn have(&self) -> Option<u32> {
+        match self {
+            Self::Shared { have, .. } => Some(*have),
+            Self::None | Self::Own(_) => None,
+        }
+    }
+
     /// The next split; `None` if there is none any more.
     pub(crate) async fn next(&mut self) -> Result<Option<Split>, WireFault> {
         match self {

@@ -16,12 +16,18 @@ use super::due::DueClock;
 use super::hold::early;
 use super::operator::{DroppedRows, OperatorError, Remark};
 use crate::source::Schedule;
+use parts::Parts;
+
+mod parts;
 
 /// Gives the rows of one instance their event times.
 pub(crate) struct Stamper {
     stage: String,
     program: StampProgram,
+    options: WatermarkOptions,
     policy: WatermarkPolicy,
+    /// Where it goes on with units of others.
+    parts: Option<Box<Parts>>,
     /// What the policy's clock counts from.
     began: Instant,
     dropped: u64,
@@ -61,7 +67,9 @@ impl Stamper {
         Self {
             stage: stage.to_owned(),
             program,
+            options,
             policy: WatermarkPolicy::new(options, 0),
+            parts: None,
             began: Instant::now(),
             dropped: 0,
             ahead: 0,
@@ -93,8 +101,8 @@ impl Stamper {
         i64::try_from(self.began.elapsed().as_nanos()).unwrap_or(i64::MAX)
     }
 
-    /// Stamps rows; those whose time cannot be read are left out, or are an error.
-    pub(crate) fn stamp(&mut self, batch: &RecordBatch) -> Result<Given, OperatorError> {
+    /// Stamps rows of a unit that the instance has taken (`None`: of another one); those whose time cannot be read are left out, or are an error.
+    pub(crate) fn stamp(&mut self, batch: &RecordBatch, unit: Option<u32>) -> Result<Given, OperatorError> {
         let places = Places::of(batch);
         let stamped =
             self.program.stamp(batch).map_err(|error| OperatorError::of(&self.stage, error, &places))?;
@@ -106,21 +114,21 @@ impl Stamper {
             let rows = conform(stamped.rows, self.program.output()).map_err(EvalError::from)?;
             return Ok(Given { before: None, rows, after: None });
         }
-        let before = if stamped.rows.num_rows() > 0 { self.policy.wake() } else { None };
-        let ahead = self.observe(stamped.times().values());
+        let before = if stamped.rows.num_rows() > 0 { self.wakes(unit) } else { None };
+        let ahead = self.observe(stamped.times().values(), unit);
         if let Some((row, time)) = ahead {
             let message = beyond(time);
             self.remark = Some(Remark::of(&self.stage, &message, Places::of(&stamped.rows).of_row(row)));
         }
         let rows = conform(stamped.rows, self.program.output()).map_err(EvalError::from)?;
-        Ok(Given { before: before.map(Moved::Watermark), rows, after: self.watermark() })
+        Ok(Given { before, rows, after: self.risen(unit) })
     }
 
     /// Event times of rows that have arrived; gives the last one that is far ahead, with its row's number.
-    fn observe(&mut self, times: &[i64]) -> Option<(usize, i64)> {
+    fn observe(&mut self, times: &[i64], unit: Option<u32>) -> Option<(usize, i64)> {
         let (now, mut ahead) = (self.now(), None);
         for (row, time) in times.iter().enumerate() {
-            if self.policy.observe(*time, now) == Seen::Ahead {
+            if self.policy_of(unit).observe(*time, now) == Seen::Ahead {
                 self.ahead += 1;
                 ahead = Some((row, *time));
             }
@@ -162,32 +170,28 @@ impl Stamper {
             if row.begins {
                 self.policy.begin_part();
             }
-            if let Some((_, time)) = self.observe(&[row.time]) {
+            if let Some((_, time)) = self.observe(&[row.time], None) {
                 self.remark = Some(Remark::of(&self.stage, &beyond(time), None));
             }
         }
-        woken.into_iter().chain(self.watermark()).collect()
-    }
-
-    fn watermark(&mut self) -> Option<Moved> {
-        self.policy.watermark().map(Moved::Watermark)
+        woken.into_iter().chain(self.risen(None)).collect()
     }
 
     /// What is to be told after a time without rows, or of rows that have arrived since they came.
     pub(crate) fn tick(&mut self) -> impl Iterator<Item = Moved> + use<> {
         let arrived = self.arrive();
-        let idle = self.policy.tick(self.now());
-        arrived.into_iter().chain(self.watermark()).chain(idle.then_some(Moved::Idle))
+        arrived.into_iter().chain(self.silence())
     }
 
     /// Rows wait that cannot be taken now.
     pub(crate) fn wait(&mut self) {
-        self.policy.wait(self.now());
+        let now = self.now();
+        self.policies().for_each(|policy| policy.wait(now));
     }
 
     /// When to call [`tick`](Self::tick), if no row comes before.
     pub(crate) fn next_tick(&self) -> Option<Instant> {
-        let after = self.policy.next_tick().map(|after| u64::try_from(after).unwrap_or(0));
+        let after = self.next_of_parts().map(|after| u64::try_from(after).unwrap_or(0));
         let idle = after.and_then(|after| self.began.checked_add(Duration::from_nanos(after)));
         let coming = self.coming.as_ref();
         let coming = coming.and_then(|coming| Some(coming.clock.instant(coming.times.front()?.due)));

@@ -13,6 +13,7 @@ use super::*;
 mod apart;
 mod keyed;
 mod plans;
+mod sourced;
 
 struct NoSplits;
 
@@ -93,6 +94,7 @@ fn plan_for(text: &str, run: u64, agents: Vec<AgentInfo>) -> RunPlan {
         policies: Vec::new(),
         maps: std::collections::BTreeMap::new(),
         moving: Vec::new(),
+        sources: Vec::new(),
     }
 }
 

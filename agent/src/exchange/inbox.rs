@@ -1,6 +1,7 @@
 //! The input side of an instance: one queue per channel, read in turn, with credit given back as
 //! rows are taken.
 
+mod behind;
 mod channel;
 mod fresh;
 mod grown;
@@ -20,6 +21,7 @@ use super::load::{Load, Notes, Watchers};
 use super::mark::{Item, Mark};
 use crate::engine::rows::{Budget, Rows};
 use crate::sync::{Mutex, lock};
+use behind::{Queued, Turns};
 use channel::{Channel, PARTS};
 pub(crate) use moves::Side;
 use moves::{Moves, Room};
@@ -110,6 +112,8 @@ struct State {
     opened: Vec<Grant>,
     /// Key partitions that come or go.
     moves: Moves,
+    /// Channels that are read behind others.
+    turns: Turns,
     reading: Reading,
     ended: bool,
     closed: bool,
@@ -154,6 +158,7 @@ impl Inbox {
             recheck: false,
             opened: Vec::new(),
             moves: Moves::default(),
+            turns: Turns::default(),
             reading: Reading::InTurn,
             ended: false,
             closed: false,
@@ -233,7 +238,7 @@ impl Inbox {
         }
         let room = Room { bound: *bound, over: self.budget.over() };
         let came = moves.came(number, channel, item, room);
-        came.queue.into_iter().for_each(|item| channel.append(item));
+        came.queue.into_iter().for_each(|item| channel.append(item.into()));
         drop(state);
         if let Some(grant) = came.grant {
             grant.say();
@@ -281,7 +286,7 @@ impl Inbox {
     pub(crate) fn compact(&self, now: Instant) {
         for channel in &mut lock(&self.state).channels {
             for item in &mut channel.queue {
-                if let Item::Rows(rows) = item {
+                if let Queued::Rows(rows) = item {
                     rows.compact(now);
                 }
             }
@@ -392,15 +397,21 @@ impl State {
             }
             match channel.queue.front() {
                 None => {}
-                Some(Item::Rows(_)) if marks_only => {}
-                Some(Item::Rows(_)) => {
+                Some(Queued::Rows(_)) if marks_only => {}
+                Some(Queued::Then(number)) if self.turns.waits(*number) => {}
+                Some(Queued::Rows(_)) => {
                     self.turn = (index + 1) % count;
                     return Ok(Some(self.take_rows(index, most_rows, over)));
                 }
-                Some(Item::Mark(mark)) => {
+                Some(Queued::Mark(mark)) => {
                     let mark = *mark;
                     channel.queue.pop_front();
                     return Ok(self.pass(index, mark)?.map(|taken| (taken, None)));
+                }
+                Some(Queued::First(number) | Queued::Then(number)) => {
+                    self.turns.reached(*number);
+                    channel.queue.pop_front();
+                    return Ok(None);
                 }
             }
         }
@@ -410,7 +421,7 @@ impl State {
 
     fn take_rows(&mut self, index: usize, most_rows: usize, over: bool) -> (Taken, Option<Grant>) {
         let channel = &mut self.channels[index];
-        let Some(Item::Rows(front)) = channel.queue.front_mut() else {
+        let Some(Queued::Rows(front)) = channel.queue.front_mut() else {
             return (Taken::Nothing, None);
         };
         let most_rows = most_rows.max(1);

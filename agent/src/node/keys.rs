@@ -1,11 +1,11 @@
-//! Requests of the coordinator that move state: key partitions, and tables of joins.
+//! Requests of the coordinator that move state: key partitions, tables of joins, and what sources have not read.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tuplane_wire::message::{AgentReply, FaultCode, WireFault};
-use tuplane_wire::scaling::{KeyAsk, KeyGroup};
+use tuplane_wire::scaling::{KeyAsk, KeyGroup, SourceAsk};
 
 use crate::engine::Engine;
 
@@ -40,7 +40,16 @@ fn not_yet(group: &KeyGroup, what: &str) -> String {
 }
 
 /// Waits for something that goes on also when nobody waits for it; `late` is what is said until it is done.
-async fn patiently(late: &str, work: impl Future<Output = Result<(), WireFault>>) -> Result<(), WireFault> {
+async fn patiently<T>(late: &str, work: impl Future<Output = Result<T, WireFault>>) -> Result<T, WireFault> {
     let late = || WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, late) };
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Does as asked of sources. What takes long goes on also when nobody waits for it, and is asked for again.
+pub(super) async fn sources(engine: &Arc<Engine>, ask: SourceAsk) -> Result<AgentReply, WireFault> {
+    let late = "what a source has not read is not handed over yet";
+    Ok(match patiently(late, engine.sources(ask)).await? {
+        Some(given) => AgentReply::SourceGiven(Box::new(given)),
+        None => AgentReply::Done,
+    })
 }

@@ -321,6 +321,7 @@ fn read_back(path: &str, columns: &RecordBatch) -> RecordBatch {
         stage: "in".to_owned(),
         instance_number: 0,
         instances: 1,
+        handed: false,
         folder: PathBuf::new(),
         schema: columns.schema(),
         places: None,

@@ -1,5 +1,6 @@
 //! Files: splits of them are read a block at a time and become rows by their format.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,6 +9,7 @@ use tuplane_core::job::{BadLine, Encoding, FileSource, Format, MAX_ROW};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::datatypes::DataType;
 use tuplane_wire::message::Split;
+use tuplane_wire::scaling::{Rest, SourceUnit};
 
 use self::csv::{Gathered, Records, Refusal, too_long};
 use self::input::Input;
@@ -17,6 +19,7 @@ use self::pattern::Pattern;
 use super::columns::Columns;
 use super::pace::{Pace, Pacing as _};
 use super::{BATCH_BYTES, BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
+use crate::engine::due::DueClock;
 
 mod csv;
 mod input;
@@ -79,9 +82,20 @@ pub(super) struct Files {
     /// Lines of the file whose bad line was placed last.
     counted: Counted,
     /// What it reads.
-    split: Option<Split>,
+    now: Option<Queued>,
+    /// What it reads before it asks for another split.
+    queue: VecDeque<Queued>,
+    /// It has asked for a split, or may have done so before others handed it something.
+    asks: bool,
     /// It takes no further split.
     retiring: bool,
+}
+
+/// A split that it is to read, or reads.
+struct Queued {
+    split: Split,
+    /// Another instance has begun with it.
+    taken: bool,
 }
 
 impl Files {
@@ -128,8 +142,66 @@ impl Files {
             pace,
             rejected: Rejected::default(),
             counted: Counted::default(),
-            split: None,
+            now: None,
+            queue: VecDeque::new(),
+            asks: !context.handed,
             retiring: false,
+        })
+    }
+
+    /// Begins with a split, where it says that others have stopped.
+    fn begin(&mut self, next: Queued) -> Result<(), SourceError> {
+        let split = next.split.clone();
+        self.now = Some(next);
+        self.columns.begin_split(split.number);
+        if matches!(self.reading, Reading::Document(_)) {
+            let path = self.folder.join(&split.path);
+            let input = Input::open(&path, split.seen)?;
+            self.state = State::Opening(Box::new(Held { path, input, bytes: Vec::new() }));
+            return Ok(());
+        }
+        let lines = Lines::open(&split, &self.folder, self.max_row)?;
+        if let Reading::Records(records) = &mut self.reading {
+            records.begin(lines.path(), split.start == 0 && split.done.is_none(), &self.columns)?;
+        }
+        self.state = State::Reading(Box::new(lines));
+        Ok(())
+    }
+
+    /// Stops reading its split; gives what is left of it. `None`: it reads none, or a document, whose rows it holds.
+    fn put_down(&mut self) -> Result<Option<Queued>, SourceError> {
+        let left = match &self.state {
+            State::Reading(lines) if lines.is_pipe() => return Err(taken(lines.path())),
+            State::Opening(held) if held.input.is_pipe() => return Err(taken(&held.path)),
+            State::Idle | State::Done | State::Giving(_) => None,
+            State::Opening(_) => self.now.take(),
+            State::Reading(lines) => {
+                let (lines, now) = (lines.progress(), self.now.take());
+                let done = match &self.reading {
+                    Reading::Records(records) => records.progress(lines),
+                    _ => lines,
+                };
+                now.map(|Queued { split, taken }| Queued {
+                    split: Split { done: done.or(split.done), ..split },
+                    taken,
+                })
+            }
+        };
+        if left.is_some() {
+            self.state = State::Idle;
+        }
+        Ok(left)
+    }
+
+    /// What is to be read next, when a split has been read.
+    fn go_on(&mut self) -> Result<Polled, SourceError> {
+        Ok(match self.queue.pop_front() {
+            Some(next) => {
+                self.begin(next)?;
+                Polled::Wait(Instant::now())
+            }
+            None if self.retiring => Polled::End,
+            None => Polled::NeedSplit,
         })
     }
 
@@ -239,8 +311,8 @@ impl Source for Files {
 
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
         match self.state {
-            State::Idle if !self.retiring => return Ok(Polled::NeedSplit),
-            State::Idle | State::Done => return Ok(Polled::End),
+            State::Idle => return self.go_on(),
+            State::Done => return Ok(Polled::End),
             State::Opening(_) => {
                 self.hold()?;
                 return Ok(Polled::Wait(Instant::now()));
@@ -261,8 +333,7 @@ impl Source for Files {
                 self.pace.gave(batch.num_rows(), now);
                 Polled::Rows(batch)
             }
-            (None, State::Idle) if !self.retiring => Polled::NeedSplit,
-            (None, State::Idle) => Polled::End,
+            (None, State::Idle) => self.go_on()?,
             // Only blank or bad lines, or a part of a long one, or a pipe that nobody writes to: a step ends
             // all the same.
             (None, _) => {
@@ -284,42 +355,54 @@ impl Source for Files {
             self.state = State::Done;
             return Ok(());
         };
-        self.columns.begin_split(split.number);
-        self.split = Some(split.clone());
-        if matches!(self.reading, Reading::Document(_)) {
-            let path = self.folder.join(&split.path);
-            let input = Input::open(&path, split.seen)?;
-            self.state = State::Opening(Box::new(Held { path, input, bytes: Vec::new() }));
+        self.asks = true;
+        self.begin(Queued { split, taken: false })
+    }
+
+    fn give_back(&mut self, clock: &DueClock) -> Result<Vec<SourceUnit>, SourceError> {
+        let left = self.put_down()?;
+        self.retiring = true;
+        let mut paced = self.pace.kept(clock);
+        let all = left.into_iter().chain(std::mem::take(&mut self.queue));
+        let unit = |queued: Queued| SourceUnit { rest: Rest::Split(queued.split), paced: paced.take() };
+        Ok(all.map(unit).collect())
+    }
+
+    fn take(&mut self, units: Vec<SourceUnit>, clock: &DueClock) -> Result<(), SourceError> {
+        if units.is_empty() {
             return Ok(());
         }
-        let lines = Lines::open(&split, &self.folder, self.max_row)?;
-        if let Reading::Records(records) = &mut self.reading {
-            records.begin(lines.path(), split.start == 0 && split.done.is_none(), &self.columns)?;
+        // What others have begun with comes first: event time waits for it.
+        if let Some(own) = self.put_down()? {
+            self.queue.push_front(own);
         }
-        self.state = State::Reading(Box::new(lines));
+        for SourceUnit { rest, paced } in units.into_iter().rev() {
+            let Rest::Split(split) = rest else {
+                return Err(SourceError::Refused("a source of files reads splits".to_owned()));
+            };
+            if let Some(paced) = paced {
+                self.pace.go_on(paced, clock);
+            }
+            self.queue.push_front(Queued { split, taken: true });
+        }
+        if matches!(self.state, State::Done) {
+            self.state = State::Idle;
+        }
         Ok(())
     }
 
-    fn give_back(&mut self) -> Result<Option<Split>, SourceError> {
-        let split = match &self.state {
-            State::Reading(lines) if lines.is_pipe() => return Err(taken(lines.path())),
-            State::Opening(held) if held.input.is_pipe() => return Err(taken(&held.path)),
-            State::Idle | State::Done | State::Giving(_) => None,
-            State::Opening(_) => self.split.take(),
-            State::Reading(lines) => {
-                let (lines, split) = (lines.progress(), self.split.take());
-                let done = match &self.reading {
-                    Reading::Records(records) => records.progress(lines),
-                    _ => lines,
-                };
-                split.map(|split| Split { done: done.or(split.done), ..split })
-            }
-        };
-        self.retiring = true;
-        if split.is_some() {
-            self.state = State::Done;
+    fn unit(&self) -> Option<u32> {
+        self.now.as_ref().filter(|now| now.taken).map(|now| now.split.number)
+    }
+
+    fn has(&self, unit: Option<u32>) -> bool {
+        let reads = !matches!(self.state, State::Idle | State::Done);
+        let mut all = self.now.iter().filter(|_| reads).chain(&self.queue);
+        match unit {
+            // Whichever it is given next.
+            None => self.asks,
+            Some(number) => all.any(|one| one.taken && one.split.number == number),
         }
-        Ok(split)
     }
 
     fn schedule(&self, rows: usize) -> Option<Schedule> {

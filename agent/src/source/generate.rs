@@ -8,10 +8,12 @@ use tuplane_expr::arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, Recor
 use tuplane_expr::arrow::compute::cast;
 use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_wire::message::Split;
+use tuplane_wire::scaling::{Rest, SourceUnit};
 
-use super::pace::{Pace, Pacing};
+use super::pace::{ByNumber, Pace, SHARERS};
 use super::words::Words;
 use super::{BATCH_ROWS, Polled, Rejected, Schedule, Source, SourceContext, SourceError};
+use crate::engine::due::DueClock;
 
 /// Makes the rows `first`, `first + step`, ... of a numbered series.
 pub(super) trait Series: Send {
@@ -19,52 +21,117 @@ pub(super) trait Series: Send {
     fn rows(&mut self, first: u64, step: u64, count: usize) -> Result<RecordBatch, SourceError>;
 }
 
-/// A series under a schedule: instance i of k gives rows i, i + k, i + 2k, ...
+/// Every so many-th row of a series, under a schedule.
+struct Unit<P> {
+    /// That of its first row.
+    number: u32,
+    step: u64,
+    next: u64,
+    pace: P,
+    /// Another instance has begun with it.
+    taken: bool,
+}
+
+impl<P> Unit<P> {
+    /// Rows that it has yet to give, of so many of the series.
+    fn left(&self, rows: Option<u64>) -> u64 {
+        rows.map_or(u64::MAX, |rows| rows.saturating_sub(self.next).div_ceil(self.step))
+    }
+}
+
+/// A series under a schedule: instance i of k gives rows i, i + k, i + 2k, ... That is a unit, which another instance may
+/// go on with, beside units of its own.
 pub(super) struct Generated<S, P = Pace> {
     series: S,
+    /// What schedules of units are made of.
     pace: P,
-    next: u64,
-    step: u64,
+    units: Vec<Unit<P>>,
+    /// Units take turns.
+    turn: usize,
+    /// The unit whose rows were given last.
+    last: usize,
     /// Rows of the series over all instances; `None`: without end.
     rows: Option<u64>,
     rejected: Rejected,
 }
 
-impl<S: Series, P: Pacing> Generated<S, P> {
+impl<S: Series, P: ByNumber> Generated<S, P> {
     /// One instance's share of `rows` rows.
     pub(super) fn new(series: S, rows: Option<u64>, pace: P, context: &SourceContext) -> Self {
         let (next, step) = (u64::from(context.instance_number), u64::from(context.instances));
-        Self { series, pace, next, step, rows, rejected: Rejected::default() }
-    }
-
-    fn left(&self) -> u64 {
-        self.rows.map_or(u64::MAX, |rows| rows.saturating_sub(self.next).div_ceil(self.step))
+        let own = (!context.handed).then(|| Unit {
+            number: context.instance_number,
+            step,
+            next,
+            pace: pace.of(next, step, None),
+            taken: false,
+        });
+        let units = own.into_iter().collect();
+        Self { series, pace, units, turn: 0, last: 0, rows, rejected: Rejected::default() }
     }
 }
 
-impl<S: Series, P: Pacing> Source for Generated<S, P> {
+impl<S: Series, P: ByNumber> Source for Generated<S, P> {
     fn poll(&mut self, max_rows: usize) -> Result<Polled, SourceError> {
-        let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
-        if left == 0 {
-            return Ok(Polled::End);
+        let Self { series, units, turn, last, rows, .. } = self;
+        units.retain(|unit| unit.left(*rows) > 0);
+        let (count, now) = (units.len(), Instant::now());
+        let mut earliest: Option<Instant> = None;
+        for index in (0..count).map(|place| (*turn + place) % count) {
+            let unit = &mut units[index];
+            let left = usize::try_from(unit.left(*rows)).unwrap_or(usize::MAX);
+            let count = match unit.pace.due(max_rows.clamp(1, BATCH_ROWS).min(left), now) {
+                Ok(count) => count,
+                Err(next) => {
+                    earliest = Some(earliest.map_or(next, |earliest| earliest.min(next)));
+                    continue;
+                }
+            };
+            let batch = series.rows(unit.next, unit.step, count)?;
+            unit.next += unit.step * batch.num_rows() as u64;
+            unit.pace.gave(batch.num_rows(), now);
+            (*turn, *last) = (index + 1, index);
+            return Ok(Polled::Rows(batch));
         }
-        let now = Instant::now();
-        let count = match self.pace.due(max_rows.clamp(1, BATCH_ROWS).min(left), now) {
-            Ok(count) => count,
-            Err(next) => return Ok(Polled::Wait(next)),
-        };
-        let batch = self.series.rows(self.next, self.step, count)?;
-        self.next += self.step * batch.num_rows() as u64;
-        self.pace.gave(batch.num_rows(), now);
-        Ok(Polled::Rows(batch))
+        Ok(earliest.map_or(Polled::End, Polled::Wait))
     }
 
     fn split(&mut self, _split: Option<Split>) -> Result<(), SourceError> {
         Err(SourceError::Refused("a source that makes its rows up has no splits".to_owned()))
     }
 
+    fn give_back(&mut self, clock: &DueClock) -> Result<Vec<SourceUnit>, SourceError> {
+        let rows = self.rows;
+        let left = self.units.drain(..).filter(|unit| unit.left(rows) > 0);
+        let given = left.map(|unit| SourceUnit {
+            rest: Rest::Rows { number: unit.number, step: unit.step, next: unit.next },
+            paced: unit.pace.kept(clock),
+        });
+        Ok(given.collect())
+    }
+
+    fn take(&mut self, units: Vec<SourceUnit>, clock: &DueClock) -> Result<(), SourceError> {
+        for SourceUnit { rest, paced } in units {
+            let Rest::Rows { number, step, next } = rest else {
+                return Err(SourceError::Refused("a source that makes its rows up has no splits".to_owned()));
+            };
+            let pace = self.pace.of(next, step, paced.map(|paced| (paced, clock)));
+            self.units.push(Unit { number, step, next, pace, taken: true });
+        }
+        Ok(())
+    }
+
+    fn unit(&self) -> Option<u32> {
+        self.units.get(self.last).filter(|unit| unit.taken).map(|unit| unit.number)
+    }
+
+    fn has(&self, unit: Option<u32>) -> bool {
+        let is = |one: &Unit<P>| if one.taken { unit == Some(one.number) } else { unit.is_none() };
+        self.units.iter().any(|one| is(one) && one.left(self.rows) > 0)
+    }
+
     fn schedule(&self, rows: usize) -> Option<Schedule> {
-        self.pace.schedule(rows)
+        self.units.get(self.last)?.pace.schedule(rows)
     }
 
     fn rejected(&self) -> &Rejected {
@@ -72,7 +139,12 @@ impl<S: Series, P: Pacing> Source for Generated<S, P> {
     }
 
     fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String> {
-        self.pace.set(option, value)
+        if option == SHARERS {
+            // Its units share the rate, and they are as many as ever.
+            return Ok(());
+        }
+        self.pace.set(option, value)?;
+        self.units.iter_mut().try_for_each(|unit| unit.pace.set(option, value))
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) fn rows_among(events: NexmarkEvents, n: u64) -> u64 {
 pub(super) struct Events {
     columns: Arranged,
     generator: EventGenerator,
+    config: NexmarkConfig,
+    step: u64,
     kind: NexmarkEvents,
     row_bytes: usize,
 }
@@ -74,17 +76,25 @@ impl Events {
         let (_, _, event_type, names, row_bytes) = facts(options.events);
         let columns = Arranged::new(&context.schema, names)?;
         let config = NexmarkConfig { base_time: options.base_time, ..NexmarkConfig::default() };
-        let generator = EventGenerator::new(config)
-            .with_type_filter(event_type)
-            .with_offset(u64::from(context.instance_number))
-            .with_step(u64::from(context.instances));
-        Ok(Self { columns, generator, kind: options.events, row_bytes })
+        let step = u64::from(context.instances);
+        let generator = generator(&config, event_type, u64::from(context.instance_number), step);
+        Ok(Self { columns, generator, config, step, kind: options.events, row_bytes })
     }
 }
 
+/// Every `step`-th event of a type, from one on.
+fn generator(config: &NexmarkConfig, event_type: EventType, first: u64, step: u64) -> EventGenerator {
+    EventGenerator::new(config.clone()).with_type_filter(event_type).with_offset(first).with_step(step)
+}
+
 impl Series for Events {
-    fn rows(&mut self, first: u64, _step: u64, count: usize) -> Result<RecordBatch, SourceError> {
-        debug_assert_eq!(first, self.generator.offset(), "the generator keeps the same count");
+    fn rows(&mut self, first: u64, step: u64, count: usize) -> Result<RecordBatch, SourceError> {
+        if (first, step) != (self.generator.offset(), self.step) {
+            // Of another unit.
+            let (_, _, event_type, ..) = facts(self.kind);
+            self.generator = generator(&self.config, event_type, first, step);
+            self.step = step;
+        }
         let count = count.min(BATCH_BYTES / self.row_bytes).max(1);
         let (integers, texts, times) = match self.kind {
             NexmarkEvents::Person => (1, 6, 1),

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use tuplane_wire::scaling::Paced;
+
 use super::Schedule;
 use super::ahead::Lookahead;
+use crate::engine::due::DueClock;
 
 /// Above this rate rows are handed over in runs, so that a batch is worth its cost.
 const SINGLE_ROWS: f64 = 2000.0;
@@ -23,10 +26,18 @@ pub(crate) trait Pacing: Send {
     fn schedule(&self, rows: usize) -> Option<Schedule>;
     /// Sets a live option; `Err` says what may be set.
     fn set(&mut self, option: &str, value: &serde_json::Value) -> Result<(), String>;
+    /// How far it has been kept; `None` without a schedule, or before it has begun.
+    fn kept(&self, clock: &DueClock) -> Option<Paced>;
+}
+
+/// A schedule of rows by their numbers.
+pub(super) trait ByNumber: Pacing + Sized {
+    /// The schedule of a unit of the same source: every `step`-th row from `next` on, as far as it has been kept.
+    fn of(&self, next: u64, step: u64, kept: Option<(Paced, &DueClock)>) -> Self;
 }
 
 /// How many rows an instance may give by when.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pace {
     /// Rows a second of this instance; `None`: as fast as possible.
     share: Option<f64>,
@@ -71,6 +82,14 @@ impl Pace {
         Ok(())
     }
 
+    /// Goes on with a schedule that another instance has begun, if it has not begun itself.
+    pub(super) fn go_on(&mut self, kept: Paced, clock: &DueClock) {
+        if self.share.is_some() && self.start.is_none() {
+            self.start = Some(clock.instant(kept.start_ns));
+            self.given = kept.given;
+        }
+    }
+
     fn run_end(&self, share: f64) -> Option<Instant> {
         // What is given ahead comes by whole slots.
         self.last.filter(|_| self.ahead.is_none()).and_then(|last| run_end(last, share))
@@ -82,7 +101,25 @@ pub(super) fn run_end(last: Instant, rate: f64) -> Option<Instant> {
     (rate > SINGLE_ROWS).then(|| last + RUN)
 }
 
+impl ByNumber for Pace {
+    /// As many units share the rate as the source had instances when the job began.
+    fn of(&self, _next: u64, step: u64, kept: Option<(Paced, &DueClock)>) -> Self {
+        let instances = u32::try_from(step).unwrap_or(u32::MAX).max(1);
+        let share = self.rate.map(|rate| rate / f64::from(instances));
+        let mut pace = Self { share, instances, start: None, given: 0, last: None, ..self.clone() };
+        if let Some((kept, clock)) = kept {
+            pace.go_on(kept, clock);
+        }
+        pace
+    }
+}
+
 impl Pacing for Pace {
+    fn kept(&self, clock: &DueClock) -> Option<Paced> {
+        self.share?;
+        Some(Paced { start_ns: clock.at(self.start?), given: self.given })
+    }
+
     fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
         let Some(share) = self.share else { return Ok(max) };
         let until = self.ahead.as_ref().map_or(now, |ahead| ahead.until(now));

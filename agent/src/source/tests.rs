@@ -45,6 +45,7 @@ fn instance(
         stage: "in".to_owned(),
         instance_number: number,
         instances: of,
+        handed: false,
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,

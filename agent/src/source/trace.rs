@@ -9,13 +9,15 @@ use csv::{ByteRecord, ReaderBuilder, Trim};
 use tuplane_core::job::TraceSource;
 use tuplane_core::time::{MOST_TRACE_STEPS, Trace, TraceStep};
 use tuplane_expr::arrow::array::{Int64Array, RecordBatch};
+use tuplane_wire::scaling::Paced;
 
 use super::ahead::Lookahead;
 use super::generate::{Arranged, Generated, Series, numbers};
 use super::ids::{fitting, payloads, text};
-use super::pace::{Pacing, run_end};
+use super::pace::{ByNumber, Pacing, run_end};
 use super::splits::delimiter_byte;
 use super::{Schedule, Source, SourceContext, SourceError};
+use crate::engine::due::DueClock;
 
 /// Makes an instance of `connector = "trace"`.
 pub(super) fn make(options: &TraceSource, context: &SourceContext) -> Result<Box<dyn Source>, SourceError> {
@@ -134,7 +136,8 @@ impl Series for Traced {
     }
 }
 
-/// The schedule of one instance: every row at the trace's time for it, from the first poll on.
+/// The schedule of a unit of rows: every row at the trace's time for it, from the first poll on.
+#[derive(Clone)]
 struct TracePace {
     trace: Arc<Trace>,
     /// The instance's next row.
@@ -166,7 +169,26 @@ impl TracePace {
     }
 }
 
+impl ByNumber for TracePace {
+    fn of(&self, next: u64, step: u64, kept: Option<(Paced, &DueClock)>) -> Self {
+        Self {
+            next,
+            stride: step,
+            step: self.trace.step_of(next),
+            start: kept.map(|(kept, clock)| clock.instant(kept.start_ns)),
+            last: None,
+            given: None,
+            ..self.clone()
+        }
+    }
+}
+
 impl Pacing for TracePace {
+    fn kept(&self, clock: &DueClock) -> Option<Paced> {
+        // Its next row says which were given.
+        Some(Paced { start_ns: clock.at(self.start?), given: 0 })
+    }
+
     /// Rows of one step at a time, so that they are equally far apart.
     fn due(&mut self, max: usize, now: Instant) -> Result<usize, Instant> {
         let start = *self.start.get_or_insert(now);

@@ -8,9 +8,10 @@ use super::automatic::AutoWhat;
 use super::operation::Asked;
 use super::rescale::Named;
 use super::types::{AgentId, AgentInfo, EdgeLedger, InstanceReport, SinkFile, Split, WireFault};
+use super::units::SourceGiven;
 use crate::job::Restart;
 use crate::plan::placement::Instance;
-use crate::plan::{KeyMap, VertexId};
+use crate::plan::{KeyMap, SourceMove, VertexId};
 use crate::route::moves::Group;
 use crate::scale::{AutoOptions, Memory};
 
@@ -259,6 +260,22 @@ pub enum Command {
     },
     /// A change was asked for: it gets a number. What it does are commands of their own.
     Asked(Box<Asked>),
+    /// Source instances that a plan ends have stopped, and said what they have not read.
+    SourcesGiven {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+        /// One for each of them.
+        given: Vec<SourceGiven>,
+    },
+    /// What they have not read is with others.
+    SourcesHanded {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
 }
 
 /// A plan for a job that runs: what there is stays where it is, but for what goes.
@@ -280,6 +297,8 @@ pub struct NewScale {
     pub going: Vec<u32>,
     /// Key partitions that it moves.
     pub maps: Vec<KeyMap>,
+    /// Sources of which instances end with it, and who goes on.
+    pub sources: Vec<SourceMove>,
     /// The plan's graph as JSON.
     pub dag: String,
     /// What is new, by name.
@@ -455,6 +474,20 @@ pub enum Effect {
     },
     /// All groups have moved: take instances without a partition off the lists; answer with `OwnersReleased`.
     Release {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Stop the source instances that a plan ends; answer with `SourcesGiven`.
+    GiveSources {
+        /// The run.
+        run: u64,
+        /// The plan's number.
+        epoch: u64,
+    },
+    /// Hand what they have not read to others, as far as that was not done; answer with `SourcesHanded`.
+    HandSources {
         /// The run.
         run: u64,
         /// The plan's number.

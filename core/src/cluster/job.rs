@@ -237,6 +237,10 @@ impl Job {
         if let Some(split) = given.and_then(|number| splits.all.get(*number as usize)) {
             return NextSplit::Again(split.clone());
         }
+        // A request that comes late, of one that has given back what it had.
+        if self.ended.contains_key(&instance) || self.has_given(instance) {
+            return NextSplit::Exhausted;
+        }
         let number = splits.back.first().copied().unwrap_or(splits.next);
         match splits.all.get(number as usize) {
             Some(split) => NextSplit::Take(

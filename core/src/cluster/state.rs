@@ -246,6 +246,12 @@ impl State {
                 job.owners_released(at_ms, epoch);
                 Vec::new()
             }),
+            Command::SourcesGiven { run, epoch, given } => {
+                self.on_run(run, |job, _| job.sources_given(epoch, given))
+            }
+            Command::SourcesHanded { run, epoch } => {
+                self.on_run(run, |job, _| job.sources_handed(at_ms, epoch))
+            }
             Command::AgentDrained { name, drained } => {
                 self.set_drained(name, drained);
                 Vec::new()

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dag::{Dag, Edge, EdgeId, Parallelism, Role, Routing, VertexId};
 use super::placement::Instance;
 use crate::fault::{shortened, suggestion};
-use crate::job::{Files, Job, Op, SourceConnector};
+use crate::job::{Job, Op};
 pub use joins::TableCopy;
 pub use keyed::{KeyMap, keeps_nothing};
+pub use sources::{Giver, SourceMove, reads_on};
 
 use companions::Wanted;
 
@@ -16,6 +17,7 @@ mod companions;
 mod joins;
 mod keyed;
 mod pairs;
+mod sources;
 
 /// More instances of one vertex than this are a slip, not a plan.
 pub const MOST_INSTANCES: usize = 65_536;
@@ -53,6 +55,8 @@ pub struct After {
     pub edges: Vec<EdgeChange>,
     /// Key partitions that move.
     pub maps: Vec<KeyMap>,
+    /// Sources of which instances end.
+    pub sources: Vec<SourceMove>,
     /// Remarks for people.
     pub notes: Vec<String>,
 }
@@ -125,7 +129,9 @@ impl Before<'_> {
             }
         }
         notes.extend(maps.iter().flat_map(|map| self.moved_notes(map)));
-        Ok(After { dag, new, going: remove, edges, maps, notes })
+        let sources = self.source_moves(&going, &after);
+        notes.extend(sources.iter().map(|moved| self.source_note(moved)));
+        Ok(After { dag, new, going: remove, edges, maps, sources, notes })
     }
 
     fn number(&self, add: &[(VertexId, u16)]) -> Vec<Instance> {
@@ -180,6 +186,11 @@ impl Before<'_> {
         }
         for id in &planned.stages {
             let Some(stage) = self.job.stages.iter().find(|stage| stage.id == *id) else { continue };
+            if let Op::Source(source) = &stage.op {
+                let come: Vec<u16> =
+                    add.iter().filter(|(of, _)| *of == vertex).map(|(_, agent)| *agent).collect();
+                self.source_may_change(&name, source, &own, &come, remove)?;
+            }
             stage_may_change(&name, &stage.op, gone, notes)?;
             if matches!(stage.op, Op::Sink(_)) && own.len() == 1 && come > gone {
                 notes.push(format!(
@@ -295,6 +306,8 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
         | Op::Work(_)
         | Op::Rebalance(_)
         | Op::Peek { .. }
+        // What it reads is looked at beside this.
+        | Op::Source(_)
         // Its tables are complete, which was looked at before.
         | Op::HashJoin { .. }
         // Their partitions are moved: what comes in by key is looked at edge by edge.
@@ -318,24 +331,6 @@ fn stage_may_change(name: &str, op: &Op, gone: usize, notes: &mut Vec<String>) -
                 "`{name}` is an operator of your own: a new instance of it begins without state, and one that \
                  ends is told so"
             ));
-            Ok(())
-        }
-        Op::Source(source) => {
-            let shared = matches!(
-                &source.connector,
-                Some(SourceConnector::File(file)) if file.files == Files::Shared
-            );
-            if !shared {
-                return Err(format!(
-                    "`{name}` is a source whose rows are dealt to its instances from the start: while it runs none of them \
-                     can be moved or ended, and only a source of shared files can have more"
-                ));
-            }
-            if gone > 0 {
-                return Err(format!(
-                    "`{name}` is a source: what an instance of it has begun to read cannot be handed over yet"
-                ));
-            }
             Ok(())
         }
         Op::Sort { .. } => Err(format!(
@@ -674,7 +669,7 @@ mod tests {
         let keyed = counts("", 2);
         assert!(keyed.refused(&[("c/prepare", 0)], &[]).contains("partial results"));
         let source = keyed.refused(&[("s", 0)], &[]);
-        assert!(source.contains("dealt to its instances from the start"), "{source}");
+        assert!(source.contains("dealt to its 2 instances by number from the start"), "{source}");
         assert!(keyed.dag.find_vertex("nothing").unwrap_err().contains("it has s, "));
         let total = world(
             "[[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='c'\nop='aggregate'\nin='s'\n\
@@ -718,5 +713,59 @@ mod tests {
             }
         }
         assert_eq!(after.dag.vertex(w).parallelism, Parallelism::Total(1));
+    }
+
+    #[test]
+    fn what_sources_have_not_read_goes_to_others() {
+        let world = world(LINE, 2);
+        let (s, of_s) = (world.id("s"), world.of("s"));
+        let fewer = world.before().change(&[], &of_s[..1], &|_| false).unwrap();
+        let [moved] = &fewer.sources[..] else { panic!("{:?}", fewer.sources) };
+        assert_eq!((moved.vertex, moved.stage.as_str()), (s, "s"));
+        assert_eq!(moved.givers, [Giver { instance: of_s[0], takers: vec![of_s[1]] }]);
+        let elsewhere = world.before().change(&[(s, 2)], &of_s[..1], &|_| false).unwrap();
+        let takers: Vec<u32> = elsewhere.sources[0].takers().into_iter().collect();
+        assert_eq!(takers, [of_s[1], elsewhere.new[0].id]);
+        assert!(world.before().change(&[(world.id("w"), 0)], &[], &|_| false).unwrap().sources.is_empty());
+        let more = world.refused(&[("s", 2), ("s", 1)], &of_s[..1]);
+        assert!(more.contains("can be moved and be fewer, but not more"), "{more}");
+        assert!(world.refused(&[], &of_s).contains("needs one at least"));
+    }
+
+    #[test]
+    fn a_source_stays_where_nobody_else_can_read_it() {
+        let line = |source: &str| {
+            format!(
+                "[[stage]]\nid='s'\nop='source'\n{source}\n[[stage]]\nid='w'\nop='work'\nin='s'\nms=1\n\
+                 [[stage]]\nid='k'\nop='sink'\nin='w'\nconnector='count'\n"
+            )
+        };
+        let own = world(&line("connector='file'\npath='x.log'\nfiles='each'\nparallelism=2"), 2);
+        let of_s = own.of("s");
+        assert_eq!(of_s.len(), 4);
+        let on = |world: &World, agent: u16| -> Vec<u32> {
+            let id = world.id("s");
+            world
+                .instances
+                .iter()
+                .filter(|one| one.vertex == id && one.agent == agent)
+                .map(|one| one.id)
+                .collect()
+        };
+        let fewer = own.before().change(&[], &on(&own, 1)[..1], &|_| false).unwrap();
+        assert_eq!(fewer.sources[0].givers[0].takers, on(&own, 1)[1..], "of the same agent");
+        let last = own.refused(&[], &on(&own, 1));
+        assert!(last.contains("2 of its 4 instances read those of a1") && last.contains("x.log"), "{last}");
+        let away = own.refused(&[("s", 2)], &on(&own, 1)[..1]);
+        assert!(away.contains("each agent's own files") && away.contains("to a2"), "{away}");
+        let pinned = world(&line("connector='ids'\nn=9\non=['a0', 'a1']"), 3);
+        let to = pinned.refused(&[("s", 2)], &on(&pinned, 1));
+        assert!(to.contains("on 2 of its agents alone") && to.contains("a2 is none of them"), "{to}");
+        assert!(pinned.before().change(&[(pinned.id("s"), 0)], &on(&pinned, 1), &|_| false).is_ok());
+        assert!(!reads_on(&pinned.job, &pinned.dag, pinned.id("s"), "a2"));
+        assert!(reads_on(&pinned.job, &pinned.dag, pinned.id("w"), "a2"));
+        let mine = world(&line("connector='mine'"), 2);
+        let why = mine.refused(&[], &mine.of("s")[..1]);
+        assert!(why.contains("source of your own (`mine`)"), "{why}");
     }
 }

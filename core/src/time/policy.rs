@@ -91,6 +91,16 @@ impl WatermarkPolicy {
         self.pending_since = now;
     }
 
+    /// The last watermark that was told.
+    pub fn told(&self) -> Option<i64> {
+        self.told
+    }
+
+    /// It has been without rows for its `idle` time.
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// If the instance is idle: it is not any more. Gives the watermark that says so, to be sent before its rows.
     pub fn wake(&mut self) -> Option<i64> {
         std::mem::take(&mut self.idle).then(|| *self.told.get_or_insert(i64::MIN))

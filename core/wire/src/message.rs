@@ -12,14 +12,16 @@ pub use tuplane_core::cluster::types::{
     Split, Unasked, WireFault,
 };
 use tuplane_core::place::RowPlace;
-use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{SourceMove, VertexId};
 
 use crate::etp::JobFlow;
 use crate::members::AgentDrain;
 use crate::operation::OperationList;
 use crate::routing::EdgeRouting;
-use crate::scaling::{AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan};
+use crate::scaling::{
+    AutoAsk, JobAuto, JobScale, JobScalings, KeyAsk, ScaleAsk, ScalePlan, SourceAsk, SourceGiven,
+};
 pub use peek::{PeekRow, PeekValue, Peeked};
 pub use report::{Event, HostFacts, Report, RunReport};
 
@@ -62,6 +64,8 @@ pub struct RunPlan {
     pub maps: BTreeMap<VertexId, Vec<u32>>,
     /// Vertices whose key partitions this plan moves, once rows go by it: until then those that end hold theirs.
     pub moving: Vec<VertexId>,
+    /// Sources of which instances end with it: what these have not read goes to others, once rows go by it.
+    pub sources: Vec<SourceMove>,
 }
 
 impl RunPlan {
@@ -84,6 +88,11 @@ impl RunPlan {
     /// It moves key partitions of this vertex.
     pub fn moves(&self, vertex: VertexId) -> bool {
         self.moving.contains(&vertex)
+    }
+
+    /// Others may hand a source instance what they have not read.
+    pub fn is_handed(&self, instance: u32) -> bool {
+        self.sources.iter().any(|one| one.takers().contains(&instance))
     }
 
     /// Instances that have sent rows by the plan before.
@@ -458,6 +467,8 @@ pub enum AgentRequest {
         /// Which, as far as they are on this agent.
         instances: Vec<u32>,
     },
+    /// Hands over what source instances have not read that a plan ends.
+    Sources(SourceAsk),
 }
 
 /// Replies of an agent.
@@ -481,6 +492,8 @@ pub enum AgentReply {
     Routings(Vec<EdgeRouting>),
     /// To [`KeyAsk::Sizes`]: bytes, in the order of the partitions.
     KeySizes(Vec<u64>),
+    /// To [`SourceAsk::Give`].
+    SourceGiven(Box<SourceGiven>),
 }
 
 /// A line of `tuplane jobs`.

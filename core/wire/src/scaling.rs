@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 pub use tuplane_core::cluster::automatic::{AutoNote, AutoWhat};
 pub use tuplane_core::cluster::rescale::{Named, Rescale, Step};
 pub use tuplane_core::cluster::types::Folded;
+pub use tuplane_core::cluster::units::{Handed, Paced, Rest, SourceGiven, SourceUnit};
 use tuplane_core::plan::VertexId;
 pub use tuplane_core::scale::AutoOptions;
 
@@ -332,5 +333,53 @@ pub enum KeyAsk {
         run: u64,
         /// The plan's number.
         epoch: u64,
+    },
+}
+
+/// What hands over what source instances have not read that a plan ends, step by step. An agent that is asked again, by a
+/// later coordinator too, answers as before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceAsk {
+    /// Instances there may give rows soon that are older than what they have said of event time: whoever takes what they
+    /// give holds its own, as soon as this has come.
+    Hold {
+        /// The run.
+        run: u64,
+        /// The number of the plan.
+        epoch: u64,
+        /// Dense ids.
+        instances: Vec<u32>,
+    },
+    /// An instance there reads no further than the row it is at, and ends. Answered with what it has not read once all
+    /// that it gave has arrived.
+    Give {
+        /// The run.
+        run: u64,
+        /// The number of the plan.
+        epoch: u64,
+        /// Its dense id.
+        instance: u32,
+    },
+    /// Rows that have come from one instance's agent by now are gone through before those that others give from now on.
+    Behind {
+        /// The run.
+        run: u64,
+        /// The number of the plan.
+        epoch: u64,
+        /// Dense id of the one that has ended.
+        from: u32,
+        /// Dense ids of those that go on with what it has not read.
+        to: Vec<u32>,
+    },
+    /// An instance there goes on with these, and then as it was.
+    Take {
+        /// The run.
+        run: u64,
+        /// The number of the plan.
+        epoch: u64,
+        /// Its dense id.
+        instance: u32,
+        /// What others have not read; it may be nothing.
+        units: Vec<SourceUnit>,
     },
 }

@@ -135,6 +135,8 @@ impl Driver {
             Effect::Divide { run, epoch } => self.divide(run, epoch),
             Effect::Move { run, epoch, group } => self.move_group(run, epoch, group),
             Effect::Release { run, epoch } => self.release_owners(run, epoch),
+            Effect::GiveSources { run, epoch } => self.give_sources(run, epoch),
+            Effect::HandSources { run, epoch } => self.hand_sources(run, epoch),
             Effect::Abort { run, epoch, agents } => {
                 tokio::spawn(async move { effects::abort(&links, &agents, run, epoch).await });
             }

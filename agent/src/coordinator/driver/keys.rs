@@ -13,7 +13,7 @@ use crate::coordinator::effects::keys::{self, Places};
 
 impl Driver {
     /// The plan of a run that moves key partitions, and where its instances are.
-    fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
+    pub(super) fn moving(&self, run: u64, epoch: u64) -> Option<(&Job, Places)> {
         let job = self.state.run(run)?;
         job.under_way().filter(|plan| plan.new.epoch == epoch)?;
         // An agent that an earlier plan has emptied knows nothing of this one; before it is committed what comes with it counts too.
@@ -71,7 +71,7 @@ impl Driver {
 
     /// Does something on the agents of a plan that was committed; there is no way back, so that its failure is the
     /// run's.
-    fn step(
+    pub(super) fn step(
         &self,
         run: u64,
         places: Places,

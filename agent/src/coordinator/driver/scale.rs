@@ -218,6 +218,7 @@ impl Driver {
                 .collect(),
             maps: job.maps(),
             moving: next.map_or_else(Vec::new, |plan| plan.new.maps.iter().map(|map| map.vertex).collect()),
+            sources: next.map_or_else(Vec::new, |plan| plan.new.sources.clone()),
         }
     }
 

@@ -30,18 +30,18 @@ impl Places {
     }
 
     /// The agent of an instance.
-    fn agent(&self, instance: u32) -> Result<&AgentId, WireFault> {
+    pub(super) fn agent(&self, instance: u32) -> Result<&AgentId, WireFault> {
         let place = self.instances.get(&instance).and_then(|agent| self.agents.get(usize::from(*agent)));
         place.map(|agent| &agent.id).ok_or_else(|| {
             WireFault::new(
                 FaultCode::Internal,
-                format!("key partitions move, and nobody has instance {instance}"),
+                format!("a plan is carried out, and nobody has instance {instance}"),
             )
         })
     }
 
     /// Agents with an instance.
-    fn all(&self) -> Vec<&AgentId> {
+    pub(super) fn all(&self) -> Vec<&AgentId> {
         let has = |index: usize| self.instances.values().any(|agent| usize::from(*agent) == index);
         let all = self.agents.iter().enumerate();
         all.filter(|(index, _)| has(*index)).map(|(_, agent)| &agent.id).collect()

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tuplane_core::plan::placement::Instance;
-use tuplane_core::plan::{LEAST_QUEUE, MOST_INSTANCES, VertexId};
+use tuplane_core::plan::{LEAST_QUEUE, MOST_INSTANCES, VertexId, reads_on};
 use tuplane_wire::message::{AgentInfo, WireFault};
 
 use super::{Change, Known, refused};
@@ -188,11 +188,12 @@ impl Known<'_> {
         for (vertex, agent) in &change.add {
             has.entry(agent.as_str()).or_default().insert(*vertex);
         }
-        let mut answers: HashMap<BTreeSet<VertexId>, Option<String>> = HashMap::new();
+        let mut answers: HashMap<(BTreeSet<VertexId>, bool), Option<String>> = HashMap::new();
         let (mut takers, mut first) = (Vec::new(), None);
         for agent in candidates {
             let alike = has.get(agent.id.name.as_str()).cloned().unwrap_or_default();
-            let why = answers.entry(alike).or_insert_with(|| {
+            let may_be_there = reads_on(self.spec, self.dag, vertex, &agent.id.name);
+            let why = answers.entry((alike, may_be_there)).or_insert_with(|| {
                 let mut more = change.clone();
                 more.add.push((vertex, agent.id.name.clone()));
                 more.remove.extend(instead);

@@ -67,6 +67,7 @@ impl Builder<'_> {
                     stage: stage.id.clone(),
                     instance_number: placed.number,
                     instances: peers,
+                    handed: self.plan.coming.contains(&placed.id) && self.plan.is_handed(placed.id),
                     folder: self.shared.folder.clone(),
                     schema: own_columns(&program.output),
                     places: self.source_places(stage, files, entering(program)),

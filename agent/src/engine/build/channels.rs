@@ -151,6 +151,38 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Sources that were here do not end while others may hand them what they have not read.
+    pub(super) fn expect_units(&self) -> Result<(), WireFault> {
+        let gives =
+            |id: u32| self.plan.sources.iter().flat_map(|one| &one.givers).any(|giver| giver.instance == id);
+        for local in self.old() {
+            let placed = &local.placed;
+            if gives(placed.id) {
+                self.can_give(placed)?;
+            } else if self.plan.is_handed(placed.id) {
+                local.hand.expect().map_err(|why| self.refusal(placed, &why))?;
+                self.undo.hand(local);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a source reads of this agent's own files can be gone on with.
+    fn can_give(&self, placed: &Placed) -> Result<(), WireFault> {
+        let stage = self.stage(placed.vertex)?;
+        let own = self.old.as_ref().and_then(|old| old.own_splits.get(&stage.id));
+        match own.into_iter().flatten().find(|split| split.seen.is_none()) {
+            Some(pipe) => {
+                let why = format!(
+                    "{} on agent {} is a pipe or a device: what was read from it cannot be read again",
+                    pipe.path, self.shared.me.name
+                );
+                Err(self.refusal(placed, &why))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn refusal(&self, placed: &Placed, why: &str) -> WireFault {
         let name = format!("{}#{}", self.dag.vertex(placed.vertex).label(), placed.number);
         WireFault::new(FaultCode::Refused, format!("{name}: {why}"))

@@ -201,6 +201,8 @@ fn made(form: Form, queue_bytes: u64) -> Made {
         halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
         splits: Splits::None,
+        hand: Arc::default(),
+        units: crate::engine::instance::sourcing::Units::default(),
         queue_time: true,
         keys: None,
         stamper: None,

@@ -16,6 +16,7 @@ use tuplane_expr::arrow::datatypes::SchemaRef;
 use tuplane_expr::arrow::util::display::array_value_to_string;
 use tuplane_expr::system::own_columns;
 use tuplane_expr::{Program, VertexProgram, partitions, resolve, vertex_program};
+use tuplane_wire::scaling::Rest;
 
 use super::*;
 use crate::engine::due::DueClock;
@@ -113,6 +114,8 @@ fn running(body: Body, state: Option<StateOf>, columns: &SchemaRef, queue: u64, 
         halt: crate::engine::halt::Halt::new().1,
         timer: Timer::start().unwrap(),
         splits,
+        hand: Arc::default(),
+        units: crate::engine::instance::sourcing::Units::default(),
         queue_time: true,
         keys: None,
         stamper: None,
@@ -298,7 +301,7 @@ async fn what_has_no_state_to_give_says_so() {
     let mut plain = keyed(r#"op = "map", in = "s", select = ["id"]"#, WIDE);
     let fault = plain.asking.give(vec![0]).await.unwrap_err();
     assert_eq!(fault.message, "x#0: it keeps no state by key that another instance could go on with");
-    assert_eq!(plain.asking.give_back().await.unwrap_err().message, "x#0: it reads no split");
+    assert_eq!(plain.asking.give_back().await.unwrap_err().message, "x#0: it reads nothing");
     let asking = plain.asking.clone();
     plain.inbox.push(0, Item::Mark(Mark::End));
     plain.ended().await;
@@ -328,6 +331,7 @@ async fn a_split_is_gone_on_with_where_it_was_given_back() {
             stage: "s".to_owned(),
             instance_number: 0,
             instances: 1,
+            handed: false,
             folder: folder.path().to_owned(),
             schema: own_columns(&columns),
             places: None,
@@ -344,7 +348,8 @@ async fn a_split_is_gone_on_with_where_it_was_given_back() {
         while instance.counters.rows_in.load(Ordering::Relaxed) == 0 && !instance.task.is_finished() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        if let Some(rest) = instance.asking.give_back().await.unwrap() {
+        for unit in instance.asking.give_back().await.unwrap().units {
+            let Rest::Split(rest) = unit.rest else { panic!("it reads a file") };
             assert!(rest.done.is_some());
             splits.lock().unwrap_or_else(PoisonError::into_inner).push(rest);
             given_back += 1;

@@ -29,7 +29,7 @@ impl Operator for Stamp {
     }
 
     fn push(&mut self, _: usize, batch: RecordBatch, _: Option<&UInt16Array>) -> Result<(), OperatorError> {
-        let Given { before, rows, after } = self.stamper.stamp(&batch)?;
+        let Given { before, rows, after } = self.stamper.stamp(&batch, None)?;
         self.told.extend(before);
         self.after = after;
         self.rows = Some(rows);

@@ -49,7 +49,7 @@ fn a_row_that_comes_before_it_arrives_moves_no_watermark() {
     let mut stamper = stamper(clock);
     stamper.begin();
     let stamp = |stamper: &mut Stamper, batch: &[(i64, i64)]| {
-        let given = stamper.stamp(&rows(clock, batch)).unwrap();
+        let given = stamper.stamp(&rows(clock, batch), None).unwrap();
         assert_eq!(given.rows.num_rows(), batch.len(), "all of them go on");
         seconds(given.before.into_iter().chain(given.after))
     };

@@ -23,7 +23,7 @@ struct Apart {
 }
 
 /// Engines that reach each other, and what they tell.
-async fn engines(
+pub(super) async fn engines(
     folder: &std::path::Path,
     names: &[&str],
 ) -> (Vec<Arc<Engine>>, Vec<AgentInfo>, mpsc::UnboundedReceiver<Event>) {
@@ -114,6 +114,7 @@ impl Apart {
             going: after.going.clone(),
             maps: map.iter().map(|map| (map.vertex, map.before.clone())).collect(),
             moving: map.iter().map(|map| map.vertex).collect(),
+            sources: Vec::new(),
             ..before.clone()
         };
         for engine in &self.engines {

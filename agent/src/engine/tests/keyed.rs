@@ -58,6 +58,7 @@ impl Scaled {
             going: remove.to_vec(),
             maps: BTreeMap::from([(self.vertex, map.before.clone())]),
             moving: vec![self.vertex],
+            sources: Vec::new(),
             ..before.clone()
         };
         let (engine, epoch) = (&self.engine, plan.epoch);

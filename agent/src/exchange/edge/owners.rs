@@ -115,6 +115,11 @@ impl Edge {
         }
     }
 
+    /// The greatest watermark that its targets have been told.
+    pub(crate) fn told(&self) -> Option<i64> {
+        lock(&self.state).least.watermark()
+    }
+
     /// The owner of each key partition, by instance.
     #[cfg(test)]
     pub(crate) fn owners(&self) -> Vec<u32> {

@@ -6,10 +6,11 @@ use tuplane_core::time::Standing;
 
 use std::sync::Arc;
 
+use super::behind::Queued;
 use super::held::Holding;
 use super::{Grant, Upstream};
 use crate::exchange::credit::{LEAST_WINDOW, UNBOUNDED};
-use crate::exchange::mark::{Item, Mark};
+use crate::exchange::mark::Mark;
 
 /// Parts that a row is counted in: a tenth of few whole rows is none or all of them, and then their mean size is anything.
 pub(super) const PARTS: u64 = 1 << 10;
@@ -19,7 +20,7 @@ pub(super) const PARTS: u64 = 1 << 10;
 pub(super) struct Channel {
     pub(super) input: usize,
     pub(super) upstream: Upstream,
-    pub(super) queue: VecDeque<Item>,
+    pub(super) queue: VecDeque<Queued>,
     pub(super) queued_rows: u64,
     pub(super) received_rows: u64,
     pub(super) taken_bytes: u64,
@@ -76,7 +77,7 @@ impl Channel {
 
     /// Nothing follows behind what has come.
     pub(super) fn is_over(&self) -> bool {
-        let ends = self.queue.iter().filter(|item| matches!(item, Item::Mark(Mark::End)));
+        let ends = self.queue.iter().filter(|item| matches!(item, Queued::Mark(Mark::End)));
         self.ended || ends.count() as u32 >= self.opens
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::behind::Queued;
 use super::{Channel, Inbox};
 use crate::engine::rows::Rows;
 use crate::exchange::credit::UNBOUNDED;
-use crate::exchange::mark::Item;
 use crate::sync::lock;
 
 /// Small pieces of a long queue are joined, so many at a time: a batch of a row takes ten times the memory of its row.
@@ -31,9 +31,9 @@ impl Channel {
     }
 
     /// Something has come that waits. In a queue that grows small pieces are joined.
-    pub(super) fn append(&mut self, item: Item) {
+    pub(super) fn append(&mut self, item: Queued) {
         let small =
-            matches!(&item, Item::Rows(rows) if rows.len() <= SMALL_ROWS && rows.bytes() <= SMALL_BYTES);
+            matches!(&item, Queued::Rows(rows) if rows.len() <= SMALL_ROWS && rows.bytes() <= SMALL_BYTES);
         self.queue.push_back(item);
         if !self.grows() {
             return;
@@ -48,18 +48,18 @@ impl Channel {
 }
 
 /// The last so many pieces, all of them rows, become one. Where they cannot be joined they stay as they are.
-fn join_last(queue: &mut VecDeque<Item>, count: usize) {
+fn join_last(queue: &mut VecDeque<Queued>, count: usize) {
     let from = queue.len() - count;
     let pieces = queue.range(from..).filter_map(|item| match item {
-        Item::Rows(rows) => Some(rows.clone()),
-        Item::Mark(_) => None,
+        Queued::Rows(rows) => Some(rows.clone()),
+        _ => None,
     });
     let pieces: Vec<Rows> = pieces.collect();
     if pieces.len() == count
         && let Ok(Some(joined)) = Rows::join(&pieces)
     {
         queue.truncate(from);
-        queue.push_back(Item::Rows(joined));
+        queue.push_back(Queued::Rows(joined));
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use tuplane_wire::scaling::{AwayRows, MovedRows};
 
+use super::behind::Queued;
 use super::{Channel, Grant, Inbox, State};
 use crate::engine::rows::Rows;
 use crate::exchange::mark::{Item, Mark};
@@ -316,7 +317,7 @@ impl Moves {
                 Came { queue: None, grant: None, marked: moving.is_marked() }
             }
             Item::Mark(Mark::End) => {
-                channel.queue.push_back(item);
+                channel.queue.push_back(item.into());
                 if let Some(marked) = moving.marked.get_mut(number) {
                     *marked |= channel.is_over();
                 }
@@ -377,7 +378,7 @@ impl Channel {
 
 impl State {
     fn cut_group(&mut self, over: bool) -> Result<Vec<(usize, Rows)>, String> {
-        let Self { moves, channels, inputs, opened, recheck, .. } = self;
+        let Self { moves, channels, inputs, opened, recheck, turns, .. } = self;
         let moving = moves.group.as_mut().filter(|moving| moving.side == Side::Gives);
         let Some(moving) = moving else { return Ok(Vec::new()) };
         if !moving.is_marked() {
@@ -405,23 +406,34 @@ impl State {
                 cut.push((of.input, rows));
             }
         }
-        for (channel, bytes) in channels.iter_mut().zip(bytes) {
-            let mut bytes: u64 = bytes;
-            for item in std::mem::take(&mut channel.queue) {
-                let Item::Rows(rows) = item else {
-                    channel.queue.push_back(item);
-                    continue;
-                };
-                let (others, mine) = split(rows, partitions).map_err(|e| e.to_string())?;
-                channel.queue.extend(others.map(Item::Rows));
-                if let Some(rows) = mine {
-                    let count = rows.len() as u64;
-                    channel.queued_rows -= count;
-                    away[channel.input] += count;
-                    bytes += rows.bytes();
-                    cut.push((channel.input, rows));
+        let mut queues: Vec<_> =
+            channels.iter_mut().map(|channel| std::mem::take(&mut channel.queue)).collect();
+        let mut failed = None;
+        // Rows that are to be read behind others stay behind them.
+        turns.walk(&mut queues, |number, queued| {
+            let channel = &mut channels[number];
+            let Queued::Rows(rows) = queued else {
+                channel.queue.push_back(queued);
+                return;
+            };
+            match split(rows, partitions) {
+                Ok((others, mine)) => {
+                    channel.queue.extend(others.map(Queued::Rows));
+                    if let Some(rows) = mine {
+                        let count = rows.len() as u64;
+                        channel.queued_rows -= count;
+                        away[channel.input] += count;
+                        bytes[number] += rows.bytes();
+                        cut.push((channel.input, rows));
+                    }
                 }
+                Err(error) => failed = Some(error.to_string()),
             }
+        });
+        if let Some(why) = failed {
+            return Err(why);
+        }
+        for (channel, bytes) in channels.iter_mut().zip(bytes) {
             if bytes > 0 {
                 opened.extend(channel.give_back(bytes, over));
             }

@@ -162,3 +162,27 @@ fn few_rows_on_many_channels_leave_their_size_as_it_is() {
         assert!(windows <= BOUND.max(2 * (size + 8) * CHANNELS as u64), "step {step}: {windows} bytes");
     }
 }
+
+#[test]
+fn a_channel_is_read_behind_another_one_and_never_both_behind_each_other() {
+    let (inbox, budget) = in_turn(3);
+    inbox.read_behind(1, 0);
+    give(&inbox, &budget, 1, 1);
+    assert_eq!(taken(&inbox), "1 of 1", "nothing had come on 0");
+    give(&inbox, &budget, 0, 5);
+    give(&inbox, &budget, 1, 2);
+    inbox.read_behind(1, 0);
+    give(&inbox, &budget, 1, 3);
+    inbox.push(1, Item::Mark(Mark::End));
+    inbox.read_behind(0, 1);
+    inbox.read_behind(0, 1);
+    give(&inbox, &budget, 0, 4);
+    give(&inbox, &budget, 2, 6);
+    let mut order: Vec<String> = (0..6).map(|_| taken(&inbox)).collect();
+    assert_eq!(order.pop().unwrap(), "nothing");
+    let place = |what: &str| order.iter().position(|one| one == what).unwrap();
+    assert!(place("5 of 0") < place("3 of 1") && place("3 of 1") < place("4 of 0"), "{order:?}");
+    assert!(place("2 of 1") < place("3 of 1"), "{order:?}");
+    give(&inbox, &budget, 0, 7);
+    assert_eq!(taken(&inbox), "7 of 0", "nothing waits any more");
+}

@@ -30,6 +30,7 @@ fn context(folder: &Path, number: u32, instances: u32, columns: &[(&str, DataTyp
         stage: "in".to_owned(),
         instance_number: number,
         instances,
+        handed: false,
         folder: folder.to_owned(),
         schema: Arc::new(Schema::new(fields)),
         places: None,

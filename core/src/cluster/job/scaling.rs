@@ -9,11 +9,13 @@ use crate::cluster::command::{Effect, NewScale};
 use crate::cluster::rescale::{Rescale, Step};
 use crate::cluster::state::Alive;
 use crate::cluster::types::{AgentId, AgentInfo, JobPhase};
-use crate::plan::VertexId;
 use crate::plan::placement::Instance;
+use crate::plan::{SourceMove, VertexId};
 use moving::Moving;
+use sourcing::Sourcing;
 
 mod moving;
+mod sourcing;
 
 /// So many rescales of a job are remembered, the newest.
 const KEPT: usize = 100;
@@ -28,6 +30,8 @@ pub(super) struct Scaling {
     step: Step,
     /// All agents route by the new plan, but for key partitions that have not moved.
     switched: bool,
+    /// Its sources.
+    sourcing: Sourcing,
     /// Its key partitions.
     moving: Moving,
 }
@@ -41,6 +45,8 @@ pub(super) struct Plans {
     last: u64,
     /// Who holds each key partition by the plan that holds, of vertices whose partitions a rescale has moved.
     maps: BTreeMap<VertexId, Vec<u32>>,
+    /// How many units source instances have, of those that were handed some.
+    units: BTreeMap<u32, u32>,
     under_way: Option<Scaling>,
     history: Vec<Rescale>,
     left_out: u64,
@@ -57,6 +63,7 @@ impl Plans {
         self.last += 1;
         self.epoch = self.last;
         self.maps.clear();
+        self.units.clear();
     }
 }
 
@@ -160,8 +167,10 @@ impl Job {
                 && self.plans.maps.get(&map.vertex).is_none_or(|held| *held == map.before)
                 && map.after.iter().all(stays)
         });
+        let takers_stay = new.sources.iter().flat_map(SourceMove::takers).all(|id| stays(&id));
         let fits = self.phase == JobPhase::Running
             && maps_fit
+            && takers_stay
             && self.plans.under_way.is_none()
             && new.epoch == self.next_epoch()
             && new.joining.iter().all(|agent| !self.uses(&agent.id))
@@ -195,8 +204,13 @@ impl Job {
             self.plans.left_out += 1;
         }
         let epoch = new.epoch;
-        self.plans.under_way =
-            Some(Scaling { new, step: Step::Asked, switched: false, moving: Moving::default() });
+        self.plans.under_way = Some(Scaling {
+            new,
+            step: Step::Asked,
+            switched: false,
+            sourcing: Sourcing::default(),
+            moving: Moving::default(),
+        });
         vec![Effect::Extend { run: self.run, epoch }]
     }
 
@@ -229,7 +243,13 @@ impl Job {
         vec![Effect::Switch { run: self.run, epoch }]
     }
 
-    /// All agents route by the new plan. Key partitions have yet to move.
+    /// What is to be done next of a plan by which rows go: first what source instances have not read goes to others, then
+    /// key partitions move.
+    fn next_step(&self) -> Option<Effect> {
+        self.next_of_sources().or_else(|| self.next_move())
+    }
+
+    /// All agents route by the new plan. What sources have not read and key partitions have yet to move.
     pub(in crate::cluster) fn rescale_switched(&mut self, at_ms: u64, epoch: u64) -> Vec<Effect> {
         match &mut self.plans.under_way {
             Some(scaling)
@@ -239,7 +259,7 @@ impl Job {
             }
             _ => return Vec::new(),
         }
-        let next = self.next_move();
+        let next = self.next_step();
         self.rescale_done(at_ms);
         next.into_iter().collect()
     }
@@ -299,6 +319,7 @@ impl Job {
     fn rescale_done(&mut self, at_ms: u64) {
         let done = self.plans.under_way.as_ref().is_some_and(|scaling| {
             scaling.switched
+                && scaling.sourcing.is_over(&scaling.new.sources)
                 && scaling.moving.is_over(&scaling.new.maps)
                 && scaling.new.going.iter().all(|id| self.ended.contains_key(id))
         });
@@ -312,7 +333,7 @@ impl Job {
         let Some(Scaling { new, step, switched, .. }) = &self.plans.under_way else { return Vec::new() };
         let epoch = new.epoch;
         match step {
-            Step::Committed if *switched => self.next_move().into_iter().collect(),
+            Step::Committed if *switched => self.next_step().into_iter().collect(),
             Step::Committed => vec![Effect::Switch { run: self.run, epoch }],
             _ => self.rescale_failed(at_ms, epoch, "the coordinator ended before it was committed"),
         }

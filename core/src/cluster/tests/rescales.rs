@@ -7,6 +7,7 @@ use crate::cluster::job::LISTED;
 use crate::cluster::rescale::{Named, Rescale, Step};
 
 mod moves;
+mod sources;
 
 fn named(instance: &Instance) -> Named {
     Named { id: instance.id, name: format!("v#{}", instance.number), agent: String::new() }
@@ -42,6 +43,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         coming,
         going: going.to_vec(),
         maps: Vec::new(),
+        sources: Vec::new(),
         dag: "{\"new\":1}".to_owned(),
         halt: None,
     }

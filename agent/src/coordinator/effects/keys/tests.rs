@@ -134,7 +134,7 @@ async fn what_cannot_be_done_ends_it_with_the_name_of_the_agent() {
     assert_eq!((said.code, &said.message[..]), (FaultCode::Refused, "agent a: there is no instance 2"));
     assert_eq!(agents.asked(), ["a Begin"]);
     let said = move_group(&links, &places, group(1, 9)).await.unwrap_err();
-    assert_eq!(said.message, "key partitions move, and nobody has instance 9");
+    assert_eq!(said.message, "a plan is carried out, and nobody has instance 9");
     links.remove(&places.agents[1].id);
     let said = release(&links, &places, 1, 2).await.unwrap_err();
     assert_eq!((said.code, said.retryable), (FaultCode::Agent, false), "{said:?}");

@@ -11,7 +11,7 @@ use crate::engine::rows::Budget;
 use crate::exchange::credit::Credit;
 use crate::exchange::edge::{Edge, EdgeSpec};
 use crate::exchange::inbox::{InputSpec, Taken, Upstream};
-use crate::exchange::mark::Mark;
+use crate::exchange::mark::{Item, Mark};
 use crate::exchange::outlet::{Link, Outlet, Outlets};
 use crate::exchange::outqueue::{OutQueue, Routes};
 

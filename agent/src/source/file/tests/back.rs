@@ -1,8 +1,21 @@
 //! Splits that are given back in the middle: others go on with exactly the next row.
 
 use tuplane_core::place::{Numbering, SourcePlaces};
+use tuplane_wire::scaling::{Rest, SourceUnit};
 
 use super::*;
+use crate::engine::due::DueClock;
+use crate::source::Source;
+
+/// What it has not read of its split.
+fn rest(source: &mut dyn Source) -> Result<Option<Split>, SourceError> {
+    let units = source.give_back(&DueClock::begin(0))?;
+    assert!(units.len() <= 1, "{units:?}");
+    Ok(units.into_iter().next().map(|unit| match unit.rest {
+        Rest::Split(split) => split,
+        Rest::Rows { .. } => panic!("it reads files"),
+    }))
+}
 
 /// What is read in the end, by so many polls an instance; every row with its place.
 fn relayed(
@@ -15,6 +28,7 @@ fn relayed(
         stage: "in".to_owned(),
         instance_number: 0,
         instances: 1,
+        handed: false,
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: Some(SourcePlaces { source: 0, numbering: Numbering::Cluster }),
@@ -28,7 +42,7 @@ fn relayed(
         let mut polls = patience.next().unwrap();
         let ended = loop {
             if polls == 0 {
-                let rest = reading.give_back().unwrap();
+                let rest = rest(&mut *reading).unwrap();
                 relays += usize::from(rest.as_ref().is_some_and(|rest| rest.done.is_some()));
                 left.extend(rest);
                 polls = usize::MAX;
@@ -137,6 +151,7 @@ fn what_nobody_else_can_go_on_with_is_refused() {
         stage: "in".to_owned(),
         instance_number: 0,
         instances: 1,
+        handed: false,
         folder: PathBuf::new(),
         schema: texts(&["line"]),
         places: None,
@@ -144,7 +159,7 @@ fn what_nobody_else_can_go_on_with_is_refused() {
     };
     let mut reading = make(&source(options(Format::Lines)), context).unwrap();
     reading.split(Some(whole(&path))).unwrap();
-    let error = reading.give_back().unwrap_err().to_string();
+    let error = rest(&mut *reading).unwrap_err().to_string();
     assert!(error.contains("is a pipe: what was read from it cannot be read again"), "{error}");
     // It goes on as if nothing had been asked.
     let writer = fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -158,4 +173,70 @@ fn what_nobody_else_can_go_on_with_is_refused() {
         }
     };
     assert_eq!(rows, 1);
+}
+
+/// Of two readers one takes what the other has not read, at any moment: it reads that before it goes on with its own.
+#[test]
+fn who_takes_a_split_reads_it_first_and_goes_on_with_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.txt");
+    let lines: Vec<String> = (0..40).map(|n| format!("{n}\n")).collect();
+    fs::write(&path, lines.concat()).unwrap();
+    let made = source(options(Format::Lines));
+    let context = |handed| SourceContext {
+        stage: "in".to_owned(),
+        instance_number: u32::from(handed),
+        instances: 1,
+        handed,
+        folder: PathBuf::new(),
+        schema: texts(&["line"]),
+        places: None,
+        ahead: None,
+    };
+    let lines = |rows: &RecordBatch| -> Vec<u32> {
+        rows.column(0).as_string::<i32>().iter().flatten().map(|line| line.parse().unwrap()).collect()
+    };
+    for (first, second) in [(0, 0), (1, 3), (3, 1), (9, 9)] {
+        for handed in [false, true] {
+            let clock = DueClock::begin(0);
+            let splits = cut(&path, 55);
+            let mut waiting: Vec<Split> = splits.into_iter().rev().collect();
+            let (mut giver, mut taker) =
+                (make(&made, context(false)).unwrap(), make(&made, context(handed)).unwrap());
+            assert_eq!((taker.has(None), taker.has(Some(0))), (!handed, false));
+            let mut found = Vec::new();
+            let mut read = |source: &mut Box<dyn Source>, found: &mut Vec<u32>, polls: usize| {
+                for _ in 0..polls {
+                    match source.poll(2).unwrap() {
+                        Polled::Rows(rows) => found.extend(lines(&rows)),
+                        Polled::Wait(_) => {}
+                        Polled::NeedSplit => source.split(waiting.pop()).unwrap(),
+                        Polled::End => return,
+                    }
+                }
+            };
+            read(&mut giver, &mut found, first);
+            if !handed {
+                read(&mut taker, &mut found, second);
+            }
+            let units: Vec<SourceUnit> = giver.give_back(&clock).unwrap();
+            let numbers: Vec<u32> = units.iter().map(SourceUnit::number).collect();
+            assert!(units.len() <= 1, "{units:?}");
+            assert!(matches!(giver.poll(2).unwrap(), Polled::End));
+            taker.take(units, &clock).unwrap();
+            if let [number] = numbers[..] {
+                assert!(taker.has(Some(number)));
+                let mut next = Vec::new();
+                while next.is_empty() {
+                    read(&mut taker, &mut next, 1);
+                }
+                assert_eq!(taker.unit(), Some(number));
+                found.extend(next);
+            }
+            read(&mut taker, &mut found, 1000);
+            assert!(numbers.iter().all(|number| !taker.has(Some(*number))));
+            found.sort_unstable();
+            assert_eq!(found, (0..40).collect::<Vec<u32>>(), "{first} {second} {handed}");
+        }
+    }
 }

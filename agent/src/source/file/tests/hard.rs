@@ -14,6 +14,7 @@ fn files(file: FileSource, schema: &SchemaRef) -> Box<dyn Source> {
         stage: "in".to_owned(),
         instance_number: 0,
         instances: 1,
+        handed: false,
         folder: PathBuf::new(),
         schema: Arc::clone(schema),
         places: None,

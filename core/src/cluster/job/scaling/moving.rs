@@ -95,7 +95,10 @@ impl Job {
     /// What is to be done next about key partitions.
     pub(super) fn next_move(&self) -> Option<Effect> {
         let scaling = self.plans.under_way.as_ref()?;
-        let goes = self.phase == JobPhase::Running && scaling.step == Step::Committed && scaling.switched;
+        let goes = self.phase == JobPhase::Running
+            && scaling.step == Step::Committed
+            && scaling.switched
+            && scaling.sourcing.is_over(&scaling.new.sources);
         goes.then(|| scaling.moving.next(self.run, scaling.new.epoch, &scaling.new.maps)).flatten()
     }
 

@@ -13,7 +13,7 @@ async fn while_a_plan_is_under_way_the_numbers_that_hold_are_no_answer() {
     let (folder, asked) = (tempfile::tempdir().unwrap(), Asked::default());
     // The plan does not come to its end: the agent does not say how large partitions are.
     let coordinator = start(folder.path(), &asked, 0);
-    scale(&coordinator).await;
+    scale(&coordinator, JOB).await;
     let set = async |instances, dry_run| {
         let ask = ScaleAsk::Set { vertex: "x".to_owned(), instances, place: ScalePlace::Anywhere };
         let request =
