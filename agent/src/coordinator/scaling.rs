@@ -28,6 +28,7 @@ mod planned;
 mod restart;
 
 /// What is known when a request to scale is looked at.
+#[derive(Clone)]
 pub(super) struct Known<'a> {
     /// The job.
     pub(super) job: &'a Job,
@@ -651,6 +652,27 @@ mod tests {
         let open: Vec<&AgentInfo> = known.open().collect();
         let is_fixed = |agents: &[&AgentInfo]| known.fixed_on(agents).contains_key(&VertexId(1));
         assert_eq!((is_fixed(&open), is_fixed(&open[1..])), (false, true));
+    }
+
+    #[test]
+    fn what_else_is_wrong_is_said_before_agents_are_missed() {
+        let world = World::new(vec![info("a", 2)]);
+        let known = world.known(None);
+        let out = |planner: Option<&str>, instances| {
+            let planner = planner.map(str::to_owned);
+            let ask = ScaleAsk::Out { agents: 1, instances, planner, anywhere: false };
+            wanted(&ask, &known).unwrap_err()
+        };
+        let no_rates = out(None, 2);
+        assert_eq!(no_rates.code, FaultCode::Refused, "{no_rates:?}");
+        assert!(no_rates.message.contains("no rates of job line are known yet"), "{no_rates:?}");
+        let few = out(Some("stela-code"), 0);
+        assert_eq!(few.code, FaultCode::Refused, "{few:?}");
+        // They are as the coordinator is, and none of those that there are.
+        let more = known.with_more(2);
+        let names: Vec<&str> = more.open().map(|agent| agent.id.name.as_str()).collect();
+        assert_eq!(names, ["a", "new agent 1", "new agent 2"]);
+        assert!(more.open().all(|agent| agent.slots == 2));
     }
 
     #[test]

@@ -54,11 +54,15 @@ impl Known<'_> {
         let mut used: Vec<&AgentInfo> = self.used();
         let mut fresh: Vec<&AgentInfo> = self.open().filter(|agent| !self.is_used(agent)).collect();
         fresh.sort_by(|a, b| a.id.name.cmp(&b.id.name));
-        if fresh.len() < agents as usize {
-            let all = self.open().count();
+        if let Some(missing) = (agents as usize).checked_sub(fresh.len()).filter(|missing| *missing > 0) {
+            let (all, fresh) = (self.open().count(), fresh.len());
+            // Somebody may start them for it: what else is wrong, and that they have no use, is said before that.
+            let change = self.with_more(missing).out(agents, instances, Some(planner), anywhere)?;
+            if change.add.is_empty() && change.remove.is_empty() {
+                return Ok(change);
+            }
             let message = format!(
-                "--agents {agents}: of {all} agents that take instances {} have none of job {}",
-                fresh.len(),
+                "--agents {agents}: of {all} agents that take instances {fresh} have none of job {}",
                 self.job.name
             );
             return Err(WireFault::new(FaultCode::TooFewAgents, message));
@@ -157,6 +161,21 @@ impl Known<'_> {
         }
         change.notes = notes;
         Ok(change)
+    }
+
+    /// The same with so many more agents, as the coordinator is: what would be if they were started.
+    pub(super) fn with_more(&self, missing: usize) -> Self {
+        let coordinates = |agent: &&AgentInfo| agent.id.name == self.coordinator;
+        let like = self.open().find(coordinates).or_else(|| self.open().next());
+        let more = like.into_iter().flat_map(|like| {
+            (1..=missing).map(|number| {
+                let mut agent = like.clone();
+                // No agent has such a name.
+                agent.id.name = format!("new agent {number}");
+                agent
+            })
+        });
+        Self { agents: self.agents.iter().cloned().chain(more).collect(), ..self.clone() }
     }
 
     /// So many agents less.
