@@ -3,6 +3,7 @@
 mod agents;
 mod apply;
 pub(super) mod auto;
+pub(super) mod drains;
 mod history;
 pub(super) mod show;
 
@@ -13,6 +14,8 @@ use serde_json::{Value, json};
 use tuplane_core::scale::planner::MOST;
 use tuplane_wire::message::{ClusterReply, ClusterRequest, JobPhase};
 use tuplane_wire::scaling::{JobScalings, Rescale, Restarted, ScaleAsk, ScalePlace, ScalePlan, Step};
+
+use drains::Drains;
 
 use crate::args::{Global, whole};
 use crate::cluster::{Cluster, unexpected};
@@ -375,7 +378,7 @@ async fn carry_out(
         }
         return Ok(Done { plan, outcome: None });
     };
-    let done = interrupt.or(until_done(cluster, plan.run, epoch, limit)).await?;
+    let done = interrupt.or(until_done(cluster, plan.run, epoch, limit, output)).await?;
     if let Step::Failed = done.step {
         return Err(given_up(cluster, &plan.job, plan.run, &done).await);
     }
@@ -440,8 +443,9 @@ pub(super) async fn until_done(
     run: u64,
     epoch: u64,
     limit: Option<Duration>,
+    output: &Output,
 ) -> Outcome<Rescale> {
-    let began = Instant::now();
+    let (began, mut drains) = (Instant::now(), Drains::new());
     loop {
         let known = scalings(cluster, run.to_string()).await?;
         match known.history.into_iter().find(|entry| entry.epoch == epoch) {
@@ -455,6 +459,7 @@ pub(super) async fn until_done(
                 known.job, known.job
             )));
         }
+        drains.say(cluster, run, output).await;
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         for job in jobs.values() {
             let Some(epoch) = job.plan.as_ref().and_then(|plan| plan.next) else { continue };
             let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
-            let done = interrupt.or(until_done(&cluster, job.run, epoch, left)).await?;
+            let done = interrupt.or(until_done(&cluster, job.run, epoch, left, output)).await?;
             if done.fault.is_some() {
                 return Err(given_up(&cluster, &job.job, job.run, &done).await);
             }
