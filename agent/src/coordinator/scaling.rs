@@ -216,8 +216,8 @@ impl Known<'_> {
     fn set(&self, vertex: &str, wanted: u32, place: ScalePlace) -> Result<Change, WireFault> {
         let vertex = self.vertex(vertex)?;
         let label = self.dag.vertex(vertex).label();
+        let own = self.running.iter().filter(|one| one.vertex == vertex).count();
         if wanted == 0 {
-            let own = self.running.iter().filter(|one| one.vertex == vertex).count();
             return Err(refused(format!("`{label}` has {own} instances, and needs one at least")));
         }
         let mut change = Change { why: Some("a number was asked for".to_owned()), ..Change::default() };
@@ -225,9 +225,12 @@ impl Known<'_> {
         let fresh: Vec<&AgentInfo> = self.open().filter(|agent| !used(agent)).collect();
         let candidates = match place {
             ScalePlace::Anywhere => self.open().collect(),
-            ScalePlace::OnlyFresh if fresh.is_empty() => {
-                let message = format!("all {} agents have instances of the job", self.open().count());
-                return Err(refused(message));
+            ScalePlace::OnlyFresh if fresh.is_empty() && own < wanted as usize => {
+                return Err(refused(format!(
+                    "all {} agents have instances of the job: add one (`tuplane agents add`), or take those that there are \
+                     (--place anywhere)",
+                    self.open().count()
+                )));
             }
             ScalePlace::OnlyFresh => fresh,
         };
@@ -585,6 +588,7 @@ mod tests {
         let alone = World::new(vec![info("a", 2)]);
         let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
         assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
+        assert_eq!(alone.set(1, ScalePlace::OnlyFresh).unwrap().stopped.len(), 1, "fewer need no agent");
     }
 
     #[test]
