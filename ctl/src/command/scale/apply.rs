@@ -114,9 +114,8 @@ fn unknown(names: &[Name], status: &JobStatus, agents: &[&str]) -> Vec<Fault> {
             Of::Instance if here.contains(&text.value) => return None,
             Of::Instance => {
                 let close = close(&text.value, &mut here.iter().map(String::as_str));
-                format!(
-                    "the job has no running instance `{wrote}`{close} (`tuplane status -o json` lists them)"
-                )
+                let list = if close.is_empty() { " (`tuplane status -o json` lists them)" } else { "" };
+                format!("the job has no running instance `{wrote}`{close}{list}")
             }
         };
         Some(Fault::new(text.at, message))
@@ -309,7 +308,7 @@ mod tests {
         for part in [
             "1:21: the job has no vertex `c`",
             "there is no agent `zz`; there are h1, h2",
-            "2:64: the job has no running instance `a#7` (did you mean `a#0`?)",
+            "2:63: the job has no running instance `a#7` (did you mean `a#0`?)",
             "the job has no running instance `nope#1`",
         ] {
             assert!(said.iter().any(|fault| fault.contains(part)), "{part}: {said:#?}");
