@@ -106,7 +106,8 @@ impl Carry {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Growth by ten times or more is asked about first, or needs --yes. Asking for what is there changes nothing.")]
+Growth by ten times or more is asked about first, or needs --yes. Asking for what is there changes nothing.
+Several vertices in one plan: `tuplane scale apply`.")]
 struct SetArgs {
     /// Name or run id
     job: String,
