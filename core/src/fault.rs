@@ -114,7 +114,7 @@ pub fn suggestion<'a>(wrote: &str, known: impl IntoIterator<Item = &'a str>) -> 
     known
         .into_iter()
         .filter(may_be)
-        .map(|name| (strsim::damerau_levenshtein(wrote, name), name))
+        .map(|name| (strsim::damerau_levenshtein(&wrote.to_lowercase(), &name.to_lowercase()), name))
         .filter(|(distance, name)| *distance <= 1 + name.chars().count().min(length) / 4)
         .min()
         .map(|(_, name)| name)
@@ -131,5 +131,12 @@ mod tests {
         // Two of these would take minutes to compare.
         let (long, other) = ("x".repeat(1 << 20), "y".repeat(1 << 20));
         assert_eq!(suggestion(&long, [other.as_str(), "work"]), None);
+    }
+
+    #[test]
+    fn a_name_in_other_letters_is_a_slip() {
+        assert_eq!(suggestion("SLOW", ["quick", "slow"]), Some("slow"));
+        assert_eq!(suggestion("QUIK", ["quick", "slow"]), Some("quick"));
+        assert_eq!(suggestion("other", ["quick", "slow"]), None);
     }
 }

@@ -117,46 +117,64 @@ impl Samples {
 }
 
 #[cfg(test)]
-mod tests {
+/// A job whose source has given out so many rows.
+pub(crate) fn look(phase: tuplane_wire::message::JobPhase, attempt: u32, rows_out: u64) -> JobStatus {
     use tuplane_core::job::{FileFormat, Job};
     use tuplane_core::plan::{Instance, VertexId, plan};
-    use tuplane_wire::message::{InstanceReport, JobPhase, JobSummary};
+    use tuplane_wire::message::{InstanceReport, JobSummary};
+
+    let text = "[[stage]]\nid='a'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='b'\nop='sink'\nconnector='count'\nin='a'\n";
+    let job = Job::parse(text, FileFormat::Toml).unwrap();
+    let dag = plan(&job).unwrap();
+    let summary = JobSummary {
+        run: 1,
+        name: "j".into(),
+        phase,
+        attempt,
+        submitted_ms: 0,
+        ended_ms: None,
+        fault: None,
+        instances: 1,
+        agents: Vec::new(),
+        pending: Vec::new(),
+    };
+    JobStatus {
+        summary,
+        dag: serde_json::to_string(&dag).unwrap(),
+        job: serde_json::to_string(&job).unwrap(),
+        instances: vec![Instance { id: 0, vertex: VertexId(0), number: 0, agent: 0 }],
+        counters: vec![InstanceReport { rows_out, ..InstanceReport::default() }],
+        edges: Vec::new(),
+        files: Vec::new(),
+        agents: Vec::new(),
+        age_ms: 0,
+        guarantee: String::new(),
+        cost_per_second: 0.0,
+        running_ms: Some(20_000),
+        earlier_parts: Vec::new(),
+        unasked: Vec::new(),
+        scale: tuplane_wire::scaling::JobScale::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_wire::message::JobPhase;
 
     use super::*;
 
-    /// A job whose source has given out so many rows.
-    fn look(phase: JobPhase, attempt: u32, rows_out: u64) -> JobStatus {
-        let text = "[[stage]]\nid='a'\nop='source'\nconnector='ids'\nn=9\n[[stage]]\nid='b'\nop='sink'\nconnector='count'\nin='a'\n";
-        let job = Job::parse(text, FileFormat::Toml).unwrap();
-        let dag = plan(&job).unwrap();
-        let summary = JobSummary {
-            run: 1,
-            name: "j".into(),
-            phase,
-            attempt,
-            submitted_ms: 0,
-            ended_ms: None,
-            fault: None,
-            instances: 1,
-            agents: Vec::new(),
-            pending: Vec::new(),
-        };
-        JobStatus {
-            summary,
-            dag: serde_json::to_string(&dag).unwrap(),
-            job: serde_json::to_string(&job).unwrap(),
-            instances: vec![Instance { id: 0, vertex: VertexId(0), number: 0, agent: 0 }],
-            counters: vec![InstanceReport { rows_out, ..InstanceReport::default() }],
-            edges: Vec::new(),
-            files: Vec::new(),
-            agents: Vec::new(),
-            age_ms: 0,
-            guarantee: String::new(),
-            cost_per_second: 0.0,
-            running_ms: Some(20_000),
-            earlier_parts: Vec::new(),
-            unasked: Vec::new(),
-            scale: tuplane_wire::scaling::JobScale::default(),
+    #[test]
+    fn nothing_of_a_job_that_is_over_runs() {
+        let phases = [
+            (JobPhase::Running, "running"),
+            (JobPhase::Cancelled, "stopped"),
+            (JobPhase::Failed, "stopped"),
+            (JobPhase::Finished, "ended"),
+        ];
+        for (phase, state) in phases {
+            let view = Samples::default().view_at(Instant::now(), "t", look(phase, 1, 9)).unwrap();
+            let view = serde_json::to_value(&view).unwrap();
+            assert_eq!(view["instance_states"], serde_json::json!({state: 1}), "{phase:?}");
         }
     }
 

@@ -199,3 +199,12 @@ fn a_plan_says_why_and_what_it_leaves() {
     let unknown = ran(tuplane(&folder).args(["what-if", "scale", path, "--engine", "storm"]));
     assert_eq!(unknown.code, Some(2));
 }
+
+#[test]
+fn a_wrong_file_is_not_refused_for_each_of_its_cases() {
+    let runtime = tempfile::tempdir().unwrap();
+    let refused = ran(tuplane(&runtime).args(["what-if", "etp", CASES]));
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    assert!(refused.err.lines().count() <= 22, "{}", refused.err);
+    assert!(refused.err.trim_end().ends_with(" more"), "{}", refused.err);
+}

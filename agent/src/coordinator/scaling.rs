@@ -28,6 +28,7 @@ mod planned;
 mod restart;
 
 /// What is known when a request to scale is looked at.
+#[derive(Clone)]
 pub(super) struct Known<'a> {
     /// The job.
     pub(super) job: &'a Job,
@@ -215,8 +216,8 @@ impl Known<'_> {
     fn set(&self, vertex: &str, wanted: u32, place: ScalePlace) -> Result<Change, WireFault> {
         let vertex = self.vertex(vertex)?;
         let label = self.dag.vertex(vertex).label();
+        let own = self.running.iter().filter(|one| one.vertex == vertex).count();
         if wanted == 0 {
-            let own = self.running.iter().filter(|one| one.vertex == vertex).count();
             return Err(refused(format!("`{label}` has {own} instances, and needs one at least")));
         }
         let mut change = Change { why: Some("a number was asked for".to_owned()), ..Change::default() };
@@ -224,9 +225,12 @@ impl Known<'_> {
         let fresh: Vec<&AgentInfo> = self.open().filter(|agent| !used(agent)).collect();
         let candidates = match place {
             ScalePlace::Anywhere => self.open().collect(),
-            ScalePlace::OnlyFresh if fresh.is_empty() => {
-                let message = format!("all {} agents have instances of the job", self.open().count());
-                return Err(refused(message));
+            ScalePlace::OnlyFresh if fresh.is_empty() && own < wanted as usize => {
+                return Err(refused(format!(
+                    "all {} agents have instances of the job: add one (`tuplane agents add`), or take those that there are \
+                     (--place anywhere)",
+                    self.open().count()
+                )));
             }
             ScalePlace::OnlyFresh => fresh,
         };
@@ -601,6 +605,7 @@ mod tests {
         let alone = World::new(vec![info("a", 2)]);
         let refused = alone.set(3, ScalePlace::OnlyFresh).unwrap_err();
         assert_eq!((refused.code, refused.message.contains("all 1 agents")), (FaultCode::Refused, true));
+        assert_eq!(alone.set(1, ScalePlace::OnlyFresh).unwrap().stopped.len(), 1, "fewer need no agent");
     }
 
     #[test]
@@ -666,6 +671,27 @@ mod tests {
         let open: Vec<&AgentInfo> = known.open().collect();
         let is_fixed = |agents: &[&AgentInfo]| known.fixed_on(agents).contains_key(&VertexId(1));
         assert_eq!((is_fixed(&open), is_fixed(&open[1..])), (false, true));
+    }
+
+    #[test]
+    fn what_else_is_wrong_is_said_before_agents_are_missed() {
+        let world = World::new(vec![info("a", 2)]);
+        let known = world.known(None);
+        let out = |planner: Option<&str>, instances| {
+            let planner = planner.map(str::to_owned);
+            let ask = ScaleAsk::Out { agents: 1, instances, planner, anywhere: false };
+            wanted(&ask, &known).unwrap_err()
+        };
+        let no_rates = out(None, 2);
+        assert_eq!(no_rates.code, FaultCode::Refused, "{no_rates:?}");
+        assert!(no_rates.message.contains("no rates of job line are known yet"), "{no_rates:?}");
+        let few = out(Some("stela-code"), 0);
+        assert_eq!(few.code, FaultCode::Refused, "{few:?}");
+        // They are as the coordinator is, and none of those that there are.
+        let more = known.with_more(2);
+        let names: Vec<&str> = more.open().map(|agent| agent.id.name.as_str()).collect();
+        assert_eq!(names, ["a", "new agent 1", "new agent 2"]);
+        assert!(more.open().all(|agent| agent.slots == 2));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
+use tuplane_core::cluster::DROPPED_BY_STOP;
 use tuplane_core::job::{MAX_ROW, OnError};
 use tuplane_expr::arrow::array::RecordBatch;
 use tuplane_expr::arrow::compute::concat_batches;
@@ -249,6 +250,49 @@ impl Output {
     }
 }
 
+impl Drop for Output {
+    /// A stop in the middle of a step: what waited for its end has left nowhere, and the rows that it came of are in hand no
+    /// more.
+    fn drop(&mut self) {
+        if self.small_rows > 0 {
+            let rows = BTreeMap::from([(DROPPED_BY_STOP.to_owned(), self.small_rows as u64)]);
+            self.counters.drop_rows(rows);
+        }
+    }
+}
+
 fn other(error: impl ToString) -> OperatorError {
     OperatorError::Other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tuplane_expr::arrow::array::Int64Array;
+    use tuplane_expr::arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+    use crate::exchange::load::Load;
+
+    #[test]
+    fn what_waits_for_the_end_of_a_step_when_it_is_stopped_is_counted() {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+        let batch =
+            RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(Int64Array::from(vec![1, 2, 3]))]);
+        let batch = batch.unwrap();
+        let counters = Arc::new(Counters::new("x".to_owned(), Arc::<Load>::default()));
+        let output = || {
+            let (room, budget) = (Arc::default(), Budget::new(1 << 20));
+            Output::new(Vec::new(), room, budget, Arc::clone(&counters), Arc::clone(&schema), OnError::Fail)
+        };
+        let mut ended = output();
+        ended.emit(batch.clone()).unwrap();
+        ended.end_step().unwrap();
+        drop(ended);
+        assert_eq!(counters.rare_facts().0, BTreeMap::new(), "it has left");
+        let mut stopped = output();
+        stopped.emit(batch.clone()).unwrap();
+        stopped.emit(batch).unwrap();
+        drop(stopped);
+        assert_eq!(counters.rare_facts().0, BTreeMap::from([(DROPPED_BY_STOP.to_owned(), 6)]));
+    }
 }

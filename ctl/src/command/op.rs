@@ -9,6 +9,7 @@ use tuplane_wire::operation::{OperationList, OperationNow};
 
 use crate::args::{Global, whole};
 use crate::cluster::{Cluster, unexpected};
+use crate::command::scale::drains::Drains;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -171,7 +172,7 @@ fn table(views: &[OperationView], room: Option<usize>) -> String {
 
 async fn wait(cluster: &Cluster, args: &WaitArgs, output: &mut Output) -> Outcome {
     let interrupt = Interrupt::listen()?;
-    let view = interrupt.or(until_over(cluster, args)).await?;
+    let view = interrupt.or(until_over(cluster, args, output)).await?;
     if let Some(fault) = &view.fault {
         let message = format!("operation {} ({}) failed: {fault}", view.operation, view.what);
         return Err(Failure::Failed { kind: "agent", message });
@@ -183,8 +184,8 @@ async fn wait(cluster: &Cluster, args: &WaitArgs, output: &mut Output) -> Outcom
     }
 }
 
-async fn until_over(cluster: &Cluster, args: &WaitArgs) -> Outcome<OperationView> {
-    let began = Instant::now();
+async fn until_over(cluster: &Cluster, args: &WaitArgs, output: &Output) -> Outcome<OperationView> {
+    let (began, mut drains) = (Instant::now(), Drains::new());
     loop {
         let OperationList { all, left_out } = operations(cluster, None).await?;
         let Some(one) = all.iter().find(|one| one.operation.id == args.id) else {
@@ -202,6 +203,9 @@ async fn until_over(cluster: &Cluster, args: &WaitArgs) -> Outcome<OperationView
                 view.what,
                 view.progress()
             )));
+        }
+        if let Some(run) = one.operation.asked.run.filter(|_| one.operation.asked.plan.is_some()) {
+            drains.say(cluster, run, output).await;
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -3,6 +3,7 @@
 mod agents;
 mod apply;
 pub(super) mod auto;
+pub(super) mod drains;
 mod history;
 pub(super) mod show;
 
@@ -13,6 +14,8 @@ use serde_json::{Value, json};
 use tuplane_core::scale::planner::MOST;
 use tuplane_wire::message::{ClusterReply, ClusterRequest, JobPhase};
 use tuplane_wire::scaling::{JobScalings, Rescale, Restarted, ScaleAsk, ScalePlace, ScalePlan, Step};
+
+use drains::Drains;
 
 use crate::args::{Global, whole};
 use crate::cluster::{Cluster, unexpected};
@@ -103,7 +106,8 @@ impl Carry {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Growth by ten times or more is asked about first, or needs --yes. Asking for what is there changes nothing.")]
+Growth by ten times or more is asked about first, or needs --yes. Asking for what is there changes nothing.
+Several vertices in one plan: `tuplane scale apply`.")]
 struct SetArgs {
     /// Name or run id
     job: String,
@@ -280,6 +284,7 @@ impl Ends {
         for agent in cluster.agents().await?.iter().filter(|agent| agent.coordinator) {
             names.remove(agent.info.id.name.as_str());
         }
+        names.retain(|name| !stays_by(plan, name));
         if names.is_empty() {
             return Ok(());
         }
@@ -287,6 +292,12 @@ impl Ends {
         let what = format!("end {names} once nothing is there, and take it out of cluster {}", cluster.name);
         super::confirm(global, &format!("{what} (--keep leaves it)"))
     }
+}
+
+/// The plan says of an agent that it is not released now, as where files of the job are there.
+fn stays_by(plan: &ScalePlan, agent: &str) -> bool {
+    let says = format!("{agent} stays in the cluster");
+    plan.notes.iter().any(|note| note.starts_with(&says))
 }
 
 /// What must hold for a plan to be carried out: the number of the job's plan, and the id of the one that is made.
@@ -344,6 +355,13 @@ async fn carry_out(
 ) -> Outcome<Done> {
     let interrupt = Interrupt::listen()?;
     let ask = carry.with_mechanism(ask);
+    if !carry.dry_run
+        && let known = interrupt.or(scalings(cluster, job.clone())).await?
+        && carry.if_epoch.is_none_or(|wanted| wanted == known.epoch)
+        && let Some(why) = under_way(&known)
+    {
+        return Err(Failure::Usage(why));
+    }
     let mut plan = interrupt.or(planned(cluster, request(&job, &ask, &carry.held(), true))).await?;
     if output.is_text() {
         output.text(&show::text(&plan, output.room()))?;
@@ -375,7 +393,7 @@ async fn carry_out(
         }
         return Ok(Done { plan, outcome: None });
     };
-    let done = interrupt.or(until_done(cluster, plan.run, epoch, limit)).await?;
+    let done = interrupt.or(until_done(cluster, plan.run, epoch, limit, output)).await?;
     if let Step::Failed = done.step {
         return Err(given_up(cluster, &plan.job, plan.run, &done).await);
     }
@@ -383,6 +401,19 @@ async fn carry_out(
         output.text(&show::done(&plan, &done))?;
     }
     Ok(Done { plan, outcome: Some(done) })
+}
+
+/// Why no plan is looked at: another one is carried out.
+fn under_way(known: &JobScalings) -> Option<String> {
+    let plan = known.history.iter().find(|plan| !plan.step.is_final())?;
+    Some(format!(
+        "job {} is being rescaled: plan {} ({}) is {}; wait for it (`tuplane scale history {}`)",
+        known.job,
+        plan.epoch,
+        plan.asked,
+        plan.step.word(),
+        known.job
+    ))
 }
 
 fn confirm_growth(plan: &ScalePlan, global: &Global) -> Outcome {
@@ -440,8 +471,9 @@ pub(super) async fn until_done(
     run: u64,
     epoch: u64,
     limit: Option<Duration>,
+    output: &Output,
 ) -> Outcome<Rescale> {
-    let began = Instant::now();
+    let (began, mut drains) = (Instant::now(), Drains::new());
     loop {
         let known = scalings(cluster, run.to_string()).await?;
         match known.history.into_iter().find(|entry| entry.epoch == epoch) {
@@ -455,6 +487,7 @@ pub(super) async fn until_done(
                 known.job, known.job
             )));
         }
+        drains.say(cluster, run, output).await;
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -473,8 +506,33 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_held_was_not_given_up() {
-        let plan = |committed_ms| Rescale {
+    fn who_stays_is_not_asked_about() {
+        let notes =
+            vec!["c stays in the cluster until the job has ended: files of out#4 are there".to_owned()];
+        let plan = ScalePlan { notes, ..ScalePlan::default() };
+        assert!(stays_by(&plan, "c") && !stays_by(&plan, "b"));
+    }
+
+    #[test]
+    fn a_plan_that_is_under_way_is_waited_for() {
+        let known = |step| JobScalings {
+            job: "j".to_owned(),
+            run: 1,
+            epoch: 2,
+            history: vec![Rescale { step, ..given_up_after(None) }],
+            left_out: 0,
+            auto: None,
+        };
+        assert_eq!(under_way(&known(Step::Done)), None);
+        let said = under_way(&known(Step::Committed)).unwrap();
+        assert!(
+            said.starts_with("job j is being rescaled: plan 4 (set w=6) is committed; wait for it"),
+            "{said}"
+        );
+    }
+
+    fn given_up_after(committed_ms: Option<u64>) -> Rescale {
+        Rescale {
             epoch: 4,
             attempt: 1,
             asked: "set w=6".into(),
@@ -491,8 +549,12 @@ mod tests {
             measured: None,
             unmeasured: None,
             why: None,
-        };
-        let said = |committed_ms, phase| what_became("j", phase, &plan(committed_ms));
+        }
+    }
+
+    #[test]
+    fn a_plan_that_held_was_not_given_up() {
+        let said = |committed_ms, phase| what_became("j", phase, &given_up_after(committed_ms));
         assert_eq!(
             said(None, Some(JobPhase::Running)),
             "plan 4 of job j was given up, and the old one goes on: agent c was lost"

@@ -174,7 +174,11 @@ async fn stay(cluster: &mut LocalCluster, interrupt: &Interrupt, output: &Output
         // After `tuplane down` elsewhere nobody needs to hear of each agent.
         let was_ended = !cluster.folder.file().exists();
         for (name, status) in ended.iter().filter(|_| !was_ended) {
-            output.notice(&format!("agent {name} has ended: {status}; log: {}", cluster.log_place(name)));
+            output.notice(&if status.success() {
+                format!("agent {name} has ended, as it was asked to")
+            } else {
+                format!("agent {name} has ended: {status}; log: {}", cluster.log_place(name))
+            });
         }
         if cluster.is_over() {
             if was_ended || ended.iter().all(|(_, status)| status.success()) {

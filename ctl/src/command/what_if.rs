@@ -119,8 +119,15 @@ fn route(args: &RouteArgs, output: &mut Output) -> Outcome {
     }
 }
 
+/// The most faults of a file of cases that are said.
+const MOST_FAULTS: usize = 20;
+
 fn refused(file: &JobFile, faults: &[String]) -> Failure {
-    let lines: Vec<String> = faults.iter().map(|fault| safe::line(fault)).collect();
+    // The wrong file has faults everywhere.
+    let mut lines: Vec<String> = faults.iter().take(MOST_FAULTS).map(|fault| safe::line(fault)).collect();
+    if let Some(rest) = faults.len().checked_sub(MOST_FAULTS).filter(|rest| *rest > 0) {
+        lines.push(format!("and {rest} more"));
+    }
     Failure::Usage(format!("{}: {}", safe::line(&file.name), lines.join("\n")))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use tuplane_core::plan::{Dag, Instance};
-use tuplane_wire::message::{InstanceReport, JobStatus};
+use tuplane_wire::message::{InstanceReport, JobPhase, JobStatus};
 
 use super::{EventTime, Shares, keys};
 use crate::output::number;
@@ -99,11 +99,13 @@ pub(super) fn instance_states(status: &JobStatus) -> BTreeMap<&'static str, u32>
 
 /// Where an instance stands: a rescale makes it come, leave and retire.
 fn instance_state(status: &JobStatus, instance: &Instance, report: &InstanceReport) -> &'static str {
-    let scale = &status.scale;
+    let (scale, phase) = (&status.scale, status.summary.phase);
     match instance.id {
         id if scale.retired.contains(&id) => "retired",
+        _ if report.ended || phase == JobPhase::Finished => "ended",
+        // Nothing of a job that was cancelled or has failed runs on.
+        _ if phase.is_final() => "stopped",
         id if scale.leaving.contains(&id) => "leaving",
-        _ if report.ended => "ended",
         _ => "running",
     }
 }

@@ -225,8 +225,9 @@ impl Driver {
 
     /// What the automatic mode of a job thinks, if it is on.
     pub(super) fn thought(&self, job: &Job) -> Option<String> {
-        job.automatic.as_ref().filter(|mode| mode.on)?;
-        let watch = self.autos.watches.get(&job.id);
+        let mode = job.automatic.as_ref().filter(|mode| mode.on)?;
+        // What it thought before it was turned on anew is of other options.
+        let watch = self.autos.watches.get(&job.id).filter(|watch| watch.since_ms == mode.since_ms);
         Some(watch.map_or("nothing was seen yet", |watch| watch.auto.thought()).to_owned())
     }
 

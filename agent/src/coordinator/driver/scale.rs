@@ -65,7 +65,7 @@ impl Driver {
         let meant = |shown: &&Shown| held.plan.is_none_or(|wanted| shown.id == Some(wanted));
         let change = match shown.rev().filter(meant).find(|shown| shown.is(ask, epoch)) {
             Some(shown) => shown.change.clone(),
-            None => scaling::wanted(ask, &known)?,
+            None => scaling::wanted(ask, &known).map_err(|fault| held.or_stale(job, fault))?,
         };
         let (mut plan, new) = known.plan(ask, change.clone())?;
         if plan.is_empty() {
@@ -304,6 +304,19 @@ pub(super) struct Held {
     pub(super) epoch: Option<u64>,
     /// The plan that is made now is this one.
     pub(super) plan: Option<u64>,
+}
+
+impl Held {
+    /// Why there is no plan. With agents that are yet to be started it is not the one that was shown, for that named all of them.
+    fn or_stale(self, job: &Job, fault: WireFault) -> WireFault {
+        let Some(wanted) = self.plan.filter(|_| fault.code == FaultCode::TooFewAgents) else { return fault };
+        let message = format!(
+            "plan {wanted:016x} for job {} was shown with agents that are not there or not free any more: {}; look at it \
+             again (--dry-run)",
+            job.name, fault.message
+        );
+        WireFault::new(FaultCode::Stale, message)
+    }
 }
 
 /// A plan that was shown and not carried out. Rates that a planner sees change from one second to the next: who agrees to

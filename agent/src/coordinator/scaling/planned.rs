@@ -54,11 +54,15 @@ impl Known<'_> {
         let mut used: Vec<&AgentInfo> = self.used();
         let mut fresh: Vec<&AgentInfo> = self.open().filter(|agent| !self.is_used(agent)).collect();
         fresh.sort_by(|a, b| a.id.name.cmp(&b.id.name));
-        if fresh.len() < agents as usize {
-            let all = self.open().count();
+        if let Some(missing) = (agents as usize).checked_sub(fresh.len()).filter(|missing| *missing > 0) {
+            let (all, fresh) = (self.open().count(), fresh.len());
+            // Somebody may start them for it: what else is wrong, and that they have no use, is said before that.
+            let change = self.with_more(missing).out(agents, instances, Some(planner), anywhere)?;
+            if change.add.is_empty() && change.remove.is_empty() {
+                return Ok(change);
+            }
             let message = format!(
-                "--agents {agents}: of {all} agents that take instances {} have none of job {}",
-                fresh.len(),
+                "--agents {agents}: of {all} agents that take instances {fresh} have none of job {}",
                 self.job.name
             );
             return Err(WireFault::new(FaultCode::TooFewAgents, message));
@@ -142,9 +146,7 @@ impl Known<'_> {
         as_planned &= self.moved(&plan.moves, &used, &[], &ids, &mut change)?;
         change.predicted = finite(plan.after).filter(|_| as_planned);
         let whys = plan.steps.iter().map(|step| format!("{} {}", name(self.dag, step.vertex), step.why));
-        let mut whys: Vec<String> = whys.collect();
-        whys.dedup();
-        change.why = (!whys.is_empty()).then(|| whys.join("; "));
+        change.why = reasons(whys);
         if let Some(left) = &plan.left {
             notes.push(format!("{} of {slots} instances are not used: {}", left.slots, left.why));
             let stay = |(id, why): (&VertexId, &String)| {
@@ -152,11 +154,26 @@ impl Known<'_> {
             };
             notes.extend(fixed.iter().map(stay));
         }
-        if let (Some(before), Some(after)) = (finite(plan.before), finite(plan.after)) {
+        if let (Some(before), Some(after), true) = (finite(plan.before), finite(plan.after), as_planned) {
             notes.push(format!("the model says {before:.0} rows/s before it and {after:.0} after it"));
         }
         change.notes = notes;
         Ok(change)
+    }
+
+    /// The same with so many more agents, as the coordinator is: what would be if they were started.
+    pub(super) fn with_more(&self, missing: usize) -> Self {
+        let coordinates = |agent: &&AgentInfo| agent.id.name == self.coordinator;
+        let like = self.open().find(coordinates).or_else(|| self.open().next());
+        let more = like.into_iter().flat_map(|like| {
+            (1..=missing).map(|number| {
+                let mut agent = like.clone();
+                // No agent has such a name.
+                agent.id.name = format!("new agent {number}");
+                agent
+            })
+        });
+        Self { agents: self.agents.iter().cloned().chain(more).collect(), ..self.clone() }
     }
 
     /// So many agents less.
@@ -239,9 +256,13 @@ impl Known<'_> {
         let mut dealing = Dealing::of(self, open, change);
         let running: BTreeMap<u32, &Instance> = self.running.iter().map(|one| (one.id, one)).collect();
         let mut as_planned = true;
-        for one in moves {
-            let (vertex, to) = (VertexId(one.vertex as u32), agents[one.to]);
-            let id = ids[one.vertex][one.instance];
+        let wanted: Vec<(u32, usize, usize)> =
+            moves.iter().map(|one| (ids[one.vertex][one.instance], one.vertex, one.to)).collect();
+        let from = |id: u32| running.get(&id).map(|one| self.agent_of(one));
+        let is_there =
+            |id: u32, to: usize| self.is_open(agents[to]) && from(id) == Some(&agents[to].id.name[..]);
+        for (id, vertex, to) in without_swaps(&wanted, is_there) {
+            let (vertex, to) = (VertexId(vertex as u32), agents[to]);
             if let Some(gone) = running.get(&id) {
                 dealing.leaves(gone);
             }
@@ -365,6 +386,84 @@ impl Known<'_> {
     }
 }
 
+/// Moves of instances (id, vertex, to which agent) without those that leave as many of a vertex on an agent as there were: one
+/// that leaves while another one comes stays instead, for they are alike. `is_there`: it is on that agent now.
+fn without_swaps(
+    moves: &[(u32, usize, usize)],
+    is_there: impl Fn(u32, usize) -> bool,
+) -> Vec<(u32, usize, usize)> {
+    let mut leaving: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+    let mut coming: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for (id, vertex, to) in moves {
+        leaving.entry(*vertex).or_default().push(*id);
+        *coming.entry(*vertex).or_default().entry(*to).or_default() += 1;
+    }
+    let mut left = Vec::new();
+    for (vertex, mut coming) in coming {
+        let mut leave = leaving.remove(&vertex).unwrap_or_default();
+        for (to, count) in &mut coming {
+            leave.retain(|id| {
+                let stays = *count > 0 && is_there(*id, *to);
+                *count -= usize::from(stays);
+                !stays
+            });
+        }
+        let to = coming.into_iter().flat_map(|(to, count)| std::iter::repeat_n(to, count));
+        left.extend(leave.into_iter().zip(to).map(|(id, to)| (id, vertex, to)));
+    }
+    left
+}
+
+/// The most reasons of a plan that are said.
+const MOST_REASONS: usize = 4;
+
+/// Why instances come, each reason once and with how many have it; `None`: there are none.
+fn reasons(all: impl Iterator<Item = String>) -> Option<String> {
+    let mut each: Vec<(String, usize)> = Vec::new();
+    for why in all {
+        match each.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, count)) => *count += 1,
+            None => each.push((why, 1)),
+        }
+    }
+    let rest: usize = each.iter().skip(MOST_REASONS).map(|(_, count)| count).sum();
+    let said = each.iter().take(MOST_REASONS).map(|(why, count)| match count {
+        1 => why.clone(),
+        count => format!("{why} ({count} times)"),
+    });
+    let rest = (rest > 0).then(|| format!("and so on for {rest} more"));
+    let said: Vec<String> = said.chain(rest).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
 fn finite(rate: f64) -> Option<f64> {
     rate.is_finite().then_some(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_said_once() {
+        let said = |whys: &[&str]| reasons(whys.iter().map(|why| (*why).to_owned()));
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&["a", "b", "a"]).as_deref(), Some("a (2 times); b"));
+        assert_eq!(
+            said(&["a", "b", "c", "d", "e", "e", "f"]).as_deref(),
+            Some("a; b; c; d; and so on for 3 more")
+        );
+    }
+
+    #[test]
+    fn an_instance_stays_where_another_one_of_its_vertex_would_come() {
+        // Instance i is on agent i; 7 is of another vertex and on agent 1.
+        let is_there = |id: u32, to: usize| id as usize % 6 == to;
+        let moves = |all: &[(u32, usize, usize)]| without_swaps(all, is_there);
+        assert_eq!(moves(&[(0, 3, 1), (1, 3, 0)]), [], "they change places");
+        assert_eq!(moves(&[(2, 3, 2)]), [], "it is there");
+        assert_eq!(moves(&[(0, 3, 1), (1, 3, 2), (2, 3, 4)]), [(0, 3, 4)]);
+        assert_eq!(moves(&[(0, 3, 1), (7, 4, 0)]), [(0, 3, 1), (7, 4, 0)]);
+        assert_eq!(moves(&[(0, 3, 1), (2, 3, 1)]), [(0, 3, 1), (2, 3, 1)]);
+    }
 }

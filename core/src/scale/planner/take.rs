@@ -117,9 +117,11 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     };
     let before = ask.placement.steady(ask.graph, ask.engine).throughput;
     let why = if after >= before * (1.0 - EQUAL) {
-        format!("the job still makes {} rows/s; {moved} instances move", rows(after))
+        let moves =
+            if moved == 1 { "1 instance moves".to_owned() } else { format!("{moved} instances move") };
+        format!("then the job still makes {} rows/s; {moves}", rows(after))
     } else {
-        format!("any other choice costs as much or more: {} rows/s instead of {}", rows(after), rows(before))
+        format!("then {} of {} rows/s are left, and no more with any other choice", rows(after), rows(before))
     };
     Ok(removal("best", ask, machines, placement, why))
 }

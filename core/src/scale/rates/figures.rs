@@ -85,19 +85,26 @@ impl Seen<'_> {
             return Err(match self.window.cut {
                 Some(cut) => {
                     let since = self.now.saturating_sub(cut).as_secs_f64();
-                    format!("{agent} has not reported since the job was changed {since:.0} s ago")
+                    format!(
+                        "agent {agent} has not reported since the job was changed {since:.0} s ago: ask again in a moment"
+                    )
                 }
-                None => format!("{agent} has not reported yet"),
+                None => format!("agent {agent} has not reported yet"),
             });
         };
         let silent = self.now.saturating_sub(track.heard);
         if silent > self.window.options.stale {
-            return Err(format!("{agent} has not reported for {:.0} s", silent.as_secs_f64()));
+            return Err(format!("agent {agent} has not reported for {:.0} s", silent.as_secs_f64()));
         }
         if track.looks.len() < 2 {
+            let step = self.window.options.step.as_secs_f64();
+            let since = self.window.cut.map_or_else(String::new, |cut| {
+                let since = self.now.saturating_sub(cut).as_secs_f64();
+                format!(" since the job was changed {since:.0} s ago")
+            });
             return Err(format!(
-                "one look at the counters of {agent} so far: rates need two, {} s apart",
-                self.window.options.step.as_secs_f64()
+                "one look at the counters of agent {agent}{since}, and rates need two, {step} s apart: ask again in {} s",
+                2.0 * step
             ));
         }
         Ok(track)

@@ -236,6 +236,22 @@ fn nothing_from_before_a_cut_counts() {
 }
 
 #[test]
+fn after_a_change_one_is_told_when_to_ask_again() {
+    let mut world = World::chain();
+    world.runs(40, 50, 100);
+    world.window.cut(world.now);
+    world.now += Duration::from_millis(100);
+    because(&world.rates().seconds, "since the job was changed 0 s ago: ask again in a moment");
+    world.runs(1, 50, 100);
+    let why = world.rates().seconds.unwrap_err();
+    assert!(
+        why.contains("one look at the counters of agent a0 since the job was changed 0 s ago, and rates need two, 1 s apart"),
+        "{why}"
+    );
+    assert!(why.ends_with(": ask again in 2 s"), "{why}");
+}
+
+#[test]
 fn counters_that_go_back_begin_anew() {
     let mut world = World::chain();
     world.runs(40, 50, 100);

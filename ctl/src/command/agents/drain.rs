@@ -76,7 +76,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         for job in jobs.values() {
             let Some(epoch) = job.plan.as_ref().and_then(|plan| plan.next) else { continue };
             let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
-            let done = interrupt.or(until_done(&cluster, job.run, epoch, left)).await?;
+            let done = interrupt.or(until_done(&cluster, job.run, epoch, left, output)).await?;
             if done.fault.is_some() {
                 return Err(given_up(&cluster, &job.job, job.run, &done).await);
             }
@@ -89,12 +89,17 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
     let late = jobs.values().find(|job| job.again && job.plan.is_none() && !args.dry_run);
     match late {
-        Some(job) => Err(Failure::TimedOut(format!(
-            "what job {} has on {} was not moved yet: {}; ask again",
-            job.job,
-            args.agent,
-            job.why.as_deref().unwrap_or("it has not ended")
-        ))),
+        Some(job) => {
+            // As text it was said above.
+            let why = job.why.as_ref().filter(|_| !output.is_text());
+            Err(Failure::TimedOut(format!(
+                "what job {} has on {} was not moved yet{}: ask again (`tuplane agents drain {}`)",
+                job.job,
+                args.agent,
+                why.map_or_else(String::new, |why| format!(", {why}")),
+                args.agent
+            )))
+        }
         None => Ok(()),
     }
 }

@@ -24,6 +24,12 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
     let cluster = Cluster::find(global, output)?;
+    // Nobody is asked about what would be refused.
+    let known = cluster.agents().await?;
+    let known = known.iter().find(|agent| agent.info.id.name == args.agent && !agent.coordinator);
+    if let Some(why) = known.and_then(|agent| not_drained(&args.agent, agent.alive, agent.drained)) {
+        return Err(Failure::Usage(why));
+    }
     confirm(global, &format!("end agent {} and take it out of cluster {}", args.agent, cluster.name))?;
     let stopped = release(&cluster, &args.agent).await?;
     if !output.is_text() {
@@ -40,6 +46,11 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
         Some(how) => format!("; its process did not end by itself: {}", down::word(how)),
     };
     output.text(&format!("agent {name} is not one of cluster {} any more{how}", safe::line(&cluster.name)))
+}
+
+/// Why an agent is not released yet, as the coordinator says it.
+fn not_drained(name: &str, alive: bool, drained: bool) -> Option<String> {
+    (alive && !drained).then(|| format!("{name} is not drained: `tuplane agents drain {name}` first"))
 }
 
 /// Ends an agent and takes it out of the cluster. `None`: its process is none that this machine has started.
@@ -78,4 +89,16 @@ pub(in crate::command) async fn release(cluster: &Cluster, name: &str) -> Outcom
     };
     members.forget(|agent| agent.name == name)?;
     Ok(Some(stopped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alive_is_drained_first() {
+        let said = not_drained("b", true, false).unwrap();
+        assert_eq!(said, "b is not drained: `tuplane agents drain b` first");
+        assert_eq!((not_drained("b", true, true), not_drained("b", false, false)), (None, None));
+    }
 }

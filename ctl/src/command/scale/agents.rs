@@ -81,7 +81,9 @@ pub(super) fn too_few(cluster: &Cluster, why: &str) -> Failure {
     let how = match cluster.home() {
         None => "more are added on the machine that started the cluster".to_owned(),
         Some((_, file)) if file.road.is_none() => {
-            "without --dry-run the missing ones are started on this machine".to_owned()
+            "without --dry-run the missing ones are started on this machine, and with `tuplane agents add --local N` before \
+             that the plan can be looked at first"
+                .to_owned()
         }
         Some((_, file)) => match file.spares().len() {
             0 => "`tuplane agents add HOST` starts one on another host".to_owned(),

@@ -1,14 +1,17 @@
 //! `tuplane scale apply`: a plan that was made elsewhere.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tuplane_core::cluster::rescale::{MOST_PREDICTED, check_planner};
-use tuplane_core::fault::{Fault, Spanned};
+use tuplane_core::fault::{Fault, Spanned, shortened, suggestion};
 use tuplane_core::job::table::Table;
 use tuplane_core::job::tree::{Node, Value};
-use tuplane_core::job::{FileFormat, Text};
+use tuplane_core::job::{FileFormat, Job, Text};
+use tuplane_core::plan::Dag;
 use tuplane_core::scale::planner::MOST;
+use tuplane_wire::message::JobStatus;
 use tuplane_wire::scaling::{ExactPlan, ScaleAsk};
 
 use super::{Carry, Ends, carry_out};
@@ -38,41 +41,117 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Outcome {
-    let plan = read(&args.file, output)?;
+    let (file, plan, names) = read(&args.file, output)?;
     let cluster = Cluster::find(global, output)?;
+    let status = cluster.status(Some(args.job.clone())).await?;
+    let agents = cluster.agents().await?;
+    let agents: Vec<&str> = agents.iter().map(|agent| agent.info.id.name.as_str()).collect();
+    let faults = unknown(&names, &status, &agents);
+    if !faults.is_empty() {
+        return Err(Failure::NotFound(said(&file, &faults, output)));
+    }
     let ask = ScaleAsk::Exact(Box::new(plan));
     carry_out(&cluster, args.job, ask, &args.carry, &Ends::None, global, output)
         .await?
         .document(json!({}), output)
 }
 
-fn read(file: &Path, output: &Output) -> Outcome<ExactPlan> {
+fn read(file: &Path, output: &Output) -> Outcome<(JobFile, ExactPlan, Vec<Name>)> {
     let file = JobFile::read(file, &Overrides::default())?;
-    plan(&file.text).map_err(|faults| {
-        if !output.is_text() {
-            let said: Vec<String> = faults.iter().map(|fault| format!("{}:{fault}", file.name)).collect();
-            return Failure::Usage(safe::lines(&said.join("\n")));
-        }
-        let said = faults::render(&file.name, &file.text, &faults, false);
-        Failure::Usage(said.trim_end().to_owned())
-    })
+    match plan(&file.text) {
+        Ok((plan, names)) => Ok((file, plan, names)),
+        Err(faults) => Err(Failure::Usage(said(&file, &faults, output))),
+    }
 }
 
-/// The plan in a document, or everything that is wrong with it.
-fn plan(text: &str) -> Result<ExactPlan, Vec<Fault>> {
+/// All faults of a file, each with its place.
+fn said(file: &JobFile, faults: &[Fault], output: &Output) -> String {
+    if !output.is_text() {
+        let said: Vec<String> = faults.iter().map(|fault| format!("{}:{fault}", file.name)).collect();
+        return safe::lines(&said.join("\n"));
+    }
+    faults::render(&file.name, &file.text, faults, false).trim_end().to_owned()
+}
+
+/// A name in a plan that the cluster has to know.
+#[derive(Debug)]
+struct Name {
+    of: Of,
+    text: Text,
+}
+
+/// What it is a name of.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Vertex,
+    Agent,
+    Instance,
+}
+
+/// A fault for each name that there is not.
+fn unknown(names: &[Name], status: &JobStatus, agents: &[&str]) -> Vec<Fault> {
+    // What cannot be read here is the coordinator's to refuse.
+    let Ok(dag) = serde_json::from_str::<Dag>(&status.dag) else { return Vec::new() };
+    let stages = serde_json::from_str::<Job>(&status.job).map(|job| job.stages).unwrap_or_default();
+    let gone = [&status.scale.retired, &status.scale.leaving];
+    let here = status.instances.iter().filter(|one| !gone.iter().any(|ids| ids.contains(&one.id)));
+    let here: BTreeSet<String> =
+        here.map(|one| format!("{}#{}", dag.vertex(one.vertex).label(), one.number)).collect();
+    let close = |wrote: &str, known: &mut dyn Iterator<Item = &str>| {
+        suggestion(wrote, known).map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"))
+    };
+    let fault = |Name { of, text }: &Name| {
+        let wrote = shortened(&text.value, 100);
+        let message = match of {
+            // A stage without instances of its own has a sentence of its own.
+            Of::Vertex if stages.iter().any(|stage| stage.id == text.value) => return None,
+            Of::Vertex => dag.find_vertex(&text.value).err()?,
+            Of::Agent if agents.contains(&text.value.as_str()) => return None,
+            Of::Agent => {
+                let close = close(&text.value, &mut agents.iter().copied());
+                format!("there is no agent `{wrote}`{close}; there are {}", agents.join(", "))
+            }
+            Of::Instance if here.contains(&text.value) => return None,
+            Of::Instance => {
+                let close = close(&text.value, &mut here.iter().map(String::as_str));
+                let list = if close.is_empty() { " (`tuplane status -o json` lists them)" } else { "" };
+                format!("the job has no running instance `{wrote}`{close}{list}")
+            }
+        };
+        Some(Fault::new(text.at, message))
+    };
+    names.iter().filter_map(fault).collect()
+}
+
+/// The plan in a document with the names in it, or everything that is wrong with it.
+fn plan(text: &str) -> Result<(ExactPlan, Vec<Name>), Vec<Fault>> {
     let mut faults = Vec::new();
     let read = Node::parse(text, FileFormat::Json, &mut faults).map(given);
     let plan = read.and_then(|root| {
         let mut table = Table::new(&root, "the plan", &mut faults)?;
+        let (add, moves) = (added(&mut table), moved(&mut table));
+        let end = table.node("end").map_or_else(Vec::new, |node| ended(&mut table, node));
+        let name = |of, text: &Text| Name { of, text: text.clone() };
+        let mut names = Vec::new();
+        for (vertex, agent, _) in &add {
+            names.extend([name(Of::Vertex, vertex), name(Of::Agent, agent)]);
+        }
+        for (instance, agent) in &moves {
+            names.extend([name(Of::Instance, instance), name(Of::Agent, agent)]);
+        }
+        names.extend(end.iter().map(|instance| name(Of::Instance, instance)));
+        let each = |(vertex, agent, instances): (Text, Text, u64)| {
+            std::iter::repeat_n((vertex.value, agent.value), usize::try_from(instances).unwrap_or(0))
+        };
         let plan = ExactPlan {
-            add: added(&mut table),
-            moves: moved(&mut table),
-            end: table.node("end").map_or_else(Vec::new, |node| ended(&mut table, node)),
+            add: add.into_iter().flat_map(each).collect(),
+            moves: moves.into_iter().map(|(instance, agent)| (instance.value, agent.value)).collect(),
+            end: end.into_iter().map(|instance| instance.value).collect(),
             planner: table.text("planner").and_then(|name| planner(&mut table, name)),
             predicted: table.number("predicted_per_s").map(|rate| predicted(&mut table, &rate)),
         };
         table.finish(&mut faults, |_| None);
-        Some(plan)
+        Some((plan, names))
     });
     plan.filter(|_| faults.is_empty()).ok_or(faults)
 }
@@ -109,17 +188,17 @@ fn tables<T>(plan: &mut Table<'_>, key: &'static str, read: impl Fn(&mut Table<'
 }
 
 /// A text that has to be there.
-fn needed(table: &mut Table<'_>, key: &'static str) -> Option<String> {
+fn needed(table: &mut Table<'_>, key: &'static str) -> Option<Text> {
     if table.place_of(key).is_none() {
         // It is a known key, though it is not there.
         table.know(&[key]);
         table.missing(key, format!("write \"{key}\": \"..\""));
         return None;
     }
-    table.text(key).map(|text| text.value)
+    table.text(key)
 }
 
-fn added(plan: &mut Table<'_>) -> Vec<(String, String)> {
+fn added(plan: &mut Table<'_>) -> Vec<(Text, Text, u64)> {
     let all = tables(plan, "add", |table| {
         let (vertex, agent) = (needed(table, "vertex"), needed(table, "agent"));
         let instances = if table.place_of("instances").is_some() {
@@ -136,26 +215,22 @@ fn added(plan: &mut Table<'_>) -> Vec<(String, String)> {
         plan.fault(Fault::new(at, format!("`add` has {total} instances in all; {MOST} are the most")));
         return Vec::new();
     }
-    let each = |(vertex, agent, instances): (String, String, u64)| {
-        std::iter::repeat_n((vertex, agent), usize::try_from(instances).unwrap_or(0))
-    };
-    all.into_iter().flat_map(each).collect()
+    all
 }
 
-fn moved(plan: &mut Table<'_>) -> Vec<(String, String)> {
+fn moved(plan: &mut Table<'_>) -> Vec<(Text, Text)> {
     tables(plan, "move", |table| {
         let (instance, agent) = (needed(table, "instance"), needed(table, "agent"));
         Some((instance?, agent?))
     })
 }
 
-fn ended(plan: &mut Table<'_>, node: &Node) -> Vec<String> {
+fn ended(plan: &mut Table<'_>, node: &Node) -> Vec<Text> {
     // An empty list ends nothing.
     if matches!(&node.value, Value::List(list) if list.is_empty()) {
         return Vec::new();
     }
-    let names = plan.as_texts("end", node).unwrap_or_default();
-    names.into_iter().map(|name| name.value).collect()
+    plan.as_texts("end", node).unwrap_or_default()
 }
 
 fn planner(plan: &mut Table<'_>, name: Text) -> Option<String> {
@@ -179,14 +254,17 @@ fn predicted(plan: &mut Table<'_>, rate: &Spanned<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use tuplane_wire::message::JobPhase;
+
     use super::*;
     use crate::output::{Color, Format};
+    use crate::wait::look;
 
     #[test]
     fn a_plan_names_each_instance_and_nothing_else_is_taken() {
         let text = r#"{"add": [{"vertex": "w", "agent": "b", "instances": 2}], "end": ["w#1"],
             "move": [{"instance": "w#0", "agent": "c"}], "planner": "mine", "predicted_per_s": null}"#;
-        let plan = plan(text).unwrap();
+        let (plan, _) = plan(text).unwrap();
         let new = ("w".to_owned(), "b".to_owned());
         assert_eq!(plan.add, [new.clone(), new]);
         assert_eq!((plan.moves.len(), &plan.end[..]), (1, &["w#1".to_owned()][..]));
@@ -217,6 +295,25 @@ mod tests {
         }
         let many = r#"{"add": [{"vertex": "w", "agent": "b", "instances": 9999}, {"vertex": "w", "agent": "c", "instances": 9}]}"#;
         assert!(plan(many).unwrap_err()[0].message.contains("10008 instances in all"));
+    }
+
+    #[test]
+    fn all_names_that_there_are_not_are_said_with_their_places() {
+        let status = look(JobPhase::Running, 1, 9);
+        let text = r#"{"add": [{"vertex": "c", "agent": "h1"}, {"vertex": "a", "agent": "zz"}],
+ "move": [{"instance": "a#0", "agent": "h2"}], "end": ["a#0", "a#7", "nope#1"]}"#;
+        let (_, names) = plan(text).unwrap();
+        let said: Vec<String> =
+            unknown(&names, &status, &["h1", "h2"]).iter().map(ToString::to_string).collect();
+        for part in [
+            "1:21: the job has no vertex `c`",
+            "there is no agent `zz`; there are h1, h2",
+            "2:63: the job has no running instance `a#7` (did you mean `a#0`?)",
+            "the job has no running instance `nope#1`",
+        ] {
+            assert!(said.iter().any(|fault| fault.contains(part)), "{part}: {said:#?}");
+        }
+        assert_eq!(said.len(), 4, "{said:#?}");
     }
 
     #[test]

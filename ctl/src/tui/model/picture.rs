@@ -250,7 +250,8 @@ impl Picture {
         let found: Vec<(&str, Option<u64>)> = match self.job.as_ref().filter(|job| !job.planned_only) {
             Some(job) => {
                 let names = job.agent_names.iter().map(String::as_str);
-                names.zip(&job.agents).map(|(name, index)| (name, index.and_then(age))).collect()
+                let all = names.zip(&job.agents).zip(0u16..).filter(|(_, of_run)| job.takes_part(*of_run));
+                all.map(|((name, index), _)| (name, index.and_then(age))).collect()
             }
             None => (0..self.agents.len())
                 .map(|index| (self.agents[index].info.id.name.as_str(), age(index)))
@@ -276,19 +277,23 @@ impl Picture {
 
     /// The age of the oldest of the run's agents that are old; `u64::MAX` if one is gone.
     pub(crate) fn oldest(&self, now: u64) -> Option<u64> {
-        let agents = self.job.as_ref()?.agents.len() as u16;
-        (0..agents).filter_map(|agent| self.stale_age(agent, now)).max()
+        let job = self.job.as_ref()?;
+        let agents = (0..job.agents.len() as u16).filter(|agent| job.takes_part(*agent));
+        agents.filter_map(|agent| self.stale_age(agent, now)).max()
     }
 
     /// How many agents take part in the job; without one how many there are.
     pub(crate) fn all_agents(&self) -> usize {
-        self.job.as_ref().map_or(self.agents.len(), |job| job.agents.len())
+        self.job.as_ref().map_or(self.agents.len(), |job| {
+            (0..job.agents.len() as u16).filter(|agent| job.takes_part(*agent)).count()
+        })
     }
 
     /// The age of the oldest of a vertex's values, if it is old; `u64::MAX` if an agent is gone.
     pub(crate) fn vertex_age(&self, vertex: u32, now: u64) -> Option<u64> {
         let job = self.job.as_ref()?;
         let own = job.instances.iter().filter(|instance| instance.vertex == vertex && !instance.report.ended);
+        let own = own.filter(|instance| !instance.retired);
         own.filter_map(|instance| self.stale_age(instance.agent, now)).max()
     }
 }
@@ -311,6 +316,13 @@ fn live(facts: &JobFacts, agents: &[AgentStatus]) -> BTreeSet<u32> {
 }
 
 impl JobPicture {
+    /// An agent of the run counts, by the run's index, while it has something of it: rescales have left the others empty, and
+    /// these may be released.
+    fn takes_part(&self, agent: u16) -> bool {
+        let all_empty = self.instances.iter().all(|instance| instance.retired);
+        all_empty || self.instances.iter().any(|instance| instance.agent == agent && !instance.retired)
+    }
+
     fn new(plan: Rc<Plan>, facts: &JobFacts, agents: &[AgentStatus], history: &History) -> Self {
         let counters: BTreeMap<u32, &InstanceReport> =
             facts.counters.iter().map(|report| (report.instance, report)).collect();

@@ -353,6 +353,18 @@ fn an_agent_that_is_stale_or_gone_is_named_and_edges_and_vertices_agree_on_it() 
     telemetry.agents[2].alive = false;
     seat.tell(21_000, What::Telemetry(Box::new(telemetry)));
     assert!(seat.text().contains("2 of 3 agents: c is gone"), "{}", seat.text());
+    // A rescale had left it empty before: it is not missed.
+    let mut telemetry = world.telemetry(21_500);
+    telemetry.agents.remove(2);
+    let job = telemetry.job.as_mut().unwrap();
+    job.retired = job.instances.iter().filter(|one| one.agent == 2).map(|one| one.id).collect();
+    seat.tell(21_500, What::Telemetry(Box::new(telemetry.clone())));
+    let shown = seat.text();
+    assert!(shown.contains("2/2 agents") && !shown.contains("is gone"), "{shown}");
+    assert!(!shown.contains("not known while an agent is gone"), "{shown}");
+    let mut telemetry = world.telemetry(22_000);
+    telemetry.agents[2].alive = false;
+    seat.tell(22_000, What::Telemetry(Box::new(telemetry)));
     seat.tell(21_000, What::Resize { width: 60, height: 20 });
     assert!(seat.text().contains("2 of 3 agents"), "{}", seat.text());
 }

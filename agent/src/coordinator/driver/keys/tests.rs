@@ -115,12 +115,11 @@ async fn phase(coordinator: &Coordinator) -> JobPhase {
 /// The one rescale of the job is done. Instances that have been asked for what they have not read end.
 async fn done(coordinator: &Coordinator, asked: &Asked) {
     let given = || {
-        let all = so_far(asked).into_iter();
-        all.filter_map(|ask| match ask {
+        let mut all = so_far(asked).into_iter();
+        all.find_map(|ask| match ask {
             AgentRequest::Sources(SourceAsk::Take { run, .. }) => Some(run),
             _ => None,
         })
-        .next()
     };
     let going = until("it has been asked", async || {
         match coordinator.request(ClusterRequest::Scalings { job: "1".to_owned() }).await.unwrap() {
