@@ -396,6 +396,56 @@ async fn what_was_asked_of_a_key_partition_leaves_before_it_is_given_and_before_
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_of_a_key_partition_waits_for_no_room_behind() {
+    for (ordered, batch) in [(true, None), (false, None), (true, Some(4))] {
+        let form = Form { concurrency: 16, batch, ordered, blocks: false };
+        // One row fills its queue, and nobody takes any.
+        let Made { instance, source, target, edge, asking, counters, budget, .. } = made(form, 1);
+        let running = tokio::spawn(instance.run());
+        source.open_moves().unwrap();
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values((0..400).map(|n| n * 7)));
+        let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+        let of: UInt16Array = (0..400).map(|id| Some((id % 2) as u16)).collect();
+        source.push(0, Item::Rows(Rows::new(batch, Some(of), &budget).unwrap()));
+        while counters.rows_in.load(Ordering::Relaxed) < 16 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        // All that was asked is answered, and waits for room.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let in_time = async |what| {
+            let asked = async {
+                match what {
+                    "sizes" => asking.sizes(vec![0]).await.map(|sizes| sizes.len()),
+                    "give" => asking.give(vec![0]).await.map(|given| given.rows.len()),
+                    _ => asking.settle(vec![0]).await.map(|()| 0),
+                }
+            };
+            let answered = tokio::time::timeout(Duration::from_secs(20), asked).await;
+            answered.unwrap_or_else(|_| panic!("{what} waits for room ({form:?})")).unwrap()
+        };
+        in_time("sizes").await;
+        let partitions = [0u16].into_iter().collect();
+        let group = Group { epoch: 1, number: 0, from: 0, to: 1, partitions };
+        source.begin_group(group.clone(), Side::Gives).unwrap();
+        source.push(0, Item::Mark(Mark::Moved { epoch: 1, group: 0 }));
+        assert!(in_time("give").await > 0, "all were taken before");
+        source.end_group(group.order());
+        in_time("settle").await;
+        // Then it goes on as it did: rows of its own wait for room again.
+        let pump = tokio::spawn(async move { edge.run().await });
+        source.close_moves();
+        source.push(0, Item::Mark(Mark::End));
+        let mut seen = Vec::new();
+        while !ended(&target, &mut seen) {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        running.await.unwrap().unwrap();
+        pump.abort();
+        assert!(seen.len() >= 200, "{}", seen.len());
+    }
+}
+
 /// Holds its thread, and has no answer.
 struct Never(AtomicUsize);
 
