@@ -76,7 +76,7 @@ struct Turn {
     entries: Vec<Logged>,
     replies: Vec<(Reply, Result<ClusterReply, WireFault>)>,
     effects: Vec<Effect>,
-    /// So many of the entries came of requests to scale.
+    /// So many of the entries came of requests to scale, to drain, or about the automatic mode.
     refusable: usize,
 }
 
@@ -220,12 +220,12 @@ impl Driver {
         Ok(())
     }
 
-    /// The log cannot be written. Where all that was to be written came of requests to scale these are refused, and the state is
-    /// what it was before them. Anything else has happened: a coordinator that went on would not know it after its end.
+    /// The log cannot be written. Where all that was to be written came of requests to scale and the like these are refused, and
+    /// the state is what it was before them. Anything else has happened: a coordinator that went on would not know it after its end.
     fn unwritten(&mut self, turn: Turn, error: &LogError) -> Result<(), String> {
         let log = if turn.refusable == turn.entries.len() { self.log.take() } else { None };
         let (fault, result) = if let Some((log, state)) = log.and_then(|log| log.without_the_last().ok()) {
-            tracing::warn!(%error, "a request to scale is refused");
+            tracing::warn!(%error, "a request is refused, and nothing was changed");
             (self.log, self.state) = (Some(log), state);
             let said = format!("nothing was changed: {error}; ask again once there is room");
             (WireFault { retryable: true, ..WireFault::new(FaultCode::Refused, said) }, Ok(()))
@@ -288,9 +288,14 @@ impl Driver {
     fn handle(&mut self, turn: &mut Turn, note: Note) {
         match note {
             Note::Asked { request, reply } => {
-                let (before, scales) = (turn.entries.len(), matches!(*request, ClusterRequest::Scale { .. }));
+                // These change nothing but the state, and have agents asked to do something afterwards: refused, they leave no trace.
+                let refusable = matches!(
+                    request.itself(),
+                    ClusterRequest::Scale { .. } | ClusterRequest::Drain { .. } | ClusterRequest::Auto { .. }
+                );
+                let before = turn.entries.len();
                 self.asked(turn, *request, reply);
-                if scales {
+                if refusable {
                     turn.refusable += turn.entries.len() - before;
                 }
             }

@@ -28,6 +28,7 @@ pub(super) struct Seen {
     pub(super) rates: JobRates,
     /// Its instances, without those that a rescale has ended.
     pub(super) instances: Vec<Instance>,
+    partitions: u16,
     agents: Vec<String>,
     /// The setting's, where it has one.
     ratio: Option<f64>,
@@ -65,7 +66,8 @@ impl Seen {
         let rates = measured.window().rates_over(&known, measured.at(now), span);
         let engine = Engine::from(submitted.options.overflow);
         let ratio = (submitted.options.settings == Settings::Paper).then_some(PUBLISHED);
-        Ok(Self { dag, kinds, engine, rates, instances, agents, ratio })
+        let partitions = submitted.options.partitions();
+        Ok(Self { dag, kinds, engine, rates, instances, partitions, agents, ratio })
     }
 
     /// As scaling takes it. `fixed` are vertices that can have no more instances.
@@ -74,8 +76,17 @@ impl Seen {
         congestion: Congestion,
         fixed: &'a BTreeMap<VertexId, String>,
     ) -> Running<'a> {
-        let Self { dag, kinds, rates, engine, .. } = self;
-        Running { dag, kinds, rates, engine: *engine, congestion, fixed, alone: false }
+        let Self { dag, kinds, rates, engine, partitions, .. } = self;
+        Running {
+            dag,
+            kinds,
+            rates,
+            engine: *engine,
+            congestion,
+            fixed,
+            partitions: *partitions,
+            alone: false,
+        }
     }
 
     /// The test of congestion that the job's setting has.

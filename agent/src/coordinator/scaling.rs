@@ -36,7 +36,8 @@ pub(super) struct Known<'a> {
     pub(super) spec: &'a job::Job,
     /// Its plan.
     pub(super) dag: &'a Dag,
-    /// Its instances that run: neither ended nor being drained.
+    /// Its instances that no rescale has ended or is ending; those too that have come to their end by themselves, for these
+    /// stay with it.
     pub(super) running: Vec<Instance>,
     /// Agents that are alive, by name.
     pub(super) agents: Vec<AgentInfo>,
@@ -50,6 +51,8 @@ pub(super) struct Known<'a> {
     pub(super) planners: &'a Planners,
     /// Name of the agent that coordinates.
     pub(super) coordinator: &'a str,
+    /// Names of agents that other live jobs use.
+    pub(super) shared: BTreeSet<String>,
 }
 
 /// What is wanted of a job.
@@ -186,17 +189,25 @@ impl Known<'_> {
             return "stays in the cluster: it coordinates".to_owned();
         }
         let going: BTreeSet<u32> = change.remove.iter().copied().collect();
-        let mut here = self.job.instances.iter().filter(|one| {
-            let has_begun = going.contains(&one.id) || self.job.retired.contains(&one.id);
-            has_begun && self.agent_of(one) == agent
-        });
-        match here.find(|one| self.job.file_sinks.values().any(|vertex| *vertex == one.vertex)) {
+        let has_begun = |one: &Instance| going.contains(&one.id) || self.job.retired.contains(&one.id);
+        match self.files_on(agent, &has_begun) {
             Some(one) => format!(
                 "stays in the cluster until the job has ended: files of {} are there",
                 self.name_of(one)
             ),
             None => "is released once it is empty, unless another job uses it".to_owned(),
         }
+    }
+
+    /// An instance of these that writes files on an agent, or has.
+    fn files_on(&self, agent: &str, of: &dyn Fn(&Instance) -> bool) -> Option<&Instance> {
+        let mut here = self.job.instances.iter().filter(|one| of(one) && self.agent_of(one) == agent);
+        here.find(|one| self.job.file_sinks.values().any(|vertex| *vertex == one.vertex))
+    }
+
+    /// Instances that have not come to their end by themselves.
+    fn working(&self) -> impl Iterator<Item = &Instance> {
+        self.running.iter().filter(|one| !self.job.ended.contains_key(&one.id))
     }
 
     /// A vertex that a person names.
@@ -541,9 +552,21 @@ mod tests {
 
     impl World {
         fn new(agents: Vec<AgentInfo>) -> Self {
-            let spec = job::Job::parse(LINE, FileFormat::Toml).unwrap();
+            Self::on(LINE, agents, 1)
+        }
+
+        /// A job on so many of the agents.
+        fn on(text: &str, agents: Vec<AgentInfo>, hosts: u16) -> Self {
+            let spec = job::Job::parse(text, FileFormat::Toml).unwrap();
             let dag = plan(&spec).unwrap();
-            let slots = [AgentSlot { index: 0, name: "a".to_owned(), slots: 2 }];
+            let slots = (0..hosts).zip(&agents).map(|(index, agent)| AgentSlot {
+                index,
+                name: agent.id.name.clone(),
+                slots: agent.slots,
+            });
+            let slots: Vec<AgentSlot> = slots.collect();
+            let is_file = |vertex: &Vertex| vertex.label() == "files";
+            let files = dag.vertices.iter().position(is_file).map(|at| VertexId(at as u32));
             let instances = place(&dag, &spec, &slots).unwrap();
             let mut state = State::default();
             let mut apply = |command| state.apply(Logged { at_ms: 1, command });
@@ -555,10 +578,14 @@ mod tests {
                 job: serde_json::to_string(&spec).unwrap(),
                 dag: serde_json::to_string(&dag).unwrap(),
                 edge_names: Vec::new(),
-                file_sinks: BTreeMap::new(),
+                file_sinks: files.map(|vertex| ("files".to_owned(), vertex)).into_iter().collect(),
                 headers: BTreeMap::new(),
                 restart: Restart::Never,
-                placed: Placed { agents: agents[..1].to_vec(), instances, splits: BTreeMap::new() },
+                placed: Placed {
+                    agents: agents[..usize::from(hosts)].to_vec(),
+                    instances,
+                    splits: BTreeMap::new(),
+                },
             })));
             apply(Command::Prepared { run: 1 });
             Self { state, spec, dag, agents, drained: BTreeSet::new(), planners: Planners::default() }
@@ -576,6 +603,7 @@ mod tests {
                 live: None,
                 planners: &self.planners,
                 coordinator: "b",
+                shared: BTreeSet::new(),
                 rooms: self
                     .agents
                     .iter()
@@ -591,6 +619,14 @@ mod tests {
             assert_eq!(new.is_none(), plan.is_empty());
             Ok(plan)
         }
+    }
+
+    /// An instance comes to its end by itself.
+    fn end(world: &mut World, name: &str) {
+        let known = world.known(None);
+        let instance = known.running.iter().find(|one| known.name_of(one) == name).unwrap().id;
+        let ended = Command::InstanceEnded { run: 1, instance, last: Box::default(), files: Vec::new() };
+        world.state.apply(Logged { at_ms: 2, command: ended });
     }
 
     fn agents(plan: &ScalePlan) -> Vec<&str> {
@@ -706,6 +742,78 @@ mod tests {
         assert_eq!((on("a"), on("b"), on("c")), (19_998, 20_000, 20_000));
         let refused = wanted(&most(u32::MAX), &known).unwrap_err();
         assert!(refused.message.contains("more than 65536"), "{refused:?}");
+    }
+
+    #[test]
+    fn agents_are_chosen_among_those_that_can_be_given_back() {
+        let text = LINE.replace("ms=1\ninstances=2", "ms=1\ninstances=4");
+        let four = || ["a", "b", "c", "d"].into_iter().map(|name| info(name, 1)).collect();
+        let mut world = World::on(&text, four(), 4);
+        let kept = |known: &Known<'_>, wanted, keep| {
+            let used: Vec<&AgentInfo> = known.agents.iter().collect();
+            let kept = known.kept(&used, wanted, keep).into_iter();
+            kept.map(Option::unwrap_or_default).collect::<Vec<String>>()
+        };
+        let on = |known: &Known<'_>, name: &str| {
+            let one = known.running.iter().find(|one| known.name_of(one) == name).unwrap();
+            known.agents.iter().position(|agent| agent.id.name == known.agent_of(one)).unwrap()
+        };
+        let known = world.known(None);
+        let source = on(&known, "s#0");
+        // `b` coordinates.
+        assert_ne!(source, 1);
+        let why = kept(&known, 2, false);
+        assert!(why[source].starts_with("s#0 cannot leave: `s` is a source"), "{why:?}");
+        assert_eq!(why[1], "it coordinates");
+        assert_eq!(why.iter().filter(|why| why.is_empty()).count(), 2, "{why:?}");
+        assert_eq!(kept(&known, 2, true), why, "it stays in use while others can leave");
+        // All that are asked for are emptied, where that is all that is wanted.
+        assert_eq!(kept(&known, 3, false), why);
+        let emptied = kept(&known, 3, true);
+        assert_eq!((&emptied[1][..], emptied[source].is_empty()), ("", false));
+        // One that another job uses is taken where there is no other.
+        let free = (0..4).rev().find(|at| why[*at].is_empty()).unwrap();
+        let mut known = known;
+        known.shared.insert(known.agents[free].id.name.clone());
+        assert_eq!(kept(&known, 1, false)[free], "another job uses it");
+        assert_eq!(kept(&known, 2, false), why);
+        // What has ended stays with the job, and so does its agent.
+        let ended = world.known(None);
+        assert_eq!(ended.at_work(), (6, 4));
+        end(&mut world, "s#0");
+        let known = world.known(None);
+        let said = &kept(&known, 1, false)[source];
+        assert_eq!((known.at_work().0, said.starts_with("s#0 has ended there")), (5, true), "{said}");
+        // Files stay where they were written.
+        let text =
+            text.replace("id='k'", "id='files'").replace("'count'\ninstances=1", "'count'\ninstances=4");
+        let world = World::on(&text, four(), 4);
+        let known = world.known(None);
+        let said = kept(&known, 1, false);
+        assert!((0..4).all(|at| at == 1 || said[at].starts_with("files of files#")), "{said:?}");
+        assert_eq!(kept(&known, 3, true).iter().filter(|why| why.is_empty()).count(), 3);
+        let used: Vec<&AgentInfo> = known.agents.iter().collect();
+        assert!(known.or_keep("no".to_owned(), &used, false).starts_with("no; with --keep"));
+        assert_eq!(known.or_keep("no".to_owned(), &used, true), "no");
+    }
+
+    #[test]
+    fn a_keyed_vertex_is_bounded_by_the_key_partitions_before_anything_is_asked_for() {
+        let text = "partitions = 4\n\
+             [[stage]]\nid='s'\nop='source'\nconnector='ids'\nn=9\ninstances=1\n\
+             [[stage]]\nid='g'\nop='group_by'\nin='s'\nkey='id % 50 as k'\n\
+             [[stage]]\nid='x'\nop='rolling_aggregate'\nin='g'\ncompute=['count(*) as n']\ninstances=2\n\
+             [[stage]]\nid='k'\nop='sink'\nin='x'\nconnector='count'\ninstances=1\n";
+        let world = World::on(text, vec![info("a", 8), info("b", 8)], 2);
+        let known = world.known(None);
+        let x = known.vertex("x").unwrap().0 as usize;
+        let bound = |most| known.bounds(most, |_| None).swap_remove(x);
+        let found = bound(None);
+        assert_eq!((found.least, found.most), (1, 4));
+        assert!(found.why.starts_with("its keys are in 4 partitions"), "{found:?}");
+        assert_eq!((bound(Some(3)).most, bound(Some(9)).most), (3, 4));
+        let ask = ScaleAsk::Set { vertex: "x".to_owned(), instances: 4, place: ScalePlace::Anywhere };
+        assert!(wanted(&ask, &known).and_then(|change| known.plan(&ask, change)).is_ok());
     }
 
     #[test]

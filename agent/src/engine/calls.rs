@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tuplane_core::job::{self, OnError, UsingService};
 use tuplane_expr::arrow::array::{RecordBatch, new_null_array};
@@ -23,7 +23,7 @@ use super::ledger::Counters;
 use super::operator::{DROPPED_BY_EXPRESSION, DroppedRows, OperatorError, Remark};
 use super::output::Output;
 use super::rows::{Kept, MOST_BYTES, MOST_ROWS, Rows, own_bytes};
-use crate::exchange::inbox::Taken;
+use crate::exchange::inbox::{Inbox, Taken};
 use crate::exchange::mark::Mark;
 use crate::service::{Service, ask};
 
@@ -268,23 +268,28 @@ impl Calls {
         Ok(())
     }
 
-    /// Lets out what may leave, waiting for room between pieces. A piece is joined into one batch, whose texts
-    /// must stay far below the 2 GiB of a column.
-    async fn release(&mut self, output: &mut Output, with: &With<'_>) -> Result<(), WireFault> {
+    /// Lets out what may leave, waiting for room between pieces; what is asked of the instance meanwhile comes before the
+    /// next piece. A piece is joined into one batch, whose texts must stay far below the 2 GiB of a column.
+    async fn release(
+        &mut self,
+        output: &mut Output,
+        with: &With<'_>,
+        control: &Control<'_>,
+    ) -> Result<(), WireFault> {
         let mut first = true;
-        while let Some(leaving) = self.line.leave(self.ordered, MOST_BYTES) {
-            match leaving {
-                Leaving::Mark(mark) => output.mark(mark).map_err(|e| fault(with.name, &e))?,
-                Leaving::Rows(ready) => {
-                    if !first {
-                        with.room(output).await;
-                    }
+        loop {
+            if !first && self.line.has_results(self.ordered) && !with.room(output, control).await {
+                return Ok(());
+            }
+            match self.line.leave(self.ordered, MOST_BYTES) {
+                Some(Leaving::Mark(mark)) => output.mark(mark).map_err(|e| fault(with.name, &e))?,
+                Some(Leaving::Rows(ready)) => {
                     first = false;
-                    self.emit(ready, output, with).await?;
+                    self.emit(ready, output, with, control).await?;
                 }
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     async fn emit(
@@ -292,6 +297,7 @@ impl Calls {
         ready: Vec<(Held, RecordBatch)>,
         output: &mut Output,
         with: &With<'_>,
+        control: &Control<'_>,
     ) -> Result<(), WireFault> {
         with.counters.clock.set(Doing::Busy);
         let (held, answers): (Vec<Held>, Vec<RecordBatch>) = ready.into_iter().unzip();
@@ -309,7 +315,8 @@ impl Calls {
                 while let Some(piece) = state.next(MOST_ROWS, MOST_BYTES as usize) {
                     let piece = piece.map_err(|error| with.failed(&self.stage, error, &places))?;
                     output.emit(piece).map_err(|e| fault(with.name, &e))?;
-                    with.room(output).await;
+                    // What has begun to leave goes out whole, past the bound if need be.
+                    with.room(output, control).await;
                 }
             }
         }
@@ -356,19 +363,37 @@ impl With<'_> {
         }
     }
 
-    /// Waits until no queue is full.
-    async fn room(&self, output: &Output) {
-        while output.is_full() {
+    /// Waits until no queue is full, or until something is asked of the instance; true if there is room, or what was asked
+    /// waits for the rows that are to leave.
+    async fn room(&self, output: &Output, control: &Control<'_>) -> bool {
+        while output.is_full() && !control.drains {
+            if !control.asked.is_empty() {
+                return false;
+            }
             self.counters.clock.set(Doing::Blocked);
-            output.wait().await;
+            tokio::select! {
+                () = output.wait() => {}
+                () = control.inbox.wait() => {}
+            }
             self.counters.clock.set(Doing::Busy);
         }
+        true
     }
 
     /// So many rows are no longer in hand.
     fn finished(&self, rows: usize) {
         self.counters.load.done(rows as u64);
     }
+}
+
+/// What is asked of an instance whose key partitions move. That waits for no room behind: what it waits for goes out past the
+/// bound.
+struct Control<'a> {
+    /// What was not looked at yet; the inbox is nudged with it.
+    asked: &'a mpsc::UnboundedReceiver<Ask>,
+    inbox: &'a Inbox,
+    /// Something that was asked waits for all rows in hand.
+    drains: bool,
 }
 
 /// Runs an instance of calls to the end of its input.
@@ -384,15 +409,20 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
         while let Some(joined) = calls.running.try_join_next() {
             calls.note(joined, &with)?;
         }
-        // A mark that waits for nothing stands in the line after this, and may leave at once.
-        calls.send(ending || ask.is_some())?;
-        // Looked at once: room that came after answers were held back for its want must end the wait below.
-        let full = output.is_full();
-        if !full {
-            calls.release(output, &with).await?;
-        }
         if ask.is_none() {
             ask = asked.try_recv().ok();
+        }
+        let drains = ask.as_ref().is_some_and(Ask::waits_for_rows);
+        // A mark that waits for nothing stands in the line after this, and may leave at once.
+        calls.send(ending || drains)?;
+        // Looked at once: room that came after answers were held back for its want must end the wait below.
+        let full = output.is_full() && !drains;
+        if !full {
+            calls.release(output, &with, &Control { asked, inbox, drains }).await?;
+            if ask.is_none() && !asked.is_empty() {
+                // The wait for room may have taken the inbox's only nudge.
+                continue;
+            }
         }
         // Rows that it has asked the service for are not handed over: they leave first.
         if ask.as_ref().is_some_and(|ask| !ask.waits_for_rows() || calls.is_empty())
@@ -465,7 +495,8 @@ pub(super) async fn run(instance: &mut Instance) -> Result<(), WireFault> {
             Some(joined) = calls.running.join_next(), if !calls.running.is_empty() => {
                 calls.note(joined, &with)?;
             }
-            () = inbox.wait(), if open => {}
+            // Also for what is asked of it.
+            () = inbox.wait(), if open || (ask.is_none() && !calls.running.is_empty()) => {}
             () = output.wait(), if full => {}
             () = tokio::time::sleep(LOOK), if full => {}
             // Nothing to wait for: what is there goes on with the next look.

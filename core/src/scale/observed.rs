@@ -53,6 +53,8 @@ pub struct Running<'a> {
     pub congestion: Congestion,
     /// Which of its vertices can have no more instances than they have, and why.
     pub fixed: &'a BTreeMap<VertexId, String>,
+    /// Its key partitions: a vertex to which rows come by key can have so many instances.
+    pub partitions: u16,
     /// Capacities are those of instances that do not wait for a core: where they are on machines whose cores are counted
     /// apart.
     pub alone: bool,
@@ -108,7 +110,7 @@ impl Running<'_> {
             FlowVertex {
                 selectivity: if self.is_sink(index) { 1.0 } else { rates.selectivity.clone().unwrap_or(1.0) },
                 offered: self.offered(index, rates, &mut assumed),
-                max_instances: self.no_more(index).map(|_| rates.instances),
+                max_instances: self.most(index),
                 ..FlowVertex::new(id, rates.instances, capacity)
             }
         });
@@ -208,7 +210,20 @@ impl Running<'_> {
         if inputs.peek().is_some() && inputs.all(whole) {
             return Some("every row goes to one instance, or to all: more of them share nothing".to_owned());
         }
-        self.fixed.get(&vertex).cloned()
+        self.fixed.get(&vertex).cloned().or_else(|| {
+            let most = self.by_key(index)?;
+            (self.rates.vertices[index].instances >= most).then(|| keys_in(most))
+        })
+    }
+
+    /// How many instances a vertex can have, where that is known.
+    fn most(&self, index: usize) -> Option<u32> {
+        self.no_more(index).map(|_| self.rates.vertices[index].instances).or_else(|| self.by_key(index))
+    }
+
+    /// How many instances a vertex can have to which rows come by key.
+    fn by_key(&self, index: usize) -> Option<u32> {
+        self.dag.is_partitioned(VertexId(index as u32)).then_some(u32::from(self.partitions))
     }
 
     /// Congestion, ETP in its three readings, and what one more instance of each vertex would bring.
@@ -298,6 +313,13 @@ impl Running<'_> {
             Ok(gain)
         }
     }
+}
+
+/// Why a vertex can have so many instances and no more.
+pub fn keys_in(partitions: u32) -> String {
+    format!(
+        "its keys are in {partitions} partitions (the job's `partitions`), and an instance without one would get no rows"
+    )
 }
 
 /// Sources that are held up offer more than any plan can take; and, with how little more than is taken of them, least.

@@ -79,7 +79,8 @@ fn running<T>(
     let agents = ["a".to_owned()];
     let rates = window.rates(&Known { dag, kinds: &kinds, instances: &instances, agents: &agents }, now);
     let engine = Engine::BackPressured;
-    asked(Running { dag, kinds: &kinds, rates: &rates, engine, congestion, fixed, alone: false })
+    let partitions = job.options.partitions();
+    asked(Running { dag, kinds: &kinds, rates: &rates, engine, congestion, fixed, partitions, alone: false })
 }
 
 #[test]
@@ -192,4 +193,46 @@ fn the_authors_planner_counts_what_a_sink_takes() {
         Planners::default().scale_out("stela-code", &ask).unwrap()
     });
     assert_eq!((plan.instances, plan.left), (vec![1, 3, 1], None));
+}
+
+#[test]
+fn a_vertex_has_no_more_instances_than_there_are_key_partitions() {
+    let job = |partitions: u16| {
+        let text = format!(
+            r#"partitions = {partitions}
+stage = [
+{{ id = "rows", op = "source", connector = "ids", n = 9, rate = 600 }},
+{{ id = "keyed", op = "rebalance", key = "id", in = "rows" }},
+{{ id = "slow", op = "work", ms = 1, in = "keyed" }},
+{{ id = "out", op = "sink", in = "slow", connector = "count" }},
+]"#
+        );
+        let job = Job::parse(&text, FileFormat::Toml).unwrap();
+        let dag = plan(&job).unwrap();
+        (job, dag)
+    };
+    // It needs six instances for what the source offers.
+    let all = [seen(100.0, 10, 900), seen(100.0, 1000, 0), seen(100.0, 20, 0)];
+    let none = BTreeMap::new();
+    for planner in ["best", "stela", "ds2", "round-robin"] {
+        running(&job(4), &all, Congestion::Demand, &none, |running| {
+            let observed = running.observe().unwrap();
+            assert_eq!(observed.graph.vertices()[1].max_instances, Some(4));
+            let ask = Ask {
+                congestion: Congestion::Demand,
+                ..Ask::new(&observed.graph, Engine::BackPressured, 30)
+            };
+            let plan = Planners::default().scale_out(planner, &ask).unwrap();
+            let slow = plan.steps.iter().filter(|step| step.vertex == 1).count();
+            assert_eq!(slow, 3, "{planner}: {:?}", plan.left);
+            if planner == "best" {
+                let left = plan.left.unwrap();
+                assert_eq!(left.slots, 27);
+                assert!(left.why.contains("no more than 4 instances"), "{left:?}");
+            }
+        });
+    }
+    let found = etp(&job(1), &all, Congestion::Demand, &none);
+    let why = found.vertices[1].gain.clone().unwrap_err();
+    assert!(why.contains("its keys are in 1 partitions"), "{why}");
 }

@@ -249,6 +249,15 @@ pub enum ClusterRequest {
 }
 
 impl ClusterRequest {
+    /// What is asked, whoever asks.
+    pub fn itself(&self) -> &Self {
+        let mut request = self;
+        while let Self::By { request: inner, .. } = request {
+            request = inner;
+        }
+        request
+    }
+
     /// It may change something of what runs: the one who asks is noted.
     pub fn is_change(&self) -> bool {
         match self {

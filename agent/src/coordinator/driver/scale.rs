@@ -1,5 +1,6 @@
 //! Rescales of running jobs: asked for, prepared on the agents, committed, and carried through.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tuplane_core::cluster::rescale::{Step, newest};
@@ -108,6 +109,12 @@ impl Driver {
             (host.budget > 0).then(|| Room { budget: host.budget, others: sum(others), own: sum(own) })
         };
         let drained = agents.iter().map(|agent| &agent.id.name).filter(|name| self.state.is_drained(name));
+        let mut shared = BTreeSet::new();
+        for other in self.state.jobs().filter(|other| other.is_live() && other.run != job.run) {
+            let on: BTreeSet<u16> = other.standing().map(|one| one.agent).collect();
+            let agents = on.into_iter().filter_map(|agent| other.agents.get(usize::from(agent)));
+            shared.extend(agents.map(|agent| agent.id.name.clone()));
+        }
         Known {
             job,
             spec,
@@ -119,6 +126,7 @@ impl Driver {
             live: self.live.run(job.run),
             planners: self.config.registry.planners(),
             coordinator: &self.config.me.name,
+            shared,
         }
     }
 

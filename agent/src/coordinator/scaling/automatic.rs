@@ -4,6 +4,7 @@ use tuplane_core::job::Overflow;
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{LEAST_QUEUE, VertexId};
 use tuplane_core::scale::Bound;
+use tuplane_core::scale::observed::keys_in;
 use tuplane_wire::message::{AgentInfo, WireFault};
 
 use super::deal::Dealing;
@@ -29,10 +30,17 @@ impl Known<'_> {
             }
             let can_go = own.first().is_some_and(|one| self.may_end(one.id));
             let least = if can_go { 1 } else { present };
-            match (fixed.get(&vertex).cloned().or_else(|| no_more(index)), most) {
-                (Some(why), _) => Bound { least, most: present, why },
-                (None, Some(most)) => Bound { least, most, why: format!("{most} are the most (`--most`)") },
-                (None, None) => {
+            let by_key = self.dag.is_partitioned(vertex).then(|| u32::from(self.spec.options.partitions()));
+            let by_key = by_key.filter(|partitions| *partitions <= most.unwrap_or(slots));
+            // With as many as that none can be added for this reason, which is said better here.
+            let fixed = fixed.get(&vertex).filter(|_| by_key.is_none_or(|partitions| present < partitions));
+            match (fixed.cloned().or_else(|| no_more(index)), by_key, most) {
+                (Some(why), ..) => Bound { least, most: present, why },
+                (None, Some(most), _) => Bound { least, most, why: keys_in(most) },
+                (None, None, Some(most)) => {
+                    Bound { least, most, why: format!("{most} are the most (`--most`)") }
+                }
+                (None, None, None) => {
                     let why = format!(
                         "the agents that take instances have {slots} slots (`--most N` allows for more, `tuplane agents \
                          add` adds agents)"

@@ -1,15 +1,15 @@
 //! Scaling by a planner: where so many new instances go, and which agents a job gives back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use tuplane_core::plan::VertexId;
 use tuplane_core::plan::placement::Instance;
+use tuplane_core::plan::{Role, VertexId};
 use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::machines::Takes;
 use tuplane_core::scale::observed::{Observed, Running, name};
 use tuplane_core::scale::planner::{Move, Moving};
-use tuplane_core::scale::{Ask, Machine, Placement, Plan, Planners, Rates, TakeAsk, calibrated};
+use tuplane_core::scale::{Ask, Machine, Placement, Plan, Planners, Rates, Refusal, TakeAsk, calibrated};
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
@@ -68,7 +68,7 @@ impl Known<'_> {
             return Err(WireFault::new(FaultCode::TooFewAgents, message));
         }
         fresh.truncate(agents as usize);
-        let (running, hosts) = (self.running.len() as u32, used.len() as u32);
+        let (running, hosts) = self.at_work();
         let slots = match instances {
             0 => {
                 let slots = self.planners.slots(planner, agents, running, hosts);
@@ -105,7 +105,7 @@ impl Known<'_> {
         let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
         let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
         used.extend(&fresh);
-        let (mut placement, ids) = self.placement(&used, slots, |_| None);
+        let (mut placement, ids) = self.placement(&used, slots);
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
             let is_candidate = candidates.iter().any(|one| one.id == agent.id);
             machine.takes = match self.is_open(agent) {
@@ -184,7 +184,13 @@ impl Known<'_> {
         self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         let none = BTreeMap::new();
         let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
-        let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
+        let (mut placement, ids) = self.placement(&used, 0);
+        let wanted = agents as usize;
+        let kept = self.kept(&used, wanted, keep);
+        let too_few = wanted < used.len() && kept.iter().filter(|why| why.is_none()).count() < wanted;
+        for (machine, why) in placement.machines.iter_mut().zip(kept) {
+            machine.kept = why;
+        }
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
             machine.takes = if self.is_open(agent) { Takes::All } else { Takes::Nothing };
         }
@@ -200,7 +206,9 @@ impl Known<'_> {
             congestion: seen.congestion(),
             seed: self.job.run.wrapping_mul(1_000_003).wrapping_add(self.job.epoch()),
         };
-        let removal = self.planners.scale_in(planner, &ask).map_err(|refusal| refused(refusal.0))?;
+        let removal = self.planners.scale_in(planner, &ask);
+        let removal = removal
+            .map_err(|Refusal(why)| refused(if too_few { self.or_keep(why, &used, keep) } else { why }))?;
         let mut change = Change { planner: Some(planner.to_owned()), ..Change::default() };
         let as_planned = self.moved(&removal.moves, &used, &removal.machines, &ids, &mut change)?;
         let names: Vec<&str> =
@@ -277,6 +285,12 @@ impl Known<'_> {
         Ok(as_planned)
     }
 
+    /// Instances that have not come to their end, and agents with some: of these new agents get as many as is the mean.
+    pub(super) fn at_work(&self) -> (u32, u32) {
+        let hosts: BTreeSet<u16> = self.working().map(|one| one.agent).collect();
+        (self.working().count() as u32, hosts.len() as u32)
+    }
+
     fn is_used(&self, agent: &AgentInfo) -> bool {
         self.running.iter().any(|one| self.agent_of(one) == agent.id.name)
     }
@@ -310,23 +324,18 @@ impl Known<'_> {
     }
 
     /// Which running instance is on which of these agents, and its id by vertex and place; so many more are to come.
-    fn placement(
-        &self,
-        agents: &[&AgentInfo],
-        more: u32,
-        kept: impl Fn(&AgentInfo) -> Option<String>,
-    ) -> (Placement, Vec<Vec<u32>>) {
+    fn placement(&self, agents: &[&AgentInfo], more: u32) -> (Placement, Vec<Vec<u32>>) {
         let machine = |agent: &&AgentInfo| {
             // An instance works on one row at a time: a core for each is as good as no limit. Times the slots, so that agents
             // fill up by these.
             let unlimited = || f64::from(agent.slots.max(1)) * (self.running.len() as f64 + f64::from(more));
             let cores = if agent.cores == 0 { unlimited() } else { f64::from(agent.cores) };
-            Machine { kept: kept(agent), ..Machine::new(agent.id.name.clone(), cores) }
+            Machine::new(agent.id.name.clone(), cores)
         };
         let machines: Vec<Machine> = agents.iter().map(machine).collect();
         let (mut on, mut ids) =
             (vec![Vec::new(); self.dag.vertices.len()], vec![Vec::new(); self.dag.vertices.len()]);
-        for one in self.running.iter().filter(|one| !self.job.ended.contains_key(&one.id)) {
+        for one in self.working() {
             let at = agents.iter().position(|agent| agent.id.name == self.agent_of(one));
             let vertex = one.vertex.0 as usize;
             if let Some(at) = at {
@@ -341,7 +350,7 @@ impl Known<'_> {
     fn staying(&self) -> Vec<bool> {
         // One for each vertex and agent: those beside it are as it is.
         let mut asked: BTreeMap<(VertexId, u16), &Instance> = BTreeMap::new();
-        for one in self.running.iter().filter(|one| !self.job.ended.contains_key(&one.id)) {
+        for one in self.working() {
             asked.entry((one.vertex, one.agent)).or_insert(one);
         }
         let mut stays = vec![false; self.dag.vertices.len()];
@@ -369,11 +378,64 @@ impl Known<'_> {
         self.changed(&all).is_ok()
     }
 
-    /// Why an agent cannot be given back: something on it can move to none of the others.
-    fn kept(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
+    /// Of each of these agents why it cannot be given back, if so many are to be. Those that other jobs use are left out as long
+    /// as there are enough without them; the plan says that they stay. Where agents are to be emptied only (`keep`), the same holds
+    /// of those that would stay in any case.
+    pub(super) fn kept(&self, used: &[&AgentInfo], wanted: usize, keep: bool) -> Vec<Option<String>> {
+        let stays = used.iter().map(|agent| self.stays(agent));
+        let cannot: Vec<Option<String>> = used.iter().map(|agent| self.cannot_leave(agent, used)).collect();
+        let hard: Vec<Option<String>> =
+            stays.zip(&cannot).map(|(stays, cannot)| stays.or_else(|| cannot.clone())).collect();
+        let shared = used.iter().zip(&hard).map(|(agent, hard)| {
+            let why = || self.shared.contains(&agent.id.name).then(|| "another job uses it".to_owned());
+            hard.clone().or_else(why)
+        });
+        let is_enough =
+            |kept: &Vec<Option<String>>| kept.iter().filter(|why| why.is_none()).count() >= wanted;
+        let mut tried = [shared.collect(), hard.clone()].into_iter();
+        tried.find(is_enough).unwrap_or(if keep { cannot } else { hard })
+    }
+
+    /// A refusal to give agents back, and what can be done where some of them could be emptied.
+    pub(super) fn or_keep(&self, why: String, used: &[&AgentInfo], keep: bool) -> String {
+        let could =
+            |agent: &&AgentInfo| self.stays(agent).is_some() && self.cannot_leave(agent, used).is_none();
+        match used.iter().filter(|_| !keep).find(|agent| could(agent)) {
+            Some(agent) => format!(
+                "{why}; with --keep agents are emptied and stay in the cluster ({} can be)",
+                agent.id.name
+            ),
+            None => why,
+        }
+    }
+
+    /// Why an agent stays in the cluster, though all that can leave it has.
+    fn stays(&self, agent: &AgentInfo) -> Option<String> {
+        let name = &agent.id.name;
+        if name == self.coordinator {
+            return Some("it coordinates".to_owned());
+        }
+        if let Some(one) = self.files_on(name, &|_| true) {
+            return Some(format!("files of {} are there until the job has ended", self.name_of(one)));
+        }
+        // Tables of joins go with those.
+        let is_the_jobs = |one: &&Instance| {
+            self.job.ended.contains_key(&one.id)
+                && self.agent_of(one) == name
+                && !matches!(self.dag.vertex(one.vertex).role, Role::Collector { .. })
+        };
+        let one = self.running.iter().find(is_the_jobs)?;
+        Some(format!("{} has ended there, and is the job's until that has", self.name_of(one)))
+    }
+
+    /// Why an agent cannot be emptied: something on it can move to none of the others, or there is nothing to move.
+    fn cannot_leave(&self, agent: &AgentInfo, used: &[&AgentInfo]) -> Option<String> {
         let others: Vec<&AgentInfo> = used.iter().copied().filter(|other| other.id != agent.id).collect();
         if others.is_empty() {
             return None;
+        }
+        if !self.working().any(|one| self.agent_of(one) == agent.id.name) {
+            return Some("nothing of the job works there".to_owned());
         }
         let open: Vec<&AgentInfo> = others.into_iter().filter(|other| self.is_open(other)).collect();
         if open.first().is_some_and(|other| self.can_follow(agent, other)) {

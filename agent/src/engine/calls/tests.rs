@@ -151,6 +151,7 @@ struct Made {
     source: Arc<Inbox>,
     target: Arc<Inbox>,
     edge: Arc<Edge>,
+    credit: Arc<Credit>,
     asking: Asking,
     counters: Arc<Counters>,
     most: Arc<AtomicUsize>,
@@ -161,6 +162,11 @@ struct Made {
 
 /// An instance with a queue of so many bytes behind it.
 fn made(form: Form, queue_bytes: u64) -> Made {
+    made_behind(form, queue_bytes, 0)
+}
+
+/// The same, where so many bytes count as sent already.
+fn made_behind(form: Form, queue_bytes: u64, sent_bytes: u64) -> Made {
     let budget = Budget::new(64 << 20);
     let inbox = |credit| {
         let channels = vec![Upstream::Local(credit)];
@@ -170,7 +176,8 @@ fn made(form: Form, queue_bytes: u64) -> Made {
     let (source, credit) = (inbox(Credit::new(Arc::default())), Credit::new(Arc::clone(&wake)));
     let target = inbox(Arc::clone(&credit));
     let link = Link::Local { inbox: Arc::clone(&target), channel: 0 };
-    let outlet = Outlet { instance: 0, agent: 0, credit, link, sent_rows: 0, sent_bytes: 0 };
+    let outlet =
+        Outlet { instance: 0, agent: 0, credit: Arc::clone(&credit), link, sent_rows: 0, sent_bytes };
     let spec = EdgeSpec { index: 0, barriers_in_order: false, deal: 256, routes: Routes::Any };
     let edge = Edge::new(spec, Outlets::new(vec![outlet]), wake);
     let room = Arc::<Notify>::default();
@@ -210,7 +217,19 @@ fn made(form: Form, queue_bytes: u64) -> Made {
         hold: None,
         clock: DueClock::begin(0),
     };
-    Made { instance, source, target, edge, asking, counters, most, budget, _options: options, _start: start }
+    Made {
+        instance,
+        source,
+        target,
+        edge,
+        credit,
+        asking,
+        counters,
+        most,
+        budget,
+        _options: options,
+        _start: start,
+    }
 }
 
 /// Runs an instance over the steps; gives what left it, its counters and the most calls at once.
@@ -395,6 +414,58 @@ async fn what_was_asked_of_a_key_partition_leaves_before_it_is_given_and_before_
         source.push(0, Item::Mark(Mark::End));
         running.await.unwrap().unwrap();
         pump.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_of_a_key_partition_waits_for_no_room_behind() {
+    for (ordered, batch) in [(true, None), (false, None), (true, Some(4))] {
+        let form = Form { concurrency: 16, batch, ordered, blocks: false };
+        // One row fills its queue, and what is behind takes none.
+        let Made { instance, source, target, edge, credit, asking, counters, budget, .. } =
+            made_behind(form, 1, 1 << 40);
+        let running = tokio::spawn(instance.run());
+        source.open_moves().unwrap();
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values((0..400).map(|n| n * 7)));
+        let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true)]).unwrap();
+        let of: UInt16Array = (0..400).map(|id| Some((id % 2) as u16)).collect();
+        source.push(0, Item::Rows(Rows::new(batch, Some(of), &budget).unwrap()));
+        while counters.rows_in.load(Ordering::Relaxed) < 16 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        // All that was asked is answered, and waits for room.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let in_time = async |what| {
+            let asked = async {
+                match what {
+                    "sizes" => asking.sizes(vec![0]).await.map(|sizes| sizes.len()),
+                    "give" => asking.give(vec![0]).await.map(|given| given.rows.len()),
+                    _ => asking.settle(vec![0]).await.map(|()| 0),
+                }
+            };
+            let answered = tokio::time::timeout(Duration::from_secs(20), asked).await;
+            answered.unwrap_or_else(|_| panic!("{what} waits for room ({form:?})")).unwrap()
+        };
+        in_time("sizes").await;
+        let partitions = [0u16].into_iter().collect();
+        let group = Group { epoch: 1, number: 0, from: 0, to: 1, partitions };
+        source.begin_group(group.clone(), Side::Gives).unwrap();
+        source.push(0, Item::Mark(Mark::Moved { epoch: 1, group: 0 }));
+        assert!(in_time("give").await > 0, "all were taken before");
+        source.end_group(group.order());
+        in_time("settle").await;
+        // There is room again, and it goes on.
+        credit.grant(1 << 41, 1 << 20);
+        let pump = tokio::spawn(async move { edge.run().await });
+        source.close_moves();
+        source.push(0, Item::Mark(Mark::End));
+        let mut seen = Vec::new();
+        while !ended(&target, &mut seen) {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        running.await.unwrap().unwrap();
+        pump.abort();
+        assert!(seen.len() >= 200, "{}", seen.len());
     }
 }
 

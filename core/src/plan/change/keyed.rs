@@ -67,6 +67,13 @@ pub fn keeps_nothing(op: &Op) -> bool {
 }
 
 impl Dag {
+    /// Rows come to a vertex by key from all agents: each of its instances holds key partitions, and it can have no more
+    /// instances than there are.
+    pub fn is_partitioned(&self, vertex: VertexId) -> bool {
+        let by_key = |edge: &Edge| edge.distributed && matches!(edge.routing, Routing::Partitioned { .. });
+        self.inputs(vertex).any(|(_, edge)| by_key(edge))
+    }
+
     /// Some rows come to a vertex by key.
     fn has_keyed_input(&self, vertex: VertexId) -> bool {
         self.inputs(vertex).any(|(_, edge)| matches!(edge.routing, Routing::Partitioned { .. }))

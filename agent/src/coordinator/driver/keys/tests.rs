@@ -80,8 +80,8 @@ fn config(folder: &Path) -> CoordinatorConfig {
     }
 }
 
-async fn register(coordinator: &Coordinator) {
-    let info = AgentInfo {
+fn info() -> AgentInfo {
+    AgentInfo {
         id: AgentId { name: "a".to_owned(), incarnation: 1 },
         address: "127.0.0.1:1".to_owned(),
         slots: 4,
@@ -91,8 +91,11 @@ async fn register(coordinator: &Coordinator) {
         version: String::new(),
         host: String::new(),
         registry: 0,
-    };
-    coordinator.request(ClusterRequest::Register(info)).await.unwrap();
+    }
+}
+
+async fn register(coordinator: &Coordinator) {
+    coordinator.request(ClusterRequest::Register(info())).await.unwrap();
 }
 
 async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
