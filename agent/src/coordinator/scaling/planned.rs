@@ -13,6 +13,7 @@ use tuplane_core::scale::{Ask, Machine, Placement, Plan, Planners, Rates, TakeAs
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
+use super::foretell::{binds, remarks};
 use super::{Change, Known, refused};
 use crate::coordinator::etp::Seen;
 
@@ -97,9 +98,8 @@ impl Known<'_> {
             )));
         }
         let fixed = self.fixed_on(&candidates);
-        // Where an agent says how many cores it has, a wait for one is the placement's matter.
-        let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
-        let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
+        let alone = binds(used.iter().chain(&fresh).copied());
+        let Question { seen, observed, rates, mut notes } = self.question(&fixed, alone)?;
         used.extend(&fresh);
         let (mut placement, ids) = self.placement(&used, slots, |_| None);
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
@@ -152,7 +152,8 @@ impl Known<'_> {
             };
             notes.extend(fixed.iter().map(stay));
         }
-        if let (Some(before), Some(after)) = (finite(plan.before), finite(plan.after)) {
+        // Else the plan that it has become is predicted like one that nobody planned.
+        if let (Some(before), Some(after), true) = (finite(plan.before), finite(plan.after), as_planned) {
             notes.push(format!("the model says {before:.0} rows/s before it and {after:.0} after it"));
         }
         change.notes = notes;
@@ -166,7 +167,8 @@ impl Known<'_> {
         let planner = planner.unwrap_or(Planners::usual_in(self.spec.options.settings));
         self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         let none = BTreeMap::new();
-        let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
+        let Question { seen, observed, rates, mut notes } =
+            self.question(&none, binds(used.iter().copied()))?;
         let (mut placement, ids) = self.placement(&used, 0, |agent| self.kept(agent, &used));
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
             machine.takes = if self.is_open(agent) { Takes::All } else { Takes::Nothing };
@@ -256,12 +258,12 @@ impl Known<'_> {
         Ok(as_planned)
     }
 
-    fn is_used(&self, agent: &AgentInfo) -> bool {
+    pub(super) fn is_used(&self, agent: &AgentInfo) -> bool {
         self.running.iter().any(|one| self.agent_of(one) == agent.id.name)
     }
 
     /// Agents that have instances of the job.
-    fn used(&self) -> Vec<&AgentInfo> {
+    pub(super) fn used(&self) -> Vec<&AgentInfo> {
         self.agents.iter().filter(|agent| self.is_used(agent)).collect()
     }
 
@@ -273,23 +275,16 @@ impl Known<'_> {
             return Err(refused(format!("no rates of job {} are known yet: {why}", self.job.name)));
         }
         let observed = running.observe().map_err(refused)?;
-        let mut notes = Vec::new();
-        match (&seen.rates.seconds, seen.rates.full) {
-            (Ok(seconds), false) => notes.push(format!("rates are means over {seconds:.0} s so far")),
-            (Err(why), _) => notes.push(format!("not all rates are known: {why}")),
-            _ => {}
-        }
-        let rates = observed.rates.clone().unwrap_or_else(|why| {
-            notes.push(format!("rates are the model's, for not all are known: {why}"));
+        let notes = remarks(&running, &observed);
+        let rates = observed.rates.clone().unwrap_or_else(|_| {
             let graph = &observed.graph;
             steady(graph, &graph.capacities(&graph.instances()), seen.engine).rates
         });
-        notes.extend(observed.assumed.iter().cloned());
         Ok(Question { seen, observed, rates, notes })
     }
 
     /// Which running instance is on which of these agents, and its id by vertex and place; so many more are to come.
-    fn placement(
+    pub(super) fn placement(
         &self,
         agents: &[&AgentInfo],
         more: u32,
