@@ -10,6 +10,7 @@ mod hostsfile;
 mod interrupt;
 mod jobfile;
 mod limits;
+mod more;
 mod output;
 mod presence;
 mod report;

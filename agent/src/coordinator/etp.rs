@@ -18,6 +18,7 @@ use tuplane_wire::message::{FaultCode, WireFault};
 
 use super::driver::Note;
 use super::live::{LiveRun, Measured};
+use super::scaling::{self, Model};
 use crate::source;
 
 /// What was measured of a running job.
@@ -95,15 +96,16 @@ impl Seen {
     }
 }
 
-/// Rates, congestion and ETP of a running job. `fixed` are vertices that can have no more instances, and why.
+/// Rates, congestion and ETP of a running job, and what more instances would bring. `fixed` are vertices that can have no more of
+/// them, and why.
 pub(super) fn answer(
-    job: &Job,
-    live: Option<&LiveRun>,
+    known: &scaling::Known<'_>,
     ratio: Option<f64>,
     now: Instant,
     fixed: &BTreeMap<VertexId, String>,
 ) -> Result<JobFlow, WireFault> {
-    let seen = Seen::of(job, live, now)?;
+    let job = known.job;
+    let seen = Seen::of(job, known.live, now)?;
     let (congestion, words) = match ratio.or(seen.ratio) {
         Some(ratio) if ratio.is_finite() && ratio > 0.0 => {
             (Congestion::Ratio(ratio), format!("input > {ratio} * processed"))
@@ -114,7 +116,11 @@ pub(super) fn answer(
         }
         None => (Congestion::Demand, "demand > capacity".to_owned()),
     };
-    let etp = seen.running(congestion, fixed).etp();
+    let running = seen.running(congestion, fixed);
+    let model = known.more_model(&running);
+    let on_machines = model.as_ref().ok().map(Model::on_machines);
+    let etp = running.etp(on_machines.as_ref());
+    let more = known.more(&running, model);
     Ok(JobFlow {
         job: job.name.clone(),
         run: job.run,
@@ -126,6 +132,7 @@ pub(super) fn answer(
         congestion: words,
         rates: seen.rates,
         etp,
+        more,
         auto: None,
     })
 }

@@ -19,11 +19,14 @@ use super::live::LiveRun;
 
 use deal::Dealing;
 pub(super) use deal::Stands;
+pub(super) use foretell::Model;
 
 mod automatic;
 mod deal;
 mod evacuate;
 mod exact;
+mod foretell;
+mod more;
 mod planned;
 mod restart;
 
@@ -66,7 +69,9 @@ pub(super) struct Change {
     pub(super) planner: Option<String>,
     /// Rows a second that all sinks together will take.
     pub(super) predicted: Option<f64>,
-    /// Why so; or why nothing is predicted.
+    /// Why nothing is predicted, where that was looked at.
+    pub(super) unpredicted: Option<String>,
+    /// Why so.
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
@@ -74,11 +79,22 @@ pub(super) struct Change {
     pub(super) halt: Option<Halt>,
 }
 
-/// Turns a request into instances. Whether they can be added and removed is looked at later.
+/// Turns a request into instances, and says what is to be expected of them. Whether they can be added and removed is
+/// looked at later.
 ///
 /// # Errors
 /// With the numbers, if the request cannot be met.
 pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFault> {
+    if let ScaleAsk::Restarting { ask, what, cost_ms } = ask {
+        // What is placed where is the same as without a restart, and so is what comes of it.
+        return known.restarting(wanted(ask, known)?, *what, *cost_ms);
+    }
+    let mut change = chosen(ask, known)?;
+    known.foretell(&mut change);
+    Ok(change)
+}
+
+fn chosen(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFault> {
     match ask {
         ScaleAsk::Set { vertex, instances, place } => known.set(vertex, *instances, *place),
         ScaleAsk::In { agents, agent: Some(agent), planner: None, keep } if *agents <= 1 => {
@@ -92,7 +108,7 @@ pub(super) fn wanted(ask: &ScaleAsk, known: &Known<'_>) -> Result<Change, WireFa
         }
         ScaleAsk::In { agents, agent: None, planner, keep } => known.take(*agents, planner.as_deref(), *keep),
         ScaleAsk::Exact(plan) => known.exact(plan),
-        ScaleAsk::Restarting { ask, what, cost_ms } => known.restarting(wanted(ask, known)?, *what, *cost_ms),
+        ScaleAsk::Restarting { ask, .. } => chosen(ask, known),
     }
 }
 
@@ -326,6 +342,7 @@ impl Known<'_> {
             edges: Vec::new(),
             notes: change.notes,
             predicted: change.predicted,
+            unpredicted: change.unpredicted.clone(),
             why: change.why,
             counts: self.counts(&after.new, &ends),
         };
@@ -377,6 +394,7 @@ impl Known<'_> {
             dag,
             started,
             stopped,
+            unpredicted: change.unpredicted,
             why: plan.why.clone(),
             halt: change.halt,
         };
@@ -514,6 +532,8 @@ impl Known<'_> {
 
 #[cfg(test)]
 mod tests {
+    mod foretold;
+
     use tuplane_core::cluster::{Command, Logged, NewJob, Placed, State};
     use tuplane_core::job::{FileFormat, Restart};
     use tuplane_core::plan::{AgentSlot, Key, Partitioner, Routing, place, plan};

@@ -305,6 +305,9 @@ pub struct NewScale {
     pub started: Vec<Named>,
     /// What ends, by name.
     pub stopped: Vec<Named>,
+    /// Why nothing was predicted.
+    #[serde(default)]
+    pub unpredicted: Option<String>,
     /// Why so, in words.
     pub why: Option<String>,
     /// What stops before anything of it starts; `None`: nothing does.

@@ -104,6 +104,9 @@ pub struct Rescale {
     pub ended_ms: Option<u64>,
     /// Rows a second that all sinks together take with the new plan, as was predicted.
     pub predicted: Option<f64>,
+    /// Why nothing was predicted.
+    #[serde(default)]
+    pub unpredicted: Option<String>,
     /// The same as it was measured once a whole window had passed.
     pub measured: Option<f64>,
     /// Why it was not measured, where that will not come any more.
@@ -136,8 +139,9 @@ impl Rescale {
     /// The same with long texts and lists cut, so that it has a bound; it says so.
     fn cut(mut self) -> Self {
         let cut = |text: &mut String| *text = shortened(text, LONGEST_TEXT).into_owned();
-        let texts = [&mut self.planner, &mut self.fault, &mut self.unmeasured, &mut self.why];
-        texts.into_iter().flatten().chain([&mut self.asked]).for_each(cut);
+        let whys = [&mut self.unpredicted, &mut self.unmeasured, &mut self.why];
+        let texts = [&mut self.planner, &mut self.fault].into_iter().chain(whys);
+        texts.flatten().chain([&mut self.asked]).for_each(cut);
         let counts = [self.started.len(), self.stopped.len()];
         for list in [&mut self.started, &mut self.stopped] {
             list.truncate(MOST_NAMED);

@@ -9,6 +9,7 @@ use super::etp::{Reading, SinkRate, etp};
 use super::fluid::{self, EQUAL, Engine, Steady, demand, steady};
 use super::graph::{FlowEdge, FlowGraph, FlowVertex, Rates, total};
 use super::limit::{self, HELD, Limit, Load, piled_up};
+use super::machines::Placement;
 use super::planner::MOST;
 use super::rates::{Figure, JobRates, Kind, Offer, VertexRates};
 use crate::job::Overflow;
@@ -58,6 +59,18 @@ pub struct Running<'a> {
     /// Capacities are those of instances that do not wait for a core: where they are on machines whose cores are counted
     /// apart.
     pub alone: bool,
+}
+
+/// A running job whose instances are on machines that are known.
+#[derive(Debug, Clone, Copy)]
+pub struct OnMachines<'a> {
+    /// Its graph as plans for it are made on it: capacities of instances that have a core whenever they ask, corrected by what was
+    /// measured.
+    pub graph: &'a FlowGraph,
+    /// Where they are.
+    pub placement: &'a Placement,
+    /// Rows a second at its sinks by the model, before capacities were corrected.
+    pub modelled: f64,
 }
 
 /// A job's congestion, what its vertices carry, and what more of them would bring.
@@ -226,8 +239,9 @@ impl Running<'_> {
         self.dag.is_partitioned(VertexId(index as u32)).then_some(u32::from(self.partitions))
     }
 
-    /// Congestion, ETP in its three readings, and what one more instance of each vertex would bring.
-    pub fn etp(&self) -> JobEtp {
+    /// Congestion, ETP in its three readings, and what one more instance of each vertex would bring. Where machines are given
+    /// that is what is to be expected of one on the machine that it would go to, else what the fluid says.
+    pub fn etp(&self, machines: Option<&OnMachines<'_>>) -> JobEtp {
         let throughput = self.rates.throughput(self.dag);
         let loads: Vec<Option<Load>> = self.rates.vertices.iter().map(load).collect();
         let waits: Vec<Option<f64>> = self.rates.vertices.iter().map(waits).collect();
@@ -264,6 +278,7 @@ impl Running<'_> {
             etp(&seen.graph, rates, congested, reading, SinkRate::Processed).map_err(|none| none.to_string())
         };
         let [path, sink_set, flow_share] = [Reading::Path, Reading::SinkSet, Reading::FlowShare].map(reading);
+        let expected = machines.map(|at| at.placement.expected(at.graph, self.engine).throughput);
         let of = |all: &Result<Vec<f64>, String>, vertex: usize| all.clone().map(|all| plain(all[vertex]));
         let vertex = |vertex: usize| VertexEtp {
             congested: congested.clone().map(|all| all[vertex]),
@@ -271,11 +286,14 @@ impl Running<'_> {
             path: of(&path, vertex),
             sink_set: of(&sink_set, vertex),
             flow_share: of(&flow_share, vertex),
-            gain: self.gain(&seen.graph, &instances, vertex, &now),
+            gain: match (machines, expected) {
+                (Some(machines), Some(now)) => self.gain_on(machines, vertex, now),
+                _ => self.gain(&seen.graph, &instances, vertex, &now),
+            },
         };
         let vertices = (0..seen.graph.len()).map(vertex).collect();
-        let modelled =
-            if now.throughput.is_finite() { Ok(now.throughput) } else { Err(BEHIND_UNKNOWN.to_owned()) };
+        let modelled = machines.map_or(now.throughput, |machines| machines.modelled);
+        let modelled = if modelled.is_finite() { Ok(modelled) } else { Err(BEHIND_UNKNOWN.to_owned()) };
         JobEtp { vertices, throughput, modelled, limit, assumed: seen.assumed }
     }
 
@@ -294,11 +312,31 @@ impl Running<'_> {
         }
     }
 
-    fn gain(&self, graph: &FlowGraph, instances: &[u32], vertex: usize, now: &Steady) -> Figure {
-        if let Err(why) = &self.rates.vertices[vertex].capacity {
-            return Err(why.clone());
+    /// Why it cannot be said what more of a vertex would bring.
+    fn no_gain(&self, vertex: usize) -> Option<String> {
+        self.rates.vertices[vertex].capacity.as_ref().err().cloned().or_else(|| self.no_more(vertex))
+    }
+
+    /// What one more instance of a vertex would bring on the machine that it would go to; `now` is what comes of the job without it.
+    fn gain_on(&self, at: &OnMachines<'_>, vertex: usize, now: f64) -> Figure {
+        if let Some(why) = self.no_gain(vertex) {
+            return Err(why);
         }
-        if let Some(why) = self.no_more(vertex) {
+        let Some(machine) = at.placement.emptiest(vertex) else {
+            return Err("no machine that the job has takes new instances".to_owned());
+        };
+        let mut more = at.placement.clone();
+        more.on[vertex].push(machine);
+        let gain = more.expected(at.graph, self.engine).throughput - now;
+        match gain {
+            gain if !gain.is_finite() => Err(BEHIND_UNKNOWN.to_owned()),
+            gain if gain <= now * FOUND => Ok(0.0),
+            gain => Ok(gain),
+        }
+    }
+
+    fn gain(&self, graph: &FlowGraph, instances: &[u32], vertex: usize, now: &Steady) -> Figure {
+        if let Some(why) = self.no_gain(vertex) {
             return Err(why);
         }
         let mut more = instances.to_vec();
@@ -354,6 +392,9 @@ fn held_up(graph: FlowGraph, open: &[usize], engine: Engine) -> (FlowGraph, Flow
 
 /// More than what rates are told apart by, less than what matters.
 const A_HAIR_MORE: f64 = 1.0 + 1e-6;
+
+/// What is to be expected with machines is found step by step; a gain of a smaller share of it may be what those have left.
+const FOUND: f64 = 1e-4;
 
 const BEHIND_UNKNOWN: &str =
     "what a source could give that is held up, or gives as fast as it can, is not known";

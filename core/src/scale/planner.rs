@@ -256,7 +256,7 @@ pub struct Removal {
     pub why: String,
     /// The placement after it; machines that are given back stay in the list, without instances.
     pub placement: Placement,
-    /// Predicted throughput before it, in rows a second.
+    /// Predicted throughput before it, in rows a second, as [`Placement::expected`] has it.
     pub before: f64,
     /// And after it.
     pub after: f64,

@@ -7,9 +7,9 @@ use tuplane_core::cluster::types::{EdgeLedger, InstanceReport};
 use tuplane_core::job::{FileFormat, Job};
 use tuplane_core::plan::placement::Instance;
 use tuplane_core::plan::{Dag, VertexId, plan};
-use tuplane_core::scale::observed::{JobEtp, Running};
+use tuplane_core::scale::observed::{JobEtp, OnMachines, Running};
 use tuplane_core::scale::rates::{Known, RateWindow, WindowOptions, kinds};
-use tuplane_core::scale::{Ask, Congestion, Engine, Limit, Planners};
+use tuplane_core::scale::{Ask, Congestion, Engine, Limit, Machine, Placement, Planners};
 
 const MS: u64 = 1_000_000;
 
@@ -40,7 +40,7 @@ fn chain(rate: &str, sink: &str) -> (Job, Dag) {
 
 /// What follows from twelve seconds of such counters, one instance each.
 fn etp(job: &(Job, Dag), all: &[Seen], congestion: Congestion, fixed: &BTreeMap<VertexId, String>) -> JobEtp {
-    running(job, all, congestion, fixed, |running| running.etp())
+    running(job, all, congestion, fixed, |running| running.etp(None))
 }
 
 fn running<T>(
@@ -102,6 +102,27 @@ fn under_back_pressure_demand_shows_who_is_congested_and_the_published_test_does
     assert_eq!(found.modelled, Ok(100.0));
     let published = etp(&job, &all, Congestion::Ratio(1.2), &none);
     assert!(published.vertices.iter().all(|vertex| vertex.congested == Ok(false)));
+}
+
+#[test]
+fn where_machines_are_known_one_more_counts_on_no_core_that_there_is_not() {
+    let job = chain(", rate = 300", "");
+    let all = [seen(100.0, 10, 900), seen(100.0, 1000, 0), seen(100.0, 20, 0)];
+    let gain = |machines: &[f64]| {
+        running(&job, &all, Congestion::Demand, &BTreeMap::new(), |running| {
+            let graph = Running { alone: true, ..running }.observe().unwrap().graph;
+            let machines = machines.iter().map(|cores| Machine::new(cores.to_string(), *cores)).collect();
+            let placement = Placement { machines, on: vec![vec![0]; 3] };
+            let modelled = placement.expected(&graph, running.engine).throughput;
+            let on = OnMachines { graph: &graph, placement: &placement, modelled };
+            let found = running.etp(Some(&on));
+            assert_eq!(found.modelled, Ok(modelled));
+            found.vertices[1].gain.clone().unwrap()
+        })
+    };
+    // Alone it fills the core; the fluid without machines says 100.
+    assert!(gain(&[1.0]).abs() < 1e-9, "{}", gain(&[1.0]));
+    assert!((gain(&[9.0]) - 100.0).abs() < 1e-6 && gain(&[1.0, 1.0]) > 80.0, "{}", gain(&[1.0, 1.0]));
 }
 
 #[test]

@@ -48,6 +48,11 @@ fn taken(
     removal
 }
 
+/// What the fluid makes of a plan: planners choose by it.
+fn fluid(graph: &FlowGraph, engine: Engine, removal: &Removal) -> f64 {
+    removal.placement.steady(graph, engine).throughput
+}
+
 /// The most that any choice of one machine leaves, wherever its instances go.
 fn optimum(graph: &FlowGraph, placement: &Placement, engine: Engine) -> f64 {
     let machines = placement.machines.len();
@@ -81,7 +86,7 @@ fn best_gives_back_the_best_machine_and_the_others_do_not() {
         let engine = if seed % 16 == 0 { Engine::Queueing } else { Engine::BackPressured };
         let optimum = optimum(&graph, &placement, engine);
         for (sum, planner) in sums.iter_mut().zip(planners) {
-            *sum += taken(&graph, &placement, engine, 1, planner).after / optimum;
+            *sum += fluid(&graph, engine, &taken(&graph, &placement, engine, 1, planner)) / optimum;
         }
         count += 1.0;
     }
@@ -142,7 +147,8 @@ fn of_400_placements_best_gives_back_the_best_machine_each_time() {
         for seed in seeds {
             let (graph, placement) = placed(&mut Lots(seed), machines, cores);
             let optimum = optimum_by_loads(&graph, &placement);
-            let ratio = taken(&graph, &placement, Engine::BackPressured, 1, "best").after / optimum;
+            let best = taken(&graph, &placement, Engine::BackPressured, 1, "best");
+            let ratio = fluid(&graph, Engine::BackPressured, &best) / optimum;
             least = least.min(ratio);
             sum += ratio;
         }
@@ -168,7 +174,9 @@ fn half_of_eight_machines_with_a_hundred_instances_are_planned_with_bounded_work
     for engine in [Engine::BackPressured, Engine::Queueing] {
         let best = taken(&graph, &placement, engine, 4, "best");
         // Sixteen cores of 32 that all were in use.
-        assert!(best.after >= 0.49 * best.before, "{engine}: {} {}", best.after, best.before);
+        let before = placement.steady(&graph, engine).throughput;
+        let after = fluid(&graph, engine, &best);
+        assert!(after >= 0.49 * before, "{engine}: {after} {before}");
     }
 }
 
@@ -176,7 +184,8 @@ fn half_of_eight_machines_with_a_hundred_instances_are_planned_with_bounded_work
 fn best_is_at_least_as_good_as_the_others_on_all_400_placements() {
     for seed in 0..400 {
         let (graph, placement) = placed(&mut Lots(seed), 6, 3.0);
-        let after = |planner| taken(&graph, &placement, Engine::BackPressured, 1, planner).after;
+        let engine = Engine::BackPressured;
+        let after = |planner| fluid(&graph, engine, &taken(&graph, &placement, engine, 1, planner));
         let best = after("best");
         for planner in ["etp-sum", "random"] {
             assert!(best >= after(planner) * (1.0 - 1e-9), "seed {seed}: {planner}");
@@ -185,12 +194,37 @@ fn best_is_at_least_as_good_as_the_others_on_all_400_placements() {
 }
 
 #[test]
+fn every_plan_is_told_with_what_is_to_be_expected_as_one_for_more_instances_is() {
+    let mut differ = 0;
+    for seed in 0..20 {
+        let (graph, placement) = placed(&mut Lots(seed), 6, 3.0);
+        for engine in [Engine::BackPressured, Engine::Queueing] {
+            for planner in ["best", "etp-sum", "random", "storm-default"] {
+                let ask = TakeAsk { seed: 7, ..TakeAsk::new(&graph, &placement, engine, 1) };
+                let removal = Planners::default().scale_in(planner, &ask).unwrap();
+                let expected = |placement: &Placement| placement.expected(&graph, engine).throughput;
+                let (before, after) = (expected(&placement), expected(&removal.placement));
+                let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b;
+                assert!(
+                    close(removal.before, before) && close(removal.after, after),
+                    "{planner} {removal:?}"
+                );
+                differ += usize::from(!close(removal.after, fluid(&graph, engine, &removal)));
+            }
+        }
+    }
+    assert!(differ > 0, "nothing told the two measures apart");
+}
+
+#[test]
 fn many_machines_go_one_after_the_other() {
     let (mut best, mut by_sum) = (0.0, 0.0);
     for seed in 0..20 {
         let (graph, placement) = placed(&mut Lots(seed), 10, 2.0);
-        best += taken(&graph, &placement, Engine::BackPressured, 4, "best").after;
-        by_sum += taken(&graph, &placement, Engine::BackPressured, 4, "etp-sum").after;
+        let engine = Engine::BackPressured;
+        let after = |planner| fluid(&graph, engine, &taken(&graph, &placement, engine, 4, planner));
+        best += after("best");
+        by_sum += after("etp-sum");
     }
     assert!(best > by_sum, "{best} {by_sum}");
 }

@@ -118,9 +118,11 @@ pub struct ScalePlan {
     pub edges: Vec<ScaleEdge>,
     /// Remarks for people.
     pub notes: Vec<String>,
-    /// Rows a second that all sinks together take with the new plan.
+    /// Rows a second that all sinks together are expected to take with the new plan.
     pub predicted: Option<f64>,
-    /// Why these operators; or why nothing is predicted.
+    /// Why nothing is predicted; `None` also where nothing changes.
+    pub unpredicted: Option<String>,
+    /// Why these operators.
     pub why: Option<String>,
     /// Instances of each vertex that changes, before and after.
     pub counts: Vec<ScaleCount>,

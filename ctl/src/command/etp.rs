@@ -8,13 +8,14 @@ use serde_json::Value;
 use tuplane_core::plan::{Dag, EdgeId, VertexId};
 use tuplane_core::scale::rates::{Figure, InstanceRates, VertexRates};
 use tuplane_core::scale::{KeyShares, observed};
-use tuplane_wire::etp::JobFlow;
+use tuplane_wire::etp::{JobFlow, MorePlan};
 
 use crate::args::Global;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::limits::{self, Wording};
+use crate::more;
 use crate::output::table::{Align, Table, percent, rate};
 use crate::output::time::span;
 use crate::output::{Format, Output, number, safe};
@@ -28,7 +29,8 @@ const EVERY: Duration = Duration::from_secs(1);
 Rates are means over the last 10 s, or since the job was rescaled or an option was set. What is not known is shown as `-`, \
 with the reason below. CAP/INST is what one instance does with work all the time: rows by busy time. ETP is the \
 share of the sinks' rows that came through the stage without meeting a congested one. +1 is what the sinks would take \
-more in a second with one more instance.")]
+more in a second with one more instance on the agent that it would go to; below the table stands what 1, 2 and 4 more bring \
+where they pay most, as `scale out --instances` would place them.")]
 pub(crate) struct Args {
     /// Name or run id
     job: String,
@@ -57,6 +59,12 @@ struct View {
     congestion: String,
     throughput_per_s: Value,
     modelled_per_s: Value,
+    /// Who says what more instances would bring.
+    more_by: String,
+    more: Vec<MoreView>,
+    /// The same in a sentence.
+    #[serde(skip)]
+    more_words: Option<String>,
     /// What the automatic mode thinks, if that is on.
     auto: Option<String>,
     limit: Option<String>,
@@ -99,6 +107,37 @@ struct VertexView {
     etp: ReadingsView,
     gain_per_s: Value,
     why: Why,
+}
+
+/// So many more instances.
+#[derive(Debug, Serialize)]
+struct MoreView {
+    instances: u32,
+    gain_per_s: Value,
+    vertices: Vec<MoreOfView>,
+    why: String,
+}
+
+/// So many of them are of one vertex.
+#[derive(Debug, Serialize)]
+struct MoreOfView {
+    vertex: String,
+    instances: u32,
+}
+
+impl MoreView {
+    fn of(plan: &MorePlan, label: impl Fn(VertexId) -> String) -> Self {
+        let of = |(vertex, instances): &(u32, u32)| MoreOfView {
+            vertex: label(VertexId(*vertex)),
+            instances: *instances,
+        };
+        Self {
+            instances: plan.instances,
+            gain_per_s: plan.gain.as_ref().map_or(Value::Null, |gain| number(*gain)),
+            vertices: plan.vertices.iter().map(of).collect(),
+            why: plan.gain.as_ref().err().unwrap_or(&plan.why).clone(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -269,12 +308,20 @@ fn view(flow: JobFlow) -> Outcome<View> {
         instance(format!("{}#{}", label(one.vertex), one.number), agent, rates)
     });
     let per_instance = per_instance.collect();
+    if let Some(why) = &flow.more.why {
+        apart.0.insert("more", why.clone());
+    }
+    let rows = |rows: f64| format!("{} rows/s", rate(Some(rows)));
+    let wording_of_more = more::Wording { label: &label, rate: &rows, short: false };
     Ok(View {
         over_s: apart.of("over_s", &flow.rates.seconds),
         throughput_per_s: apart.of("throughput_per_s", &flow.etp.throughput),
         modelled_per_s: apart.of("modelled_per_s", &flow.etp.modelled),
         limit: limit.map(|limit| limits::words(limit, &wording)),
         limiting: limit.and_then(limits::vertex).map(label),
+        more_words: more::words(&flow.more, &wording_of_more),
+        more: flow.more.plans.iter().map(|plan| MoreView::of(plan, label)).collect(),
+        more_by: flow.more.planner,
         auto: flow.auto,
         job: flow.job,
         run: flow.run,
@@ -412,6 +459,10 @@ fn text(view: &View, readings: bool, room: Option<usize>) -> String {
         table.row(cells);
     }
     text.push_str(&table.render_in(room));
+    if let Some(more) = &view.more_words {
+        text.push_str(&safe::line(more));
+        text.push('\n');
+    }
     for line in reasons(view).into_iter().chain(view.assumed.clone()) {
         text.push_str(&safe::line(&line));
         text.push('\n');

@@ -546,6 +546,7 @@ mod tests {
             committed_ms,
             ended_ms: Some(9),
             predicted: None,
+            unpredicted: None,
             measured: None,
             unmeasured: None,
             why: None,

@@ -258,7 +258,7 @@ pub(crate) const COMMANDS: &[Command] = &[
             SCALING,
             "scale",
         ),
-        "[out N | out agents N | in N | in AGENT | VERTEX=N]",
+        "[out N | out agents N | in N | in AGENT | VERTEX=N] [--planner NAME]",
     )),
     destructive(command(Do::CancelJob, &["C"], "cancel", "ends the job", On::All, "cancel")),
     args(command(Do::Job, &[], "job", "looks at another job", On::All, ""), "NAME"),

@@ -211,6 +211,13 @@ fn a_planner_adds_what_pays_on_a_new_agent_and_what_came_of_it_is_kept_beside_wh
     };
     let before = measured(1);
     assert_eq!(before["limiting"], "slow", "{before}");
+    let more: Vec<u64> =
+        before["more"].as_array().unwrap().iter().map(|plan| plan["instances"].as_u64().unwrap()).collect();
+    assert_eq!((&before["more_by"], &more[..]), (&Value::from("best"), &[1, 2, 4][..]), "{before}");
+    assert!(number(&before["more"][0]["gain_per_s"]) > 0.0, "{before}");
+    // A number that somebody asks for is predicted as a planner's choice is.
+    let set = at(&["scale", "set", "short", "slow=4", "--dry-run"]);
+    assert!(number(&set["predicted_per_s"]) > number(&before["throughput_per_s"]), "{set}");
     // There is no agent to be added yet, and nothing has changed when that is said.
     let refused = world.refused_at(&first.address, &["scale", "out", "short", "--agents", "1"]);
     assert!(

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tuplane_core::cluster::automatic::{AutoWhat, Automatic};
 use tuplane_core::cluster::rescale::{AUTOMATIC, Rescale, Step};
 use tuplane_core::cluster::{Command, Job, NewScale};
-use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::observed::{Observed, Running};
 use tuplane_core::scale::rates::traces_now;
 use tuplane_core::scale::{Act, Auto, Bound, Look};
@@ -220,7 +219,7 @@ impl Driver {
             Act::Out { instances, why } => (AutoWhat::Out, instances, why),
             Act::In { instances, why } => (AutoWhat::In, instances, why),
         };
-        Some((what, planned(&known, &seen, &observed, &instances, why)))
+        Some((what, planned(&known, &running, &observed, &instances, why)))
     }
 
     /// What the automatic mode of a job thinks, if it is on.
@@ -303,7 +302,7 @@ fn known_bounds(watch: &mut Watch, known: &Known<'_>, mode: &Automatic, running:
 /// The plan that gives the job so many instances.
 fn planned(
     known: &Known<'_>,
-    seen: &Seen,
+    running: &Running<'_>,
     observed: &Observed,
     instances: &[u32],
     why: String,
@@ -312,8 +311,8 @@ fn planned(
     let mut change = known.to(&graph.instances(), instances)?;
     change.planner = Some(PLANNER.to_owned());
     change.why = Some(why.clone());
-    let after = steady(graph, &graph.capacities(instances), seen.engine).throughput;
-    change.predicted = Some(after).filter(|rows| rows.is_finite());
+    // By the rates that it has looked at itself, which need not be those of the last 10 s.
+    change.unpredicted = known.foretell_by(running, &mut change).err();
     let changed =
         graph.vertices().iter().zip(instances).filter(|(vertex, after)| vertex.instances != **after);
     let changed: Vec<String> = changed.map(|(vertex, after)| format!("{}={after}", vertex.id)).collect();

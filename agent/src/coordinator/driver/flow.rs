@@ -22,7 +22,7 @@ impl Driver {
             Some((of, fixed)) if *of == stands => fixed.clone(),
             _ => known.fixed_on(&known.open().collect::<Vec<_>>()),
         };
-        let flow = etp::answer(job, self.live.run(run), ratio, Instant::now(), &fixed)?;
+        let flow = etp::answer(&known, ratio, Instant::now(), &fixed)?;
         let flow = JobFlow { auto: self.thought(job), ..flow };
         self.fixed.insert(run, (stands, fixed));
         Ok(ClusterReply::Etp(Box::new(flow)))

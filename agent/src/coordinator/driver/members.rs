@@ -64,12 +64,14 @@ impl Driver {
         Self::has_no_plan_under_way(job)?;
         let (spec, dag) = read(job)?;
         let known = self.known(job, &spec, &dag);
-        let (change, stays) = known.evacuate(agent);
+        let (mut change, stays) = known.evacuate(agent);
         answer.stays = stays;
         let ask = ScaleAsk::In { agents: 1, agent: Some(agent.to_owned()), planner: None, keep: true };
         if change.remove.is_empty() {
             return Ok(());
         }
+        change.why = Some(format!("{agent} is drained: all that can moves to other agents"));
+        known.foretell(&mut change);
         let (mut plan, new) = known.plan(&ask, change)?;
         if let Some(new) = new.filter(|_| !dry_run) {
             plan.next = Some(self.carry_out(turn, run, new, self.asker())?);

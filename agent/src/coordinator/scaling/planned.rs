@@ -13,6 +13,7 @@ use tuplane_core::scale::{Ask, Machine, Placement, Plan, Planners, Rates, Refusa
 use tuplane_wire::message::{AgentInfo, FaultCode, WireFault};
 
 use super::deal::Dealing;
+use super::foretell::{binds, remarks};
 use super::{Change, Known, refused};
 use crate::coordinator::etp::Seen;
 
@@ -101,9 +102,8 @@ impl Known<'_> {
             )));
         }
         let fixed = self.fixed_on(&candidates);
-        // Where an agent says how many cores it has, a wait for one is the placement's matter.
-        let binds = used.iter().chain(&fresh).any(|agent| agent.cores > 0);
-        let Question { seen, observed, rates, mut notes } = self.question(&fixed, binds)?;
+        let alone = binds(used.iter().chain(&fresh).copied());
+        let Question { seen, observed, rates, mut notes } = self.question(&fixed, alone)?;
         used.extend(&fresh);
         let (mut placement, ids) = self.placement(&used, slots);
         for (machine, agent) in placement.machines.iter_mut().zip(&used) {
@@ -154,6 +154,7 @@ impl Known<'_> {
             };
             notes.extend(fixed.iter().map(stay));
         }
+        // Else the plan that it has become is predicted like one that nobody planned.
         if let (Some(before), Some(after), true) = (finite(plan.before), finite(plan.after), as_planned) {
             notes.push(format!("the model says {before:.0} rows/s before it and {after:.0} after it"));
         }
@@ -183,7 +184,8 @@ impl Known<'_> {
         let planner = planner.unwrap_or(Planners::usual_in(self.spec.options.settings));
         self.planners.get(planner).map_err(|error| refused(error.to_string()))?;
         let none = BTreeMap::new();
-        let Question { seen, observed, rates, mut notes } = self.question(&none, true)?;
+        let Question { seen, observed, rates, mut notes } =
+            self.question(&none, binds(used.iter().copied()))?;
         let (mut placement, ids) = self.placement(&used, 0);
         let wanted = agents as usize;
         let kept = self.kept(&used, wanted, keep);
@@ -291,12 +293,12 @@ impl Known<'_> {
         (self.working().count() as u32, hosts.len() as u32)
     }
 
-    fn is_used(&self, agent: &AgentInfo) -> bool {
+    pub(super) fn is_used(&self, agent: &AgentInfo) -> bool {
         self.running.iter().any(|one| self.agent_of(one) == agent.id.name)
     }
 
     /// Agents that have instances of the job.
-    fn used(&self) -> Vec<&AgentInfo> {
+    pub(super) fn used(&self) -> Vec<&AgentInfo> {
         self.agents.iter().filter(|agent| self.is_used(agent)).collect()
     }
 
@@ -308,23 +310,16 @@ impl Known<'_> {
             return Err(refused(format!("no rates of job {} are known yet: {why}", self.job.name)));
         }
         let observed = running.observe().map_err(refused)?;
-        let mut notes = Vec::new();
-        match (&seen.rates.seconds, seen.rates.full) {
-            (Ok(seconds), false) => notes.push(format!("rates are means over {seconds:.0} s so far")),
-            (Err(why), _) => notes.push(format!("not all rates are known: {why}")),
-            _ => {}
-        }
-        let rates = observed.rates.clone().unwrap_or_else(|why| {
-            notes.push(format!("rates are the model's, for not all are known: {why}"));
+        let notes = remarks(&running, &observed);
+        let rates = observed.rates.clone().unwrap_or_else(|_| {
             let graph = &observed.graph;
             steady(graph, &graph.capacities(&graph.instances()), seen.engine).rates
         });
-        notes.extend(observed.assumed.iter().cloned());
         Ok(Question { seen, observed, rates, notes })
     }
 
     /// Which running instance is on which of these agents, and its id by vertex and place; so many more are to come.
-    fn placement(&self, agents: &[&AgentInfo], more: u32) -> (Placement, Vec<Vec<u32>>) {
+    pub(super) fn placement(&self, agents: &[&AgentInfo], more: u32) -> (Placement, Vec<Vec<u32>>) {
         let machine = |agent: &&AgentInfo| {
             // An instance works on one row at a time: a core for each is as good as no limit. Times the slots, so that agents
             // fill up by these.

@@ -195,6 +195,7 @@ impl Job {
             committed_ms: None,
             ended_ms: None,
             predicted: new.predicted,
+            unpredicted: new.unpredicted.clone(),
             measured: None,
             unmeasured: None,
             why: new.why.clone(),

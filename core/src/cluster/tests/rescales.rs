@@ -37,6 +37,7 @@ pub(super) fn plan(job: &Job, add: &[AgentInfo], going: &[u32]) -> NewScale {
         asked: "v=2".to_owned(),
         planner: None,
         predicted: Some(5.0),
+        unpredicted: None,
         started: coming.iter().map(named).collect(),
         stopped,
         joining,

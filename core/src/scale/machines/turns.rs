@@ -58,8 +58,14 @@ impl Placement {
         let mut speeds: Each = asks.iter().map(|own| vec![1.0; own.len()]).collect();
         for (machine, own) in self.machines.iter().zip(hosted).filter(|(m, own)| m.cores < own.len() as f64) {
             let shares: Vec<f64> = own.iter().map(|(vertex, instance)| asks[*vertex][*instance]).collect();
+            // Those of a vertex ask alike, and stand next to each other.
+            let mut last: Option<(usize, f64, f64)> = None;
             for (number, (vertex, instance)) in own.iter().enumerate() {
-                speeds[*vertex][*instance] = speed(machine.cores, &shares, number);
+                let alike =
+                    last.filter(|(of, share, _)| of == vertex && share.total_cmp(&shares[number]).is_eq());
+                let found = alike.map_or_else(|| speed(machine.cores, &shares, number), |(.., found)| found);
+                last = Some((*vertex, shares[number], found));
+                speeds[*vertex][*instance] = found;
             }
         }
         speeds

@@ -81,7 +81,7 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
     let free = removable(ask)?;
     let mut record: Option<(f64, usize, Vec<usize>, Placement)> = None;
     let mut offer = |machines: &[usize], after: Placement| {
-        let throughput = after.steady(ask.graph, ask.engine).throughput;
+        let throughput = fluid(ask, &after);
         let moved = moves(ask.placement, &after).len();
         let better = record.as_ref().is_none_or(|(most, fewest, ..)| {
             throughput > most * (1.0 + EQUAL) || (throughput >= most * (1.0 - EQUAL) && moved < *fewest)
@@ -103,7 +103,7 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
             let next = free.iter().filter(|machine| !machines.contains(machine)).map(|machine| {
                 let with: Vec<usize> = machines.iter().copied().chain([*machine]).collect();
                 let after = placed(ask, &after, &with, free.len() * ask.machines);
-                (after.steady(ask.graph, ask.engine).throughput, with, after)
+                (fluid(ask, &after), with, after)
             });
             // The first of equals.
             let best = next.reduce(|best, next| if next.0 > best.0 * (1.0 + EQUAL) { next } else { best });
@@ -112,10 +112,11 @@ pub(super) fn best(ask: &TakeAsk<'_>) -> Result<Removal, Refusal> {
         }
         offer(&machines, after);
     }
-    let Some((after, moved, machines, placement)) = record else {
+    let Some((_, moved, machines, placement)) = record else {
         return Err(Refusal("no machine can be given back".into()));
     };
-    let before = ask.placement.steady(ask.graph, ask.engine).throughput;
+    // Chosen among many by the fluid, which is quick; what people are told is what is to be expected of the choice.
+    let (before, after) = (expected(ask, ask.placement), expected(ask, &placement));
     let why = if after >= before * (1.0 - EQUAL) {
         let moves =
             if moved == 1 { "1 instance moves".to_owned() } else { format!("{moved} instances move") };
@@ -234,14 +235,23 @@ pub(super) fn removal(
     placement: Placement,
     why: String,
 ) -> Removal {
-    let throughput = |placement: &Placement| placement.steady(ask.graph, ask.engine).throughput;
     Removal {
         planner: planner.to_owned(),
         machines,
         moves: moves(ask.placement, &placement),
         why,
-        before: throughput(ask.placement),
-        after: throughput(&placement),
+        before: expected(ask, ask.placement),
+        after: expected(ask, &placement),
         placement,
     }
+}
+
+/// What choices are told apart by.
+fn fluid(ask: &TakeAsk<'_>, placement: &Placement) -> f64 {
+    placement.steady(ask.graph, ask.engine).throughput
+}
+
+/// What a plan is told with, as one for more instances is.
+fn expected(ask: &TakeAsk<'_>, placement: &Placement) -> f64 {
+    placement.expected(ask.graph, ask.engine).throughput
 }

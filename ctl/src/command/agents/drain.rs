@@ -132,19 +132,19 @@ fn text(args: &Args, drained: bool, jobs: &BTreeMap<u64, JobDrain>, room: Option
 }
 
 fn document(job: &JobDrain) -> Value {
-    let (moved, edges) = match &job.plan {
-        Some(plan) => {
-            let plan = show::document(plan);
-            (plan["moved"].clone(), plan["edges"].clone())
-        }
-        None => (json!([]), json!([])),
-    };
+    let plan = job.plan.as_ref().map_or(Value::Null, show::document);
+    let list = |name: &str| if plan.is_null() { json!([]) } else { plan[name].clone() };
     json!({
         "job": job.job,
         "run": job.run,
         "next": job.plan.as_ref().and_then(|plan| plan.next),
-        "moved": moved,
-        "edges": edges,
+        "started": list("started"),
+        "moved": list("moved"),
+        "stopped": list("stopped"),
+        "edges": list("edges"),
+        "predicted_per_s": plan["predicted_per_s"],
+        "not_predicted": plan["not_predicted"],
+        "notes": list("notes"),
         "stays": job.stays.iter().map(|one| json!({
             "name": one.instance.name, "instance": one.instance.id, "why": one.why,
         })).collect::<Vec<_>>(),

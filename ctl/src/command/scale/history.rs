@@ -37,6 +37,8 @@ pub(super) struct EntryView {
     committed_ms: Option<u64>,
     ended_ms: Option<u64>,
     predicted_per_s: Value,
+    /// Why there is none.
+    not_predicted: Option<String>,
     measured_per_s: Value,
     /// Why there is none, where there will be none.
     not_measured: Option<String>,
@@ -61,6 +63,7 @@ impl From<&Rescale> for EntryView {
             committed_ms: since(entry.committed_ms),
             ended_ms: since(entry.ended_ms),
             predicted_per_s: value(entry.predicted),
+            not_predicted: entry.unpredicted.clone(),
             measured_per_s: value(entry.measured),
             not_measured: entry.unmeasured.clone(),
             why: entry.why.clone(),
@@ -126,6 +129,9 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     for entry in &known.history {
         if let Some(fault) = &entry.fault {
             out.push_str(&format!("plan {}: {}\n", entry.epoch, safe::line(fault)));
+        }
+        if let Some(why) = &entry.unpredicted {
+            out.push_str(&format!("plan {}: not predicted: {}\n", entry.epoch, safe::line(why)));
         }
         if let Some(why) = &entry.unmeasured {
             out.push_str(&format!("plan {}: not measured: {}\n", entry.epoch, safe::line(why)));

@@ -39,6 +39,9 @@ pub(in crate::command) fn text(plan: &ScalePlan, room: Option<usize>) -> String 
     if let Some(predicted) = plan.predicted {
         out.push_str(&format!("predicted: {} rows/s at the sinks\n", rate(Some(predicted))));
     }
+    if let Some(why) = &plan.unpredicted {
+        out.push_str(&format!("predicted: nothing, for {}\n", safe::line(why)));
+    }
     if let Some(why) = &plan.why {
         out.push_str(&format!("why: {}\n", safe::line(why)));
     }
@@ -136,6 +139,7 @@ pub(in crate::command) fn document(plan: &ScalePlan) -> Value {
             "edge": edge.name, "change": edge.change, "why": edge.why,
         })).collect::<Vec<_>>(),
         "predicted_per_s": plan.predicted.map_or(Value::Null, number),
+        "not_predicted": plan.unpredicted,
         "why": plan.why,
         "notes": plan.notes,
     })

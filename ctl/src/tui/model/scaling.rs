@@ -10,6 +10,7 @@ use tuplane_wire::scaling::{Rescale, Step};
 use super::picture::JobPicture;
 use super::table::{Cell, Column, Row, column};
 use super::{Model, Screen, Seen};
+use crate::more;
 use crate::presence::SILENT_MS;
 use crate::tui::event::EtpFacts;
 use crate::tui::text;
@@ -47,6 +48,9 @@ pub(crate) struct Flow {
 
 /// Lines with how they look.
 type Lines = Vec<(String, Tone)>;
+
+/// Where there are fewer columns sentences above the table are short: each has a line.
+const NARROW: usize = 60;
 
 /// Rescales that are listed.
 const LISTED: usize = 3;
@@ -122,13 +126,21 @@ pub(crate) fn above(model: &Model, width: usize, most: usize) -> Lines {
         };
         let engine =
             if flow.engine == Engine::Queueing.name() { " of an engine whose queues grow" } else { "" };
-        let words = format!(
-            "the sinks take {}, {} by the model{engine}; {over}; plan {}",
-            rate(&flow.etp.throughput),
-            rate(&flow.etp.modelled),
-            flow.epoch
-        );
+        let (takes, modelled) = (rate(&flow.etp.throughput), rate(&flow.etp.modelled));
+        let short = width < NARROW;
+        let words = if short && flow.rates.full && engine.is_empty() {
+            format!("sinks take {takes} (model {modelled}), plan {}", flow.epoch)
+        } else {
+            format!("the sinks take {takes}, {modelled} by the model{engine}; {over}; plan {}", flow.epoch)
+        };
         said.push((words, Tone::Head));
+        let label = |vertex: VertexId| {
+            let vertex = job.vertices.get(vertex.0 as usize);
+            vertex.map_or_else(|| "?".to_owned(), |vertex| text::name(&vertex.label))
+        };
+        let rate = |rows: f64| text::rate(Some(rows));
+        let wording = more::Wording { label: &label, rate: &rate, short };
+        said.extend(more::words(&flow.more, &wording).map(|words| (text::name(&words), Tone::Plain)));
         if let Some(thought) = &flow.auto {
             said.push((format!("automatic mode: {}", text::name(thought)), Tone::Plain));
         }

@@ -1,6 +1,7 @@
 //! Screen 4: what vertices do and could do, what they carry, and what came of rescales.
 
 use tuplane_core::scale::KeyShares;
+use tuplane_wire::etp::More;
 use tuplane_wire::scaling::{Named, ScaleAsk, ScaleCount, ScaleInstance, ScalePlace, ScalePlan};
 
 use super::screens::check;
@@ -28,6 +29,7 @@ fn begun(facts: &mut EtpFacts) {
     (flow.rates.seconds, flow.rates.full) = (Err(why()), false);
     (flow.etp.throughput, flow.etp.modelled, flow.etp.limit) = (Err(why()), Err(why()), None);
     flow.etp.assumed.clear();
+    flow.more = More { planner: "best".into(), plans: Vec::new(), why: Some(why()) };
     for rates in &mut flow.rates.vertices {
         (rates.processed, rates.capacity, rates.busy) = (Err(why()), Err(why()), Err(why()));
         (rates.input, rates.emitted, rates.skew) = (Err(why()), Err(why()), Err(why()));
@@ -65,6 +67,7 @@ fn plan() -> ScalePlan {
         edges: Vec::new(),
         notes: vec!["the model says 900 rows/s before it and 1200 after it".into()],
         predicted: Some(1200.0),
+        unpredicted: None,
         why: Some("w carries 100 % of the output, limits it at 900 rows/s".into()),
         counts: vec![ScaleCount { vertex: 1, name: "w".into(), before: 6, after: 8 }],
     }
@@ -223,6 +226,7 @@ fn every_number_is_the_clusters_and_enter_leads_to_the_instances() {
     for part in [
         "the sinks take 900/s",
         "means over 10 s; plan 3",
+        "more instances, by best: 1 +150/s (w), 2 +300/s (2 w), 4 +600/s (4 w)",
         "plan 2, out --instances 2 by best: done, 2 started, 0 ended; predicted 912/s, measured 898/s",
         "plan 3, set w=6: failed",
         "agent c did not answer",

@@ -10,7 +10,7 @@ use tuplane_core::plan::{Dag, Edge, Instance, VertexId, plan};
 use tuplane_core::scale::Limit;
 use tuplane_core::scale::observed::{JobEtp, VertexEtp};
 use tuplane_core::scale::rates::{EdgeRates, JobRates, VertexRates};
-use tuplane_wire::etp::JobFlow;
+use tuplane_wire::etp::{JobFlow, More, MorePlan};
 use tuplane_wire::message::{
     AgentId, AgentInfo, AgentStatus, HostFacts, InstanceReport, JobPhase, JobSummary,
 };
@@ -453,6 +453,18 @@ impl World {
                     "out limits nothing: what it can do is not known (idle: no rows in 10 s)".into(),
                 ],
             },
+            more: More {
+                planner: "best".into(),
+                plans: [(1, 150.0), (2, 300.0), (4, 600.0)]
+                    .map(|(instances, gain)| MorePlan {
+                        instances,
+                        gain: Ok(gain),
+                        vertices: vec![(1, instances)],
+                        why: "all of them are used".into(),
+                    })
+                    .to_vec(),
+                why: None,
+            },
             auto: None,
         };
         let named = |id: u32| Named { id, name: format!("w#{id}"), agent: "a".into() };
@@ -470,6 +482,7 @@ impl World {
             committed_ms: Some(6),
             ended_ms: Some(7),
             predicted: Some(912.0),
+            unpredicted: None,
             measured: Some(898.0),
             unmeasured: None,
             why: None,

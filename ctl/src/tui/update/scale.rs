@@ -20,7 +20,7 @@ const NAMED: usize = 6;
 const REMARKS: usize = 4;
 
 /// How to write it.
-const HOW: &str = "write `out N`, `out agents N`, `in N`, `in AGENT` or `VERTEX=N`";
+const HOW: &str = "write `out N`, `out agents N`, `in N`, `in AGENT` or `VERTEX=N`; `--planner NAME` after `out` and `in N`";
 
 /// What may be chosen: in words, and the beginning of what is then typed.
 const CHOICES: [(&str, &str); 4] = [
@@ -84,16 +84,22 @@ fn read(typed: &str) -> Result<ScaleAsk, String> {
         let count = word.parse::<u32>().ok().filter(|count| *count > 0);
         count.ok_or_else(|| format!("`{word}` is no number from 1 on; {HOW}"))
     };
-    let out = |agents, instances| ScaleAsk::Out { agents, instances, planner: None, anywhere: false };
-    let words: Vec<&str> = typed.split_whitespace().collect();
+    let mut words: Vec<&str> = typed.split_whitespace().collect();
+    let planner = named_planner(&mut words)?;
+    let planner = || planner.clone();
+    let out = |agents, instances| ScaleAsk::Out { agents, instances, planner: planner(), anywhere: false };
+    let take = |agents| ScaleAsk::In { agents, agent: None, planner: planner(), keep: true };
+    if planner().is_some() && !matches!(words.first(), Some(&("out" | "in"))) {
+        return Err(format!("`--planner` belongs to `out` and `in`; {HOW}"));
+    }
     match words[..] {
         ["out"] => Ok(out(0, 1)),
         ["out", "agents" | "agent", n] => Ok(out(count(n)?, 0)),
         ["out", n] => Ok(out(0, count(n)?)),
-        ["in"] => Ok(ScaleAsk::In { agents: 1, agent: None, planner: None, keep: true }),
+        ["in"] => Ok(take(1)),
         ["in", who] => Ok(match who.parse::<u32>() {
-            Ok(_) => ScaleAsk::In { agents: count(who)?, agent: None, planner: None, keep: true },
-            Err(_) => ScaleAsk::In { agents: 1, agent: Some(who.to_owned()), planner: None, keep: true },
+            Ok(_) => take(count(who)?),
+            Err(_) => ScaleAsk::In { agents: 1, agent: Some(who.to_owned()), planner: planner(), keep: true },
         }),
         ["set", assignment] | [assignment] if assignment.contains('=') => {
             let (vertex, n) = assignment.rsplit_once('=').unwrap_or_default();
@@ -102,6 +108,23 @@ fn read(typed: &str) -> Result<ScaleAsk, String> {
         }
         _ => Err(HOW.to_owned()),
     }
+}
+
+/// Takes `--planner NAME` out of what was typed.
+fn named_planner(words: &mut Vec<&str>) -> Result<Option<String>, String> {
+    let Some(at) = words.iter().position(|word| *word == "--planner" || word.starts_with("--planner="))
+    else {
+        return Ok(None);
+    };
+    let name = match words.remove(at).split_once('=') {
+        Some((_, name)) => name,
+        None if at < words.len() => words.remove(at),
+        None => "",
+    };
+    if name.is_empty() {
+        return Err(format!("`--planner` wants a name, such as `out 2 --planner stela`; {HOW}"));
+    }
+    Ok(Some(name.to_owned()))
 }
 
 /// The cluster has made a plan, or says why there is none: it is shown before anything changes.
@@ -161,6 +184,9 @@ fn lines(plan: &ScalePlan, becomes: &str) -> Vec<String> {
     if let Some(rows) = plan.predicted {
         lines.push(format!("predicted: the sinks take {}", text::rate(Some(rows))));
     }
+    if let Some(why) = &plan.unpredicted {
+        lines.push(format!("predicted: nothing, for {}", text::name(why)));
+    }
     let planner = plan.planner.as_ref().map(|planner| format!("{}: ", text::name(planner)));
     if let Some(why) = &plan.why {
         lines.push(format!("{}{}", planner.unwrap_or_default(), text::name(why)));
@@ -187,6 +213,19 @@ mod tests {
         for typed in ["set work=6", "work=6"] {
             let set = ScaleAsk::Set { vertex: "work".into(), instances: 6, place: ScalePlace::Anywhere };
             assert_eq!(read(typed), Ok(set));
+        }
+        let stela = |agents, instances| {
+            let planner = Some("stela".to_owned());
+            Ok(ScaleAsk::Out { agents, instances, planner, anywhere: false })
+        };
+        assert_eq!(read("out 2 --planner stela"), stela(0, 2));
+        assert_eq!(read("out --planner=stela agents 2"), stela(2, 0));
+        assert!(matches!(
+            read("in 2 --planner etp-sum"),
+            Ok(ScaleAsk::In { agents: 2, agent: None, planner: Some(name), keep: true }) if name == "etp-sum"
+        ));
+        for wrong in ["out 2 --planner", "work=2 --planner best"] {
+            assert!(read(wrong).unwrap_err().starts_with("`--planner`"), "{wrong}");
         }
         for wrong in ["out 0", "out x", "in 0", "work", "work=two", "out agents", "a b c"] {
             assert!(read(wrong).unwrap_err().contains("write `out N`"), "{wrong}");
