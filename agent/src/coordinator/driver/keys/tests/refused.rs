@@ -38,9 +38,10 @@ async fn while_a_plan_is_under_way_the_numbers_that_hold_are_no_answer() {
 async fn ask(driver: &mut Driver, request: ClusterRequest) -> Result<ClusterReply, WireFault> {
     let (reply, said) = oneshot::channel();
     let mut turn = Turn::default();
-    let request = match request.is_change() {
-        true => ClusterRequest::By { who: "ann@h1".to_owned(), request: Box::new(request) },
-        false => request,
+    let request = if request.is_change() {
+        ClusterRequest::By { who: "ann@h1".to_owned(), request: Box::new(request) }
+    } else {
+        request
     };
     driver.handle(&mut turn, Note::Asked { request: Box::new(request), reply });
     driver.finish(turn).await.unwrap();
@@ -53,7 +54,7 @@ fn a_request_to_scale_that_cannot_be_logged_is_refused_and_the_coordinator_goes_
     let first = Runtime::new().unwrap();
     first.block_on(async {
         let coordinator = start(folder.path(), &asked, 0);
-        running(&coordinator).await;
+        running(&coordinator, JOB).await;
     });
     first.shutdown_timeout(Duration::from_secs(10));
     Runtime::new().unwrap().block_on(async {
