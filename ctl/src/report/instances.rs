@@ -102,10 +102,10 @@ fn instance_state(status: &JobStatus, instance: &Instance, report: &InstanceRepo
     let (scale, phase) = (&status.scale, status.summary.phase);
     match instance.id {
         id if scale.retired.contains(&id) => "retired",
+        id if scale.leaving.contains(&id) && !phase.is_final() => "leaving",
         _ if report.ended || phase == JobPhase::Finished => "ended",
         // Nothing of a job that was cancelled or has failed runs on.
         _ if phase.is_final() => "stopped",
-        id if scale.leaving.contains(&id) => "leaving",
         _ => "running",
     }
 }
