@@ -766,7 +766,9 @@ mod tests {
 
     #[test]
     fn agents_are_chosen_among_those_that_can_be_given_back() {
-        let text = LINE.replace("ms=1\ninstances=2", "ms=1\ninstances=4");
+        // What is given ahead cannot be handed over.
+        let ahead = LINE.replace("n=9\n", "n=9\nrate=5\nwindow=1\n");
+        let text = ahead.replace("ms=1\ninstances=2", "ms=1\ninstances=4");
         let four = || ["a", "b", "c", "d"].into_iter().map(|name| info(name, 1)).collect();
         let mut world = World::on(&text, four(), 4);
         let kept = |known: &Known<'_>, wanted, keep| {

@@ -44,9 +44,10 @@ fn an_agent_is_added_gets_instances_is_drained_and_released() {
     assert_eq!((&new["zone"], &new["alive"], &new["drained"]), (&"far".into(), &true.into(), &false.into()));
     let done = world.json(&["scale", "set", "line", "work=4", "--place", "new", "--wait=20s"]);
     assert!(done["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{done}");
-    refused(&world, &["agents", "release", "c", "--yes"], 2, "job line (running) has work#2, work#3 there");
+    refused(&world, &["agents", "release", "c", "--yes"], 2, "c is not drained: `tuplane agents drain c` first");
     refused(&world, &["agents", "release", "d", "--yes"], 6, "there is no agent `d`");
-    refused(&world, &["agents", "release", "c"], 7, "--yes");
+    // Nothing is asked that is refused then.
+    refused(&world, &["agents", "release", "c"], 2, "c is not drained");
     refused(&world, &["agents", "release", "a", "--yes"], 2, "a coordinates");
     // All of an agent can move, its source too, and a look changes nothing.
     let source = running(&world.status("line"), "rows")[0].1.clone();
@@ -70,7 +71,7 @@ fn an_agent_is_added_gets_instances_is_drained_and_released() {
     world.json(&["agents", "drain", "c", "--undo"]);
     set(&world, 8);
     assert!(running(&world.status("line"), "work").iter().any(|(_, agent)| agent == "c"));
-    refused(&world, &["agents", "release", "c", "--yes"], 2, "job line (running) has work#");
+    refused(&world, &["agents", "release", "c", "--yes"], 2, "c is not drained");
     world.json(&["agents", "drain", "c", "--wait=20s"]);
     let gone = world.json(&["agents", "release", "c", "--yes"]);
     assert_eq!((&gone["ended"], &gone["pid"]), (&"itself".into(), &pid.into()), "{gone}");
@@ -152,12 +153,12 @@ fn scale_out_starts_agents_and_scale_in_releases_them() {
     // For what is wrong nothing is started, and what is refused later leaves nothing behind.
     let by = |planner| ["scale", "out", "line", "--agents", "1", "--instances", "1", "--planner", planner];
     refused(&world, &by("nobody"), 2, "no planner is called `nobody`");
-    refused(&world, &by("etp-sum"), 2, "released again: b");
+    refused(&world, &by("etp-sum"), 2, "planner `etp-sum` only plans which machines are given back");
     assert_eq!(recorded(&world).len(), 1);
     let out = world.json(&["scale", "out", "line", "--agents", "1", "--instances", "1", "--wait=30s"]);
-    assert_eq!((&out["agents_started"], &out["outcome"]["step"]), (&json!(["c"]), &"done".into()), "{out}");
-    assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{out}");
-    let pid = world.pids()["c"];
+    assert_eq!((&out["agents_started"], &out["outcome"]["step"]), (&json!(["b"]), &"done".into()), "{out}");
+    assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "b"), "{out}");
+    let pid = world.pids()["b"];
     refused(&world, &["scale", "in", "line", "--agent", "c"], 7, "end c once nothing is there");
     let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s", "--yes"]);
     assert_eq!(

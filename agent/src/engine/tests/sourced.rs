@@ -249,8 +249,10 @@ async fn a_source_changes_agents_and_no_row_is_lost_given_twice_or_out_of_order(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_row_is_late_where_a_source_changes_agents() {
+    // Rows as wide as the source's, so that queues hold no more of them.
     let counts = "[[stage]]\nid = 'tens'\nop = 'window'\nin = 'by_key'\ntype = 'tumbling'\nsize = '10ms'\n\
-                  [[stage]]\nid = 'counts'\nop = 'aggregate'\nin = 'tens'\ncompute = ['count(*) as c']\ninstances = 2";
+                  [[stage]]\nid = 'counts'\nop = 'aggregate'\nin = 'tens'\ncompute = ['max(payload) as p', 'count(*) as c']\n\
+                  instances = 2";
     for (pace, ms) in PACES {
         let source = format!("{pace}\ntime = {{ column = 'id', format = 'unix_ms' }}");
         let folder = tempfile::tempdir().unwrap();
