@@ -52,7 +52,7 @@ impl Known<'_> {
         };
         let is_bound = binds(self.used());
         let rates = running.observe().and_then(|observed| observed.rates);
-        let plan = |slots| {
+        let plan = |slots| -> Result<MorePlan, String> {
             let mut ask = Ask::new(&model.graph, running.engine, slots);
             if let Ok(rates) = &rates {
                 ask.rates.clone_from(rates);

@@ -11,10 +11,11 @@ use super::*;
 use crate::coordinator::etp::{Seen, answer};
 use crate::coordinator::live::Live;
 
-/// Twelve seconds of a job whose two instances of `w` have worked all the time: 100 rows a second each.
-fn measured() -> Live {
+/// Twelve seconds until now of a job whose two instances of `w` have worked all the time: 100 rows a second each. What an agent
+/// said counts for 5 s: who looks by the clock looks at once.
+fn measured(now: Instant) -> Live {
     let (ms, mut live) = (1_000_000, Live::default());
-    let begin = Instant::now().checked_sub(Duration::from_secs(12)).unwrap();
+    let begin = now.checked_sub(Duration::from_secs(12)).unwrap();
     for second in 0..=12_u64 {
         // Rows a second and milliseconds busy of each second: s, w twice, k.
         let seen = [(0, 200, 100), (1, 100, 1000), (2, 100, 1000), (3, 200, 20)];
@@ -57,8 +58,9 @@ fn near(found: Option<f64>, wanted: f64) -> bool {
 
 #[test]
 fn what_a_person_asks_for_is_predicted_and_kept_for_the_history() {
-    let (mut world, live) = (world(0), measured());
+    let mut world = world(0);
     let planned = |world: &World, ask: &ScaleAsk| {
+        let live = measured(Instant::now());
         let known = Known { live: live.run(1), ..world.known(None) };
         let (plan, new) = known.plan(ask, wanted(ask, &known).unwrap()).unwrap();
         let new = new.unwrap();
@@ -105,7 +107,7 @@ fn where_nothing_is_known_the_plan_says_why_nothing_is_predicted() {
 
 #[test]
 fn what_leaves_a_drained_agent_is_predicted_too() {
-    let (world, live) = (world(1), measured());
+    let (world, live) = (world(1), measured(Instant::now()));
     let known = Known { live: live.run(1), ..world.known(None) };
     let (mut change, _) = known.evacuate("a");
     known.foretell(&mut change);
@@ -114,12 +116,13 @@ fn what_leaves_a_drained_agent_is_predicted_too() {
 
 #[test]
 fn one_more_and_the_automatic_mode_count_on_no_core_that_there_is_not() {
-    let live = measured();
+    let now = Instant::now();
+    let live = measured(now);
     let said = |cores: u32| {
         let world = world(cores);
         let known = Known { live: live.run(1), ..world.known(None) };
-        let flow = answer(&known, None, Instant::now(), &BTreeMap::new()).unwrap();
-        let (seen, none) = (Seen::of(known.job, known.live, Instant::now()).unwrap(), BTreeMap::new());
+        let flow = answer(&known, None, now, &BTreeMap::new()).unwrap();
+        let (seen, none) = (Seen::of(known.job, known.live, now).unwrap(), BTreeMap::new());
         let mut change = Change {
             // As the automatic mode would have it where b takes none.
             add: vec![(VertexId(1), "a".to_owned()); 2],
