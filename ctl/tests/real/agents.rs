@@ -44,7 +44,12 @@ fn an_agent_is_added_gets_instances_is_drained_and_released() {
     assert_eq!((&new["zone"], &new["alive"], &new["drained"]), (&"far".into(), &true.into(), &false.into()));
     let done = world.json(&["scale", "set", "line", "work=4", "--place", "new", "--wait=20s"]);
     assert!(done["started"].as_array().unwrap().iter().all(|one| one["agent"] == "c"), "{done}");
-    refused(&world, &["agents", "release", "c", "--yes"], 2, "c is not drained: `tuplane agents drain c` first");
+    refused(
+        &world,
+        &["agents", "release", "c", "--yes"],
+        2,
+        "c is not drained: `tuplane agents drain c` first",
+    );
     refused(&world, &["agents", "release", "d", "--yes"], 6, "there is no agent `d`");
     // Nothing is asked that is refused then.
     refused(&world, &["agents", "release", "c"], 2, "c is not drained");
@@ -159,11 +164,11 @@ fn scale_out_starts_agents_and_scale_in_releases_them() {
     assert_eq!((&out["agents_started"], &out["outcome"]["step"]), (&json!(["b"]), &"done".into()), "{out}");
     assert!(out["started"].as_array().unwrap().iter().all(|one| one["agent"] == "b"), "{out}");
     let pid = world.pids()["b"];
-    refused(&world, &["scale", "in", "line", "--agent", "c"], 7, "end c once nothing is there");
-    let back = world.json(&["scale", "in", "line", "--agent", "c", "--wait=30s", "--yes"]);
+    refused(&world, &["scale", "in", "line", "--agent", "b"], 7, "end b once nothing is there");
+    let back = world.json(&["scale", "in", "line", "--agent", "b", "--wait=30s", "--yes"]);
     assert_eq!(
         (&back["agents_released"], &back["outcome"]["step"]),
-        (&json!(["c"]), &"done".into()),
+        (&json!(["b"]), &"done".into()),
         "{back}"
     );
     assert!(!alive(pid));
