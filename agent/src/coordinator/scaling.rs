@@ -766,9 +766,9 @@ mod tests {
 
     #[test]
     fn agents_are_chosen_among_those_that_can_be_given_back() {
-        // What is given ahead cannot be handed over.
-        let ahead = LINE.replace("n=9\n", "n=9\nrate=5\nwindow=1\n");
-        let text = ahead.replace("ms=1\ninstances=2", "ms=1\ninstances=4");
+        // What is read on one agent cannot be read on others.
+        let there = LINE.replace("n=9\ninstances=1\n", "n=9\non=['a']\n");
+        let text = there.replace("ms=1\ninstances=2", "ms=1\ninstances=4");
         let four = || ["a", "b", "c", "d"].into_iter().map(|name| info(name, 1)).collect();
         let mut world = World::on(&text, four(), 4);
         let kept = |known: &Known<'_>, wanted, keep| {
@@ -785,7 +785,7 @@ mod tests {
         // `b` coordinates.
         assert_ne!(source, 1);
         let why = kept(&known, 2, false);
-        assert!(why[source].starts_with("s#0 cannot leave: `s` is a source"), "{why:?}");
+        assert!(why[source].starts_with("s#0 cannot leave: `s`"), "{why:?}");
         assert_eq!(why[1], "it coordinates");
         assert_eq!(why.iter().filter(|why| why.is_empty()).count(), 2, "{why:?}");
         assert_eq!(kept(&known, 2, true), why, "it stays in use while others can leave");

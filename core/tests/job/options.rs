@@ -450,7 +450,7 @@ fn options_of_a_service_call() {
         ("headers = { Connection = \"env:X\" }", "the agent's to write"),
         ("headers = { HOST = \"a\" }", "the agent's to write"),
         ("headers = { A = \"'x'\", a = \"'y'\" }", "`A` and `a` name the same header"),
-        ("method = \"FETCH\"", "one of: GET, POST"),
+        ("method = \"xyzzyxyzzy\"", "one of: GET, POST"),
     ] {
         let broken = text.replace("url = \"a\", ", &format!("url = \"a\", {option}, "));
         let faults = Job::parse(&broken, FileFormat::Toml).unwrap_err();
