@@ -27,7 +27,7 @@ const MANY: usize = 64;
 type Each = Vec<Vec<f64>>;
 
 impl Placement {
-    /// The steady state that is to be expected of a graph that is placed so, with [the turns](self) that its instances take. Compare
+    /// The steady state that is to be expected of a graph that is placed so, with the turns that its instances take. Compare
     /// [`Placement::steady`], which is the fluid's: quicker found, and right where no instance needs most of a core.
     pub fn expected(&self, graph: &FlowGraph, engine: Engine) -> Steady {
         let mut speeds: Each = self.on.iter().map(|on| vec![1.0; on.len()]).collect();
