@@ -1,3 +1,5 @@
+//! Input queues that grow hold up nobody, and the others stay at their bound.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
