@@ -82,11 +82,13 @@ impl Coordinator {
     pub async fn request(&self, request: ClusterRequest) -> Result<ClusterReply, WireFault> {
         let (reply, answer) = oneshot::channel();
         let gone = || {
-            let why = match &*self.ended.borrow() {
-                Some(Ended::Failed(why)) => format!(": {why}"),
-                _ => String::new(),
+            // A full disk is no defect, and whoever asks just then hears of it like the one whose request struck it.
+            let (code, why) = match &*self.ended.borrow() {
+                Some(Ended::Failed(why)) => (FaultCode::Agent, format!(": {why}")),
+                Some(Ended::Shutdown) => (FaultCode::Agent, String::new()),
+                None => (FaultCode::Internal, String::new()),
             };
-            WireFault::new(FaultCode::Internal, format!("the coordinator has ended{why}"))
+            WireFault::new(code, format!("the coordinator has ended{why}"))
         };
         self.notes.send(driver::Note::Asked { request: Box::new(request), reply }).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?

@@ -665,6 +665,17 @@ mod tests {
     }
 
     #[test]
+    fn what_the_automatic_mode_did_not_decide_on_stays_though_it_has_ended() {
+        let mut world = World::new(vec![info("a", 2), info("b", 2)]);
+        end(&mut world, "s#0");
+        let known = world.known(None);
+        // One that has ended is not counted; the plan is of `w` alone.
+        let change = known.to(&[0, 2, 1], &[0, 4, 1]).unwrap();
+        assert!(change.add.iter().all(|(vertex, _)| vertex.0 == 1), "{:?}", change.add);
+        assert_eq!((change.add.len(), &change.remove[..]), (2, &[][..]));
+    }
+
+    #[test]
     fn a_plan_names_what_comes_goes_and_moves_and_asking_for_what_is_there_is_nothing() {
         let world = World::new(vec![info("a", 2), info("b", 2)]);
         let same = world.set(2, ScalePlace::Anywhere).unwrap();

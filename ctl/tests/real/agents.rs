@@ -1,5 +1,6 @@
 //! Agents that join a running cluster, are drained, and leave it.
 
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -142,6 +143,42 @@ fn an_owner_that_ends_and_a_down_elsewhere_end_added_agents_too() {
     let down = world.json(&["down", "--yes"]);
     assert_eq!(down["agents"].as_array().unwrap().len(), 2, "{down}");
     assert!(pids.values().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn a_drain_that_waits_ends_with_the_job_and_takes_back_no_undo() {
+    let world = World::new();
+    world.up(&["--local", "2", "--slots", "2"]);
+    world.json(&["submit", &job(&world, 1_000_000, 2, 2.0, "")]);
+    world.wait_for("line", "running", Duration::from_secs(20));
+    // Until its agents have "started" nothing else can be asked of the job.
+    let how = ["--mechanism", "restart-all", "--start-cost", "60s", "--yes"];
+    world.json(&[&["scale", "set", "line", "work=4"][..], &how].concat());
+    let drain = || {
+        let mut command = world.command(&["agents", "drain", "b", "--wait"]);
+        let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait("b is drained", Duration::from_secs(10), || agent(&world, "b")["drained"] == true);
+        waiting
+    };
+    let over = |mut waiting: Child| {
+        wait("the drain ends", Duration::from_secs(10), || waiting.try_wait().unwrap().is_some());
+        waiting.wait_with_output().unwrap()
+    };
+    let waiting = drain();
+    world.json(&["agents", "drain", "b", "--undo"]);
+    let undone = over(waiting);
+    assert_eq!(undone.status.code(), Some(5), "{}", text(&undone));
+    assert!(
+        text(&undone).contains("agent b gets new instances again, by another command"),
+        "{}",
+        text(&undone)
+    );
+    assert_eq!(agent(&world, "b")["drained"], false);
+    let waiting = drain();
+    world.json(&["cancel", "line", "--yes"]);
+    let done = over(waiting);
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(agent(&world, "b")["drained"], true);
 }
 
 #[test]

@@ -55,21 +55,51 @@ pub(super) async fn engines(
     (engines, agents, events)
 }
 
+/// A run on agents `a` and `b` has begun: engines, what they tell, the plan, and the vertex of a stage.
+pub(super) async fn begun(
+    folder: &std::path::Path,
+    text: &str,
+    stage: &str,
+) -> (Vec<Arc<Engine>>, mpsc::UnboundedReceiver<Event>, RunPlan, VertexId) {
+    let (engines, agents, events) = engines(folder, &["a", "b"]).await;
+    let plan = plan_for(text, 1, agents);
+    let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
+    let vertex = dag.find_vertex(stage).unwrap();
+    for engine in &engines {
+        engine.prepare(plan.clone()).await.unwrap();
+    }
+    for engine in &engines {
+        engine.connect(plan.run).await.unwrap();
+    }
+    for engine in &engines {
+        engine.start(plan.run).unwrap();
+    }
+    (engines, events, plan, vertex)
+}
+
+/// Rows go by another plan of the run; tables are copied as two coordinators do of which the first has been killed.
+pub(super) async fn go_by(engines: &[Arc<Engine>], plan: &RunPlan) {
+    for engine in engines {
+        engine.extend(plan.clone()).await.unwrap();
+    }
+    for engine in engines {
+        engine.connect(plan.run).await.unwrap();
+    }
+    for _ in 0..2 {
+        let copies = engines.iter().map(|engine| engine.copy_tables(plan.run, plan.epoch));
+        futures::future::try_join_all(copies).await.unwrap();
+    }
+    for engine in engines {
+        engine.start_new(plan.run, plan.epoch).unwrap();
+    }
+    for engine in engines {
+        engine.switch(plan.run, plan.epoch).unwrap();
+    }
+}
+
 impl Apart {
     async fn new(folder: &std::path::Path, text: &str, stage: &str) -> Self {
-        let (engines, agents, events) = engines(folder, &["a", "b"]).await;
-        let plan = plan_for(text, 1, agents);
-        let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
-        let vertex = dag.find_vertex(stage).unwrap();
-        for engine in &engines {
-            engine.prepare(plan.clone()).await.unwrap();
-        }
-        for engine in &engines {
-            engine.connect(1).await.unwrap();
-        }
-        for engine in &engines {
-            engine.start(1).unwrap();
-        }
+        let (engines, events, plan, vertex) = begun(folder, text, stage).await;
         Self { engines, events, plan, vertex, retired: BTreeSet::new(), ended: BTreeSet::new() }
     }
 
@@ -117,22 +147,7 @@ impl Apart {
             sources: Vec::new(),
             ..before.clone()
         };
-        for engine in &self.engines {
-            engine.extend(plan.clone()).await.unwrap();
-        }
-        for engine in &self.engines {
-            engine.connect(1).await.unwrap();
-        }
-        for _ in 0..2 {
-            let copies = self.engines.iter().map(|engine| engine.copy_tables(1, epoch));
-            futures::future::try_join_all(copies).await.unwrap();
-        }
-        for engine in &self.engines {
-            engine.start_new(1, epoch).unwrap();
-        }
-        for engine in &self.engines {
-            engine.switch(1, epoch).unwrap();
-        }
+        go_by(&self.engines, &plan).await;
         let groups = map.map(|map| moves(&map.before, &map.after, &|_| 1, map.before.len() as u64 / 8));
         for (number, Group { from, to, partitions }) in (0..).zip(groups.unwrap_or_default()) {
             let group = KeyGroup { run: 1, epoch, number, from, to, partitions };

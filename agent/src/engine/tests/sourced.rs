@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use tuplane_core::cluster::{Handed, SourceUnit};
-use tuplane_core::plan::{Before, Dag, VertexId};
+use tuplane_core::plan::{Before, VertexId};
 use tuplane_wire::scaling::SourceAsk;
 
-use super::apart::engines;
+use super::apart::{begun, go_by};
 use super::*;
 
 /// A run on agents `a` and `b`, whose source changes.
@@ -20,19 +20,7 @@ struct Sourced {
 
 impl Sourced {
     async fn new(folder: &std::path::Path, text: &str) -> Self {
-        let (engines, agents, events) = engines(folder, &["a", "b"]).await;
-        let plan = plan_for(text, 1, agents);
-        let dag: Dag = serde_json::from_str(&plan.dag).unwrap();
-        let vertex = dag.find_vertex("rows").unwrap();
-        for engine in &engines {
-            engine.prepare(plan.clone()).await.unwrap();
-        }
-        for engine in &engines {
-            engine.connect(1).await.unwrap();
-        }
-        for engine in &engines {
-            engine.start(1).unwrap();
-        }
+        let (engines, events, plan, vertex) = begun(folder, text, "rows").await;
         Self { engines, events, plan, vertex, retired: BTreeSet::new() }
     }
 
@@ -75,18 +63,7 @@ impl Sourced {
             sources: after.sources.clone(),
             ..before.clone()
         };
-        for engine in &self.engines {
-            engine.extend(plan.clone()).await.unwrap();
-        }
-        for engine in &self.engines {
-            engine.connect(run).await.unwrap();
-        }
-        for engine in &self.engines {
-            engine.start_new(run, epoch).unwrap();
-        }
-        for engine in &self.engines {
-            engine.switch(run, epoch).unwrap();
-        }
+        go_by(&self.engines, &plan).await;
         let of = |id: u32| {
             let placed = plan.instances.iter().find(|one| one.id == id).unwrap();
             &self.engines[usize::from(placed.agent)]
