@@ -312,7 +312,19 @@ fn planned(
     change.planner = Some(PLANNER.to_owned());
     change.why = Some(why.clone());
     // By the rates that it has looked at itself, which need not be those of the last 10 s.
-    change.unpredicted = known.foretell_by(running, &mut change).err();
+    match known.foretell_by(running, &mut change) {
+        Ok(true) if change.remove.is_empty() => {
+            let more =
+                graph.vertices().iter().zip(instances).filter(|(vertex, after)| vertex.instances < **after);
+            let more: Vec<String> = more.map(|(vertex, _)| format!("`{}`", vertex.id)).collect();
+            let message = format!(
+                "more of {} would bring nothing: the cores of the agents that they would be on are used up",
+                more.join(", ")
+            );
+            return Err(WireFault::new(FaultCode::Refused, message));
+        }
+        said => change.unpredicted = said.err(),
+    }
     let changed =
         graph.vertices().iter().zip(instances).filter(|(vertex, after)| vertex.instances != **after);
     let changed: Vec<String> = changed.map(|(vertex, after)| format!("{}={after}", vertex.id)).collect();

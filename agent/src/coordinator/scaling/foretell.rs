@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use tuplane_core::plan::VertexId;
+use tuplane_core::scale::fluid::steady;
 use tuplane_core::scale::observed::{Observed, OnMachines, Running};
 use tuplane_core::scale::{FlowGraph, Placement, calibrated};
 use tuplane_wire::message::AgentInfo;
@@ -13,6 +14,9 @@ use crate::coordinator::etp::Seen;
 
 /// Of a job with more instances nothing is predicted: it would take too long while nothing else is answered.
 const MOST_INSTANCES: usize = 10_000;
+
+/// A share of the throughput that is none: it is measured to a percent.
+const NOTHING: f64 = 0.01;
 
 /// A running job as plans for it are predicted.
 pub(in crate::coordinator) struct Model {
@@ -61,12 +65,13 @@ impl Known<'_> {
         let seen = Seen::of(self.job, self.live, Instant::now());
         let said = seen.map_err(|fault| fault.message).and_then(|seen| {
             let running = seen.running(seen.congestion(), &none);
-            self.foretell_by(&running, change)
+            self.foretell_by(&running, change).map(drop)
         });
         change.unpredicted = said.err();
     }
 
-    /// The same of a job that was seen so.
+    /// The same of a job that was seen so. True if it brings nothing for want of cores: with one for each instance more would
+    /// come out than before, and with those that there are no more does.
     ///
     /// # Errors
     /// In a sentence, if nothing can be predicted.
@@ -74,9 +79,9 @@ impl Known<'_> {
         &self,
         running: &Running<'_>,
         change: &mut Change,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         if change.is_foretold() {
-            return Ok(());
+            return Ok(false);
         }
         let all = self.running.len() + change.add.len();
         if all > MOST_INSTANCES {
@@ -92,7 +97,8 @@ impl Known<'_> {
         let observed = running.observe()?;
         let model = self.model(&running, &observed, &machines, change.add.len() as u32);
         let expected = |placement: &Placement| placement.expected(&model.graph, running.engine).throughput;
-        let (before, after) = (expected(&model.placement), expected(&model.after(change, &machines)));
+        let placed = model.after(change, &machines);
+        let (before, after) = (expected(&model.placement), expected(&placed));
         if !after.is_finite() {
             return Err("what a source could give is not known".to_owned());
         }
@@ -104,7 +110,9 @@ impl Known<'_> {
         }
         notes.retain(|note| !change.notes.contains(note));
         change.notes.extend(notes);
-        Ok(())
+        let graph = &model.graph;
+        let free = steady(graph, &graph.capacities(&placed.instances()), running.engine).throughput;
+        Ok(after <= before * (1.0 + NOTHING) && after < free * (1.0 - NOTHING))
     }
 }
 

@@ -128,7 +128,8 @@ fn one_more_and_the_automatic_mode_count_on_no_core_that_there_is_not() {
             add: vec![(VertexId(1), "a".to_owned()); 2],
             ..Change::default()
         };
-        known.foretell_by(&seen.running(Congestion::Demand, &none), &mut change).unwrap();
+        let starved = known.foretell_by(&seen.running(Congestion::Demand, &none), &mut change).unwrap();
+        assert_eq!(starved, cores > 0, "for want of cores");
         let gains: Vec<f64> = flow.more.plans.iter().map(|plan| plan.gain.clone().unwrap()).collect();
         (flow.etp.vertices[1].gain.clone().unwrap(), gains, change.predicted.unwrap())
     };
