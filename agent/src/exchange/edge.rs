@@ -65,8 +65,10 @@ struct State {
     /// Places among the senders whose instances are no more, see [`Edge::free`].
     free: BTreeSet<usize>,
     channels: Channels,
-    /// The sender that goes first next time: those who meet at a channel's credit take turns.
+    /// The sender that goes first next time: those who meet at a channel's credit take turns, behind those that end.
     turn: usize,
+    /// Senders whose end stands behind their rows and has not left.
+    ending: usize,
     least: Least,
     hearing: Hearing,
     /// A barrier has passed: queues that it held may be released.
@@ -179,6 +181,7 @@ impl Edge {
                 free: BTreeSet::new(),
                 channels,
                 turn: 0,
+                ending: 0,
                 least: Least::default(),
                 hearing: Hearing::Apart,
                 repump: false,
@@ -261,6 +264,7 @@ impl Edge {
         if let Some(ahead) = ahead {
             ahead.came(dues.as_ref(), count, now);
         }
+        state.release_those_that_end(self.deal);
         state.release(sender, self.deal);
         self.settle(&mut state);
         Ok(())
@@ -280,8 +284,9 @@ impl Edge {
                 state.pass_barrier(number);
             }
             mark => {
+                let ends = mark == Mark::End && !std::mem::replace(&mut state.senders[sender].ending, true);
+                state.ending += usize::from(ends);
                 let of = &mut state.senders[sender];
-                of.ending |= mark == Mark::End;
                 match &mut of.overflow {
                     Some(overflow) if !overflow.is_empty() => {
                         if let Err(error) = overflow.mark(mark) {
@@ -340,6 +345,7 @@ impl Edge {
         }
         let count = state.senders.len();
         let first = state.turn % count;
+        state.release_those_that_end(self.deal);
         state.turn = (first + 1) % count;
         for step in 0..count {
             let sender = (first + step) % count;
@@ -468,6 +474,20 @@ impl State {
         }
     }
 
+    /// Senders that end go before the others, who have time: a plan is done when the last row of those that it ends has
+    /// left. Where rows are priced a slot's end lets go all that such a sender has.
+    fn release_those_that_end(&mut self, deal: u32) {
+        if self.ending == 0 || self.priced.is_some() {
+            return;
+        }
+        let (first, count) = (self.turn, self.senders.len());
+        for number in (0..count).map(|step| (first + step) % count) {
+            if self.senders[number].ending && !self.senders[number].ended {
+                self.release(number, deal);
+            }
+        }
+    }
+
     /// Marks first: no row may leave before what stands in front of it has been said. False if none may leave now.
     fn pass_marks(&mut self, number: usize) -> bool {
         while self.senders[number].barrier.is_none()
@@ -506,7 +526,10 @@ impl State {
             Mark::Resume if sender.holds == 0 => return,
             Mark::Resume => sender.holds -= 1,
             // Nothing follows, so nothing older: its channels may be others' too, and go on.
-            Mark::End => self.take_back_holds(number),
+            Mark::End => {
+                self.ending -= usize::from(!sender.ended);
+                self.take_back_holds(number);
+            }
             _ => {}
         }
         if self.channels == Channels::Own {

@@ -31,6 +31,45 @@ fn refused(world: &World, args: &[&str], code: i32, says: &str) {
 }
 
 #[test]
+fn agents_whose_start_is_interrupted_are_none_of_the_clusters() {
+    let world = World::new();
+    world.up(&["--local", "1"]);
+    let names = || -> Vec<String> {
+        let all = world.json(&["agents"]);
+        all["agents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["agent"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    // A start lasts for some tens of milliseconds, so that it can be over before it is interrupted.
+    for round in 0..20 {
+        let mut adding = world.command(&["agents", "add", "--local", "8"]);
+        let mut adding = adding.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let code = loop {
+            if let Some(ended) = adding.try_wait().unwrap() {
+                break ended.code();
+            }
+            if names().len() > 1 {
+                signal(adding.id(), "INT");
+                break adding.wait().unwrap().code();
+            }
+        };
+        if code == Some(130) {
+            assert_eq!((names(), recorded(&world).len()), (vec!["a".to_owned()], 1), "round {round}");
+            return;
+        }
+        assert_eq!(code, Some(0), "it was over");
+        for name in names().into_iter().filter(|name| name != "a") {
+            world.json(&["agents", "drain", &name]);
+            world.json(&["agents", "release", &name, "--yes"]);
+        }
+    }
+    panic!("no start was interrupted between its first agent and its end");
+}
+
+#[test]
 fn an_agent_is_added_gets_instances_is_drained_and_released() {
     const ROWS: u64 = 300_000;
     let world = World::new();

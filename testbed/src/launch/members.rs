@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -64,8 +65,12 @@ impl Members {
     /// for a lease.
     ///
     /// # Errors
-    /// If an agent does not start; those that had are ended again.
-    pub async fn add(&mut self, plan: &LocalPlan) -> Result<Vec<AgentEntry>, LaunchError> {
+    /// If an agent does not start, or `cancel` comes back before all have; those that had are ended again.
+    pub async fn add(
+        &mut self,
+        plan: &LocalPlan,
+        cancel: impl Future<Output = ()>,
+    ) -> Result<Vec<AgentEntry>, LaunchError> {
         let mut starts = JoinSet::new();
         for (place, agent) in plan.agents.iter().cloned().enumerate() {
             let plan = LocalPlan { detached: self.file.detached, ..plan.clone() };
@@ -74,11 +79,23 @@ impl Members {
             starts.spawn(async move { (place, start_agent(&plan, agent, coordinator, key, &folder).await) });
         }
         let (mut started, mut failed) = (Vec::new(), None);
-        while let Some(joined) = starts.join_next().await {
+        let mut cancel = pin!(cancel);
+        loop {
+            let joined = tokio::select! {
+                biased;
+                () = &mut cancel, if failed.is_none() => {
+                    failed = Some(LaunchError::Interrupted { left: Vec::new() });
+                    // Those that are not ready are killed; the others are ended below.
+                    starts.abort_all();
+                    continue;
+                }
+                joined = starts.join_next() => joined,
+            };
             match joined {
-                Ok((place, Ok(agent))) => started.push((place, agent)),
-                Ok((_, Err(cause))) => failed = failed.or(Some(cause)),
-                Err(cause) => {
+                None => break,
+                Some(Ok((place, Ok(agent)))) => started.push((place, agent)),
+                Some(Ok((_, Err(cause)))) => failed = failed.or(Some(cause)),
+                Some(Err(cause)) => {
                     let cause = LaunchError::Refused(format!("starting an agent was interrupted: {cause}"));
                     failed = failed.or(Some(cause));
                 }

@@ -65,7 +65,7 @@ impl Edge {
     /// Those who were to send on it again do not come: its targets have had its end.
     pub(crate) fn close_again(&self) {
         let mut state = lock(&self.state);
-        state.ended = true;
+        (state.ended, state.ending) = (true, 0);
         state.senders.iter_mut().for_each(|sender| sender.ended = true);
     }
 

@@ -103,6 +103,29 @@ fn join(world: &World, instance: u32) -> usize {
 }
 
 #[test]
+fn a_sender_that_ends_goes_before_those_that_have_time() {
+    let mut world = World::new(2, false, false);
+    for (sender, rows) in [(0, 20), (1, 6)] {
+        for _ in 0..rows {
+            world.give(sender, 1, i64::MAX, 0);
+        }
+    }
+    assert_eq!(world.edge.waiting(1), 6, "the first has used up what credit there was");
+    world.edge.mark(1, Mark::End);
+    let waited = world.edge.waiting(0);
+    while !world.edge.is_drained(1) {
+        assert!((0..2).any(|inbox| world.take(inbox)), "it is stuck");
+    }
+    assert!(waited - world.edge.waiting(0) < 3, "of {waited} rows {} wait", world.edge.waiting(0));
+    world.edge.mark(0, Mark::End);
+    while (0..2).any(|inbox| world.take(inbox)) {}
+    assert_eq!(
+        (world.edge.is_drained(0), world.seen.iter().map(|(_, rows)| rows).sum::<usize>()),
+        (true, 26)
+    );
+}
+
+#[test]
 fn senders_that_come_and_go_leave_no_places_behind() {
     let mut world = World::new(1, false, false);
     for instance in 1..=300 {

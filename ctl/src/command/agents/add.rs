@@ -1,6 +1,7 @@
 //! `tuplane agents add`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tuplane_testbed::hosts;
@@ -17,6 +18,9 @@ use crate::output::{Output, safe};
 
 /// One command starts at most so many agents on its machine.
 pub(in crate::command) const MOST_LOCAL: u32 = 256;
+
+/// The coordinator has heard by then what an agent said before it ended.
+const LATE: Duration = Duration::from_millis(100);
 
 /// Options of `agents add`.
 #[derive(Debug, clap::Args)]
@@ -90,7 +94,7 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     let cluster = Cluster::find(global, output)?;
     let interrupt = Interrupt::listen()?;
     let added = match (args.local, args.spare) {
-        (Some(agents), _) => interrupt.or(start(&cluster, agents, &args.options)).await?,
+        (Some(agents), _) => start(&cluster, agents, &args.options, &interrupt).await?,
         (None, Some(agents)) => start_spares(&cluster, agents, &args.options, &interrupt).await?,
         (None, None) => start_hosts(&cluster, &args.hosts, &args.options, &interrupt).await?,
     };
@@ -101,8 +105,13 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
     }
 }
 
-/// Starts so many agents for a cluster of this machine, all or none.
-pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &Options) -> Outcome<Added> {
+/// Starts so many agents for a cluster of this machine, all or none; none where a signal comes before all are there.
+pub(in crate::command) async fn start(
+    cluster: &Cluster,
+    agents: u32,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Outcome<Added> {
     let Some((folder, file)) = cluster.home() else {
         return Err(Failure::Usage(
             "agents are added on the machine that started the cluster; give its name there with --cluster"
@@ -138,7 +147,7 @@ pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &
     for (agent, name) in plan.agents.iter_mut().zip(members.free_names(&names, agents as usize)) {
         agent.name = name;
     }
-    match members.add(&plan).await {
+    match members.add(&plan, interrupt.wait()).await {
         Ok(entries) => Ok(Added::local(entries, &plan)),
         Err(cause) => {
             take_out(cluster, plan.agents.iter().map(|agent| agent.name.as_str())).await;
@@ -149,11 +158,16 @@ pub(in crate::command) async fn start(cluster: &Cluster, agents: u32, options: &
 
 /// Agents that had joined before another one did not start, and were ended for that, are none of the cluster's.
 async fn take_out<'a>(cluster: &Cluster, names: impl Iterator<Item = &'a str>) {
-    // Why they were not started says more than that this failed too; then they are listed as lost.
-    let Ok(known) = cluster.agents().await else { return };
-    for name in names.filter(|name| known.iter().any(|agent| agent.info.id.name == **name)) {
-        let _ = cluster.drain(name, false, false).await;
-        let _ = cluster.tell(ClusterRequest::Release { agent: name.to_owned() }).await;
+    let names: Vec<&str> = names.collect();
+    for look in 0..2 {
+        // A word of one that was just ended may have been on its way.
+        tokio::time::sleep(LATE * look).await;
+        // Why they were not started says more than that this failed too; then they are listed as lost.
+        let Ok(known) = cluster.agents().await else { return };
+        for name in names.iter().filter(|name| known.iter().any(|agent| agent.info.id.name == ***name)) {
+            let _ = cluster.drain(name, false, false).await;
+            let _ = cluster.tell(ClusterRequest::Release { agent: (*name).to_owned() }).await;
+        }
     }
 }
 

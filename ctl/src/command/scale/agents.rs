@@ -59,7 +59,7 @@ pub(super) async fn start_missing(
         if missing >= MANY {
             confirm(global, &format!("start {missing} agents on this machine"))?;
         }
-        add::start(cluster, missing, &options).await?
+        add::start(cluster, missing, &options, &Interrupt::listen()?).await?
     } else {
         let spares = file.spares().len() as u32;
         if spares < missing {
