@@ -75,6 +75,8 @@ pub(super) struct Change {
     pub(super) why: Option<String>,
     /// Remarks for people.
     pub(super) notes: Vec<String>,
+    /// Names of agents that it empties and that stay in the cluster all the same.
+    pub(super) staying: Vec<String>,
     /// What stops before anything new starts.
     pub(super) halt: Option<Halt>,
 }
@@ -196,23 +198,23 @@ impl Known<'_> {
         agent.slots > 0 && !self.drained.contains(&agent.id.name)
     }
 
-    /// What becomes of an agent once a change has left it empty.
-    fn afterwards(&self, agent: &str, change: &Change, keep: bool) -> String {
-        if keep {
-            return "stays in the cluster".to_owned();
-        }
-        if agent == self.coordinator {
-            return "stays in the cluster: it coordinates".to_owned();
-        }
+    /// Notes what becomes of an agent once a change has left it empty.
+    fn note_afterwards(&self, agent: &str, change: &mut Change, keep: bool) {
         let going: BTreeSet<u32> = change.remove.iter().copied().collect();
         let has_begun = |one: &Instance| going.contains(&one.id) || self.job.retired.contains(&one.id);
-        match self.files_on(agent, &has_begun) {
-            Some(one) => format!(
-                "stays in the cluster until the job has ended: files of {} are there",
-                self.name_of(one)
-            ),
-            None => "is released once it is empty, unless another job uses it".to_owned(),
-        }
+        let stays = if keep {
+            Some(String::new())
+        } else if agent == self.coordinator {
+            Some(": it coordinates".to_owned())
+        } else {
+            let files = self.files_on(agent, &has_begun);
+            files.map(|one| format!(" until the job has ended: files of {} are there", self.name_of(one)))
+        };
+        change.notes.push(match &stays {
+            Some(why) => format!("{agent} stays in the cluster{why}"),
+            None => format!("{agent} is released once it is empty, unless another job uses it"),
+        });
+        change.staying.extend(stays.map(|_| agent.to_owned()));
     }
 
     /// An instance of these that writes files on an agent, or has.
@@ -303,7 +305,7 @@ impl Known<'_> {
             return Err(refused(message));
         }
         change.why = Some(format!("all that is on {agent} moves"));
-        change.notes.push(format!("{agent} {}", self.afterwards(agent, &change, keep)));
+        self.note_afterwards(agent, &mut change, keep);
         Ok(change)
     }
 
@@ -341,6 +343,7 @@ impl Known<'_> {
             stopped: Vec::new(),
             edges: Vec::new(),
             notes: change.notes,
+            staying: change.staying,
             predicted: change.predicted,
             unpredicted: change.unpredicted.clone(),
             why: change.why,
@@ -853,10 +856,18 @@ mod tests {
     fn who_leaves_is_told_what_becomes_of_it() {
         let world = World::new(vec![info("a", 2), info("b", 2)]);
         let known = world.known(None);
-        let change = Change { remove: (0..4).collect(), ..Change::default() };
-        assert_eq!(known.afterwards("b", &change, true), "stays in the cluster");
-        assert_eq!(known.afterwards("b", &change, false), "stays in the cluster: it coordinates");
-        assert!(known.afterwards("a", &change, false).starts_with("is released once it is empty"));
+        for (agent, keep, says, stays) in [
+            ("b", true, "b stays in the cluster", true),
+            ("b", false, "b stays in the cluster: it coordinates", true),
+            ("a", false, "a is released once it is empty, unless another job uses it", false),
+        ] {
+            let mut change = Change { remove: (0..4).collect(), ..Change::default() };
+            known.note_afterwards(agent, &mut change, keep);
+            assert_eq!(
+                (&change.notes[..], change.staying.len()),
+                (&[says.to_owned()][..], usize::from(stays))
+            );
+        }
     }
 
     #[test]

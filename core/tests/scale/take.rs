@@ -53,13 +53,14 @@ fn fluid(graph: &FlowGraph, engine: Engine, removal: &Removal) -> f64 {
     removal.placement.steady(graph, engine).throughput
 }
 
-/// The most that any choice of one machine leaves, wherever its instances go.
-fn optimum(graph: &FlowGraph, placement: &Placement, engine: Engine) -> f64 {
+/// The most that any choice of so many machines leaves, wherever their instances go.
+fn optimum(graph: &FlowGraph, placement: &Placement, engine: Engine, count: u32) -> f64 {
     let machines = placement.machines.len();
     let mut most = 0.0_f64;
-    for gone in 0..machines {
-        let stay: Vec<usize> = (0..machines).filter(|machine| *machine != gone).collect();
-        let moving = placement.of(gone);
+    for set in (0..1_u32 << machines).filter(|set| set.count_ones() == count) {
+        let (gone, stay): (Vec<usize>, Vec<usize>) =
+            (0..machines).partition(|machine| set >> machine & 1 == 1);
+        let moving: Vec<(usize, usize)> = gone.iter().flat_map(|gone| placement.of(*gone)).collect();
         let mut after = placement.clone();
         for mut way in 0..stay.len().pow(u32::try_from(moving.len()).unwrap()) {
             for (vertex, instance) in &moving {
@@ -84,7 +85,7 @@ fn best_gives_back_the_best_machine_and_the_others_do_not() {
             continue;
         }
         let engine = if seed % 16 == 0 { Engine::Queueing } else { Engine::BackPressured };
-        let optimum = optimum(&graph, &placement, engine);
+        let optimum = optimum(&graph, &placement, engine, 1);
         for (sum, planner) in sums.iter_mut().zip(planners) {
             *sum += fluid(&graph, engine, &taken(&graph, &placement, engine, 1, planner)) / optimum;
         }
@@ -94,6 +95,27 @@ fn best_gives_back_the_best_machine_and_the_others_do_not() {
     println!("{planners:?}: {means:.4?} of the best choice, {count} placements");
     assert!(count > 20.0 && (means[0] - 1.0).abs() < 1e-9, "{means:?}");
     assert!(means[1] < 0.98 && means[2] < 0.98, "{means:?}");
+}
+
+#[test]
+fn best_gives_back_the_best_two_of_four_machines_on_both_engines() {
+    for engine in [Engine::Queueing, Engine::BackPressured] {
+        let (mut least, mut count) = (f64::INFINITY, 0);
+        for seed in 0..300 {
+            let (graph, placement) = placed(&mut Lots(seed), 4, 3.0);
+            // As above: two of them host at most eight.
+            let mut hosted = placement.hosted();
+            hosted.sort_unstable();
+            if hosted[2] + hosted[3] > 8 {
+                continue;
+            }
+            let optimum = optimum(&graph, &placement, engine, 2);
+            least = least.min(fluid(&graph, engine, &taken(&graph, &placement, engine, 2, "best")) / optimum);
+            count += 1;
+        }
+        println!("{engine:?}: at least {least:.5} of the best choice, {count} placements");
+        assert!(count > 15 && least > 1.0 - 1e-9 && least < 1.0 + 1e-9, "{engine:?}: {least} of {count}");
+    }
 }
 
 /// The most that any choice of one machine leaves where one source feeds a back-pressured engine: the fullest vertex or machine

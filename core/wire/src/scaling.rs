@@ -118,6 +118,8 @@ pub struct ScalePlan {
     pub edges: Vec<ScaleEdge>,
     /// Remarks for people.
     pub notes: Vec<String>,
+    /// Names of agents that it empties and that are not to be released all the same; the notes say why.
+    pub staying: Vec<String>,
     /// Rows a second that all sinks together are expected to take with the new plan.
     pub predicted: Option<f64>,
     /// Why nothing is predicted; `None` also where nothing changes.

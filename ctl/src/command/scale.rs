@@ -133,8 +133,8 @@ enum Place {
 struct OutArgs {
     /// Name or run id
     job: String,
-    /// So many more agents: registered ones without an instance of the job, then new ones where the cluster is on this
-    /// machine, with as many instances as the others have in the mean
+    /// So many more agents: registered ones without an instance of the job, then new ones (processes of this machine, or
+    /// the next spare hosts of the hosts file), with as many instances as the others have in the mean
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 1024))]
     agents: Option<u32>,
     /// So many more instances; without --agents on the agents that have some
@@ -176,7 +176,7 @@ struct InArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "agent")]
     planner: Option<String>,
     /// The agents stay in the cluster. Otherwise the command waits until they are empty, and releases those that no other
-    /// job uses; it asks first, or needs --yes
+    /// job uses; it asks first, or needs --yes. What --wait=TIME cuts short releases none
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -251,7 +251,8 @@ pub(super) async fn run(args: Args, global: &Global, output: &mut Output) -> Out
             let carry = Carry { wait: Some(carry.wait.flatten()), ..carry };
             let ask = ScaleAsk::In { agents: agents.unwrap_or(1), agent: agent.clone(), planner, keep };
             let ends = Ends::Emptied { named: agent.clone() };
-            let done = carry_out(&cluster, job.clone(), ask, &carry, &ends, global, output).await?;
+            let done = carry_out(&cluster, job.clone(), ask, &carry, &ends, global, output).await;
+            let done = done.map_err(agents::not_released)?;
             let after = agents::used_by(&cluster, &job).await?;
             // Only those that this plan emptied: another plan may keep what it has emptied meanwhile.
             let left = done.plan.moved.iter().map(|moved| moved.from.agent.clone());
@@ -284,7 +285,7 @@ impl Ends {
         for agent in cluster.agents().await?.iter().filter(|agent| agent.coordinator) {
             names.remove(agent.info.id.name.as_str());
         }
-        names.retain(|name| !stays_by(plan, name));
+        names.retain(|name| !plan.staying.iter().any(|stays| stays == name));
         if names.is_empty() {
             return Ok(());
         }
@@ -292,12 +293,6 @@ impl Ends {
         let what = format!("end {names} once nothing is there, and take it out of cluster {}", cluster.name);
         super::confirm(global, &format!("{what} (--keep leaves it)"))
     }
-}
-
-/// The plan says of an agent that it is not released now, as where files of the job are there.
-fn stays_by(plan: &ScalePlan, agent: &str) -> bool {
-    let says = format!("{agent} stays in the cluster");
-    plan.notes.iter().any(|note| note.starts_with(&says))
 }
 
 /// What must hold for a plan to be carried out: the number of the job's plan, and the id of the one that is made.
@@ -503,14 +498,6 @@ mod tests {
         for wrong in ["work", "=3", "work=", "work=-1", "work=two"] {
             assert!(assignment(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn who_stays_is_not_asked_about() {
-        let notes =
-            vec!["c stays in the cluster until the job has ended: files of out#4 are there".to_owned()];
-        let plan = ScalePlan { notes, ..ScalePlan::default() };
-        assert!(stays_by(&plan, "c") && !stays_by(&plan, "b"));
     }
 
     #[test]

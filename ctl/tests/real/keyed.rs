@@ -261,7 +261,7 @@ instances = 2
 id = "slow"
 op = "work"
 in = "sums"
-ms = 2
+ms = 1
 instances = 1
 [[stage]]
 id = "narrow"
@@ -302,7 +302,7 @@ fn of_windows(rows: u64) -> BTreeMap<(u64, u64), (u64, u64)> {
 /// Nobody is late who is not late without rescales, where nobody is; and results are the same.
 #[test]
 fn twenty_rescales_of_windows_at_full_queues_make_no_row_late_and_change_no_result() {
-    const ROWS: u64 = 300_000;
+    const ROWS: u64 = 400_000;
     let world = World::new();
     let first = world.agent_with("a", None, |config| config.slots = 1);
     let others = vec![second_agent(&world, &first, 10_000)];

@@ -366,6 +366,18 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         (&1.into(), &serde_json::json!({"running": 5}))
     );
     assert_eq!(world.json(&["scale", "history", "line"])["history"], serde_json::json!([]));
+    // The only agent that a source may be on.
+    let bound = std::fs::read_to_string(job(&world, 1_000_000, 2, 1.0, "")).unwrap();
+    let bound = bound.replace("distributed = false", "on = [\"b\"]").replace("\"line\"", "\"bound\"");
+    let out = world.path("out").display().to_string();
+    world.json(&["submit", &world.file("bound.toml", bound.replace(&out, &format!("{out}-bound")))]);
+    refused(&["scale", "in", "bound", "--agent", "b", "--yes"], 2, "rows#0 cannot leave b");
+    refused(&["scale", "in", "bound", "--agents", "1", "--yes"], 2, "b");
+    let status = world.status("bound");
+    let states = serde_json::json!({"running": 5});
+    assert_eq!((&status["epoch"], &status["instance_states"]), (&1.into(), &states));
+    assert_eq!(world.json(&["scale", "history", "bound"])["history"], serde_json::json!([]));
+    world.json(&["cancel", "bound", "--yes"]);
     // Options that were set live hold for new instances too.
     world.json(&["set", "line", "work.ms=3"]);
     set(&world, 3);

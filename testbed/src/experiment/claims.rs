@@ -25,6 +25,11 @@ impl Verdict {
         if holds { Self::Holds } else { Self::DoesNotHold }
     }
 
+    /// The same; what holds of fewer runs than it takes is not shown.
+    pub fn of_enough(enough: bool, holds: bool) -> Self {
+        if holds && !enough { Self::NotShown } else { Self::of(holds) }
+    }
+
     /// Whether a mean lies below another: it does or it lies above if the intervals are apart, and cannot be told if
     /// they meet.
     pub fn below(this: &Interval, other: &Interval) -> Self {

@@ -218,14 +218,13 @@ impl Known<'_> {
         let names = names.join(", ");
         change.predicted = finite(removal.after).filter(|_| as_planned);
         change.why = Some(format!("{names}: {}", removal.why));
-        notes.extend(removal.machines.iter().map(|machine| {
-            let agent = &placement.machines[*machine].name;
-            format!("{agent} {}", self.afterwards(agent, &change, keep))
-        }));
-        if !as_planned {
-            notes.push("what was planned for agents that take no instances goes to others".to_owned());
-        }
         change.notes = notes;
+        for machine in &removal.machines {
+            self.note_afterwards(&placement.machines[*machine].name, &mut change, keep);
+        }
+        if !as_planned {
+            change.notes.push("what was planned for agents that take no instances goes to others".to_owned());
+        }
         Ok(change)
     }
 

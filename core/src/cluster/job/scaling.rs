@@ -23,6 +23,9 @@ const KEPT: usize = 100;
 /// So many instances that rescales have ended are listed one by one, the newest.
 pub(in crate::cluster) const LISTED: usize = 64;
 
+/// Why a plan was not measured that a job has outlived by less than a window.
+const ENDED_FIRST: &str = "the job, or this attempt of it, ended before a whole window had passed";
+
 /// The rescale that is under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scaling {
@@ -64,6 +67,14 @@ impl Plans {
         self.epoch = self.last;
         self.maps.clear();
         self.units.clear();
+    }
+
+    /// What came of plans that are done and were not measured will not be known any more.
+    fn never_measured(&mut self, why: &str) {
+        for entry in self.history.iter_mut().filter(|entry| entry.step == Step::Done && entry.is_unmeasured())
+        {
+            entry.unmeasured = Some(why.to_owned());
+        }
     }
 }
 
@@ -181,6 +192,7 @@ impl Job {
             return Vec::new();
         }
         self.plans.last = new.epoch;
+        self.plans.never_measured("another plan was asked for before a whole window had passed");
         self.plans.history.push(Rescale {
             epoch: new.epoch,
             attempt: self.attempt,
@@ -343,11 +355,13 @@ impl Job {
     /// The attempt ends before the rescale does.
     pub(super) fn end_rescale(&mut self, at_ms: u64, why: &str) {
         self.close_rescale(at_ms, Step::Failed, Some(why));
+        self.plans.never_measured(ENDED_FIRST);
     }
 
     /// All instances have ended, and with them what was left to do.
     pub(super) fn finish_rescale(&mut self, at_ms: u64) {
         self.close_rescale(at_ms, Step::Done, None);
+        self.plans.never_measured(ENDED_FIRST);
     }
 
     fn close_rescale(&mut self, at_ms: u64, step: Step, why: Option<&str>) {

@@ -93,6 +93,17 @@ pub(super) fn too_few(cluster: &Cluster, why: &str) -> Failure {
     Failure::TooFewAgents(format!("{why}; {how}"))
 }
 
+/// A plan that empties agents goes on, and whoever was to release them waits no longer.
+pub(super) fn not_released(failure: Failure) -> Failure {
+    match failure {
+        Failure::TimedOut(why) => Failure::TimedOut(format!(
+            "{why}; the agents that it empties are not released then: `tuplane agents drain NAME` and `tuplane agents release \
+             NAME` do that"
+        )),
+        other => other,
+    }
+}
+
 /// Releases agents that were started for a plan, if that was refused before anything changed.
 pub(super) async fn give_back(cluster: &Cluster, started: &[String], why: &Failure, output: &Output) {
     let refused = matches!(

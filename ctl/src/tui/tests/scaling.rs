@@ -66,6 +66,7 @@ fn plan() -> ScalePlan {
         stopped: Vec::new(),
         edges: Vec::new(),
         notes: vec!["the model says 900 rows/s before it and 1200 after it".into()],
+        staying: Vec::new(),
         predicted: Some(1200.0),
         unpredicted: None,
         why: Some("w carries 100 % of the output, limits it at 900 rows/s".into()),
